@@ -1,0 +1,88 @@
+# MOSAIC: set-up, run, test. `make` alone prints what there is.
+PYTHON ?= python3
+JOBS ?= 2
+ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+# Two stamps, so that `make run` does not wait for what only the tests need. Both grow stale with pyproject.toml.
+CORE := $(VENV)/.installed-core
+FULL := $(VENV)/.installed-test
+
+.DEFAULT_GOAL := help
+.PHONY: help run test check setup system bench-learning bench-speed bench-start bench-envpool clean
+
+help:
+	@echo "MOSAIC"
+	@echo "  make run             set up, then watch PPO solve CartPole in this terminal"
+	@echo "  make test            set up everything the tests use, then run them"
+	@echo "  make check           ruff and mypy"
+	@echo "  make setup           only set up: $(VENV) with every extra the tests use"
+	@echo "  make bench-learning  how well the algorithms learn, against published returns"
+	@echo "  make bench-speed     steps per second, side by side with other libraries"
+	@echo "  make bench-start     seconds from the command to the first update"
+	@echo "  make bench-envpool   EnvPool against Gymnasium: same dynamics? faster?"
+	@echo "  make clean           remove $(VENV) and caches (runs in var/ stay)"
+	@echo "Settings: PYTHON=python3.12 (the interpreter of $(VENV)), JOBS=2 (test processes), ARGS='…' (for bench-*)"
+
+run: $(CORE)
+	@$(BIN)/mosaic train ppo CartPole-v1 --set total_timesteps=250000 --set seed=1
+	@echo
+	@echo "What next? Type 'source $(BIN)/activate', then try:"
+	@echo "  mosaic algos ppo                                     every parameter, its default and what it does"
+	@echo "  mosaic train ppo CartPole-v1 --set learning_rate=0.001"
+	@echo "  mosaic train dqn Acrobot-v1 --seeds 1-3              three seeds, one after the other"
+	@echo "  mosaic envs                                          what there is to train on"
+	@echo "  tensorboard --logdir var/trainer/runs                after: mosaic train … --set tensorboard_dir=tensorboard"
+
+test: $(FULL) system
+	@$(BIN)/python -m pytest -n $(JOBS) $(ARGS) tests
+
+check: $(FULL)
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+setup: $(FULL) system
+
+bench-learning: $(FULL)
+	$(BIN)/python benchmarks/learning.py $(ARGS)
+
+bench-speed: $(FULL)
+	$(BIN)/python benchmarks/speed.py $(ARGS)
+
+bench-start: $(FULL)
+	$(BIN)/python benchmarks/start.py $(ARGS)
+
+bench-envpool: $(FULL)
+	$(BIN)/python benchmarks/envpool_parity.py $(ARGS)
+
+clean:
+	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+$(CORE): pyproject.toml | $(BIN)/python
+	@echo "Set-up, once: installing MOSAIC into $(VENV). PyTorch is the large part: one to five minutes, pip shows how far."
+	@$(BIN)/python -m pip install -e .
+	@touch $@
+
+$(FULL): pyproject.toml | $(BIN)/python
+	@echo "Set-up, once: installing MOSAIC and all that its tests use into $(VENV): two to eight minutes, pip shows how far."
+	@$(BIN)/python -m pip install -e '.[test]'
+	@touch $(CORE) $@
+
+$(BIN)/python:
+	@command -v $(PYTHON) > /dev/null || { \
+	  echo "MOSAIC needs Python 3.11 or later, and there is no '$(PYTHON)'. Name yours: make PYTHON=/path/to/python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "MOSAIC needs Python 3.11 or later; '$(PYTHON)' is $$($(PYTHON) -V 2>&1). Name another: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@echo "Set-up, once: making the virtual environment $(VENV) with $$($(PYTHON) -V)"
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	  echo "'$(PYTHON) -m venv' failed. On Debian and Ubuntu: sudo apt-get install python3-venv"; exit 1; }
+
+# MuJoCo draws through EGL. Training needs no drawing, so a machine without it is told, not stopped.
+SUDO := $(if $(filter 0,$(shell id -u)),,sudo -n)
+APT := $(SUDO) apt-get install -qq -y libegl1
+
+system: | $(BIN)/python
+	@if [ "$$(uname)" != Linux ] || $(BIN)/python -c 'import ctypes; ctypes.CDLL("libEGL.so.1")' 2> /dev/null; then :; \
+	elif { $(APT) || { $(SUDO) apt-get update -qq && $(APT); }; } > /dev/null 2>&1; then echo "Installed libegl1: videos of MuJoCo need it."; \
+	else echo "Note: videos of MuJoCo need one system package: sudo apt-get install -y libegl1 (elsewhere: the EGL library)"; fi

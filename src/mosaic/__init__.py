@@ -1,0 +1,1 @@
+"""MOSAIC: start, watch and compare reinforcement-learning runs."""

@@ -1,0 +1,71 @@
+"""The exceptions that cross a border of ours.
+
+MosaicError
+├── ConfigError (also ValueError)    a config, payload, parameter or path that is refused
+│   └── RunIdError                   a run id that could leave its folder
+├── EventError (also ValueError)     a line that is no event and no row of metrics
+└── WorkerError                      a plug-in or a worker process that does not work
+    └── StorageError                 a full disk, an unwritable folder
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterable
+from pathlib import Path
+
+
+class MosaicError(Exception):
+    """Whatever we raise on purpose; its text is one line that a person can act on."""
+
+
+class ConfigError(MosaicError, ValueError):
+    """A config, payload, parameter or path that is refused."""
+
+
+class RunIdError(ConfigError):
+    """A run id that must not become part of a path."""
+
+
+class EventError(MosaicError, ValueError):
+    """A line that is no event, or no row of metrics."""
+
+
+class WorkerError(MosaicError):
+    """A plug-in or a worker process that does not work."""
+
+
+class StorageError(WorkerError):
+    """A disk that is full, or a file or folder that cannot be written."""
+
+
+def nearest(given: str, choices: Iterable[str]) -> str:
+    """Return "; did you mean 'ppo'?" for the choice that is spelled most like `given`, or "" when none is near."""
+    from difflib import get_close_matches
+
+    by_lower = {choice.lower(): choice for choice in choices}
+    # difflib's work grows with the square of the length; what is longer than any name is near to none.
+    close = get_close_matches(given[:200].lower(), by_lower, n=1)
+    return f"; did you mean {by_lower[close[0]]!r}?" if close else ""
+
+
+def shown(value: object, limit: int = 60) -> str:
+    """Return `value` as an error message quotes it: its repr, on one line and not longer than `limit`."""
+    text = repr(value)
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def storage_error(path: Path | str, error: OSError) -> StorageError:
+    """Return the one clear line for a write to `path` that the system refused."""
+    reason = error.strerror or str(error)
+    return StorageError(f"cannot write {path}: {reason}; {_REMEDIES.get(error.errno or 0, _OTHER_REMEDY)}")
+
+
+_OTHER_REMEDY = "check the folder, or choose another with MOSAIC_HOME"
+_REMEDIES = {
+    errno.ENOSPC: "free some space, or move MOSAIC_HOME to another disk",
+    errno.EDQUOT: "your disk quota is used up: free some space, or move MOSAIC_HOME to another disk",
+    errno.EROFS: "this file system is read-only: choose another folder with MOSAIC_HOME",
+    errno.EACCES: "give yourself write permission, or choose another folder with MOSAIC_HOME",
+    errno.EPERM: "give yourself write permission, or choose another folder with MOSAIC_HOME",
+}

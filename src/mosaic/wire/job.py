@@ -1,0 +1,153 @@
+"""JobConfig: the payload that the trainer takes, nested or as a flat worker config."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from mosaic.wire.errors import ConfigError, nearest, shown
+from mosaic.wire.secrets import SECRET_NAMES, is_secret, mask_secrets, without_secrets
+
+__all__ = ["SECRET_NAMES", "JobConfig", "is_secret", "mask_secrets", "without_secrets"]
+
+
+class _Section(BaseModel):
+    # Strict: "8" is no number and 1 is no switch. Inputs are hidden because `environment` holds keys.
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True, allow_inf_nan=False)
+
+
+class Gpus(_Section):
+    """GPUs asked for; a run that finds none waits if they are mandatory, else trains on the CPU."""
+
+    requested: int = Field(default=0, ge=0)
+    mandatory: bool = False
+
+
+class Resources(_Section):
+    """What a run claims; None claims nothing."""
+
+    cpus: float | None = Field(default=None, gt=0)
+    memory_mb: int | None = Field(default=None, gt=0)
+    gpus: Gpus = Gpus()
+
+
+class Artifacts(_Section):
+    """What a run keeps."""
+
+    output_prefix: str | None = None
+    persist_logs: bool = True
+    keep_checkpoints: bool = True
+
+
+class Schedule(_Section):
+    """When a run is ended whatever it says; None is no limit."""
+
+    max_duration_seconds: float | None = Field(default=None, gt=0)
+    max_steps: int | None = Field(default=None, gt=0)
+
+
+class Retry(_Section):
+    """How often a run that failed is started again."""
+
+    max_restarts: int = Field(default=0, ge=0)
+
+
+class Ui(_Section):
+    """What the form that submitted the run knows of it."""
+
+    agent_id: str | None = None
+    worker_id: str | None = None
+    run_mode: str | None = None
+    eval_batch_size: int | None = Field(default=None, gt=0)
+    eval_repeat: bool | None = None
+
+
+class Worker(_Section):
+    """The worker to start; its `config` is checked by the worker itself."""
+
+    worker_id: str | None = None
+    module: str | None = None
+    script: str | None = None
+    arguments: list[str] = []
+    use_grpc: bool = False
+    grpc_target: str = "127.0.0.1:50055"
+    agent_id: str | None = None
+    config: dict[str, Any]
+
+    @model_validator(mode="after")
+    def _one_program(self) -> Self:
+        if self.module is not None and self.script is not None:
+            raise ValueError("give module or script, not both")
+        return self
+
+
+class Metadata(_Section):
+    """What concerns the form, and what concerns the worker."""
+
+    ui: Ui = Ui()
+    worker: Worker
+
+
+class JobConfig(_Section):
+    """A run as it is submitted; only `metadata.worker.config` is required."""
+
+    run_name: str | None = None
+    entry_point: str | None = None
+    arguments: list[str] = []
+    environment: dict[str, str] = {}
+    resources: Resources = Resources()
+    artifacts: Artifacts = Artifacts()
+    schedule: Schedule = Schedule()
+    retry: Retry = Retry()
+    metadata: Metadata
+
+    @classmethod
+    def parse(cls, payload: Mapping[str, Any]) -> JobConfig:
+        """Read a nested payload or a flat worker config; ConfigError names the field that is wrong."""
+        if not isinstance(payload, Mapping):
+            raise ConfigError(f"a config is a JSON object, not {shown(payload)}")
+        nested = copy.deepcopy(dict(payload))
+        if not _is_nested(nested):
+            nested = {"metadata": {"worker": {"config": nested}}}
+        try:
+            return cls.model_validate(nested)
+        except ValidationError as error:
+            raise ConfigError(_one_line(error)) from None
+
+    @property
+    def worker_config(self) -> dict[str, Any]:
+        """A copy of the config that the worker gets."""
+        return copy.deepcopy(self.metadata.worker.config)
+
+
+def _is_nested(payload: Mapping[str, Any]) -> bool:
+    """Tell a trainer payload, also one that lacks its metadata, from a flat worker config."""
+    return "metadata" in payload or (bool(payload) and set(payload) <= set(JobConfig.model_fields))
+
+
+def _one_line(error: ValidationError) -> str:
+    """Return the first problem as `field.path: what is wrong`, never with the value (it may be a key)."""
+    problems = error.errors(include_url=False, include_input=False)
+    problem, more = problems[0], len(problems) - 1
+    place = ".".join(str(part) for part in problem["loc"]) or "payload"
+    if problem["type"] == "extra_forbidden":
+        text = f"unknown field{nearest(str(problem['loc'][-1]), _siblings(problem['loc']))}"
+    elif problem["type"] == "missing":  # nothing but the config, or a section on the way to it, is required
+        place, text = "metadata.worker.config", "missing; it holds algo, env_id, total_timesteps, ..."
+    else:
+        text = problem["msg"].removeprefix("Value error, ")
+        text = text[:1].lower() + text[1:]
+    return f"{place}: {text}" + (f" (and {more} more)" if more else "")
+
+
+def _siblings(place: tuple[int | str, ...]) -> list[str]:
+    """Return the fields of the section that an unknown field was given in."""
+    section: type[BaseModel] = JobConfig
+    for name in place[:-1]:
+        inner = section.model_fields[str(name)].annotation
+        assert isinstance(inner, type) and issubclass(inner, BaseModel)
+        section = inner
+    return list(section.model_fields)

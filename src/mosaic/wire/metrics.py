@@ -1,0 +1,117 @@
+"""Rows of `metrics.jsonl`: encode, decode, tail, and what makes two runs equal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from mosaic.wire.errors import EventError, shown
+from mosaic.wire.events import NOT_FINITE, from_line, to_line
+
+
+def encode_row(step: int, time: float, values: Mapping[str, float]) -> bytes:
+    """Return one line of scalars; on the training loop's path (about a microsecond)."""
+    row = {"step": step, "time": time, **values}
+    line = to_line(row)
+    if len(row) != len(values) + 2 or (b":null" in line and None in row.values()):
+        raise EventError(f"a row's tags may not be 'step' or 'time', nor its values None: {shown(row, 200)}")
+    return line
+
+
+def encode_resumed(step: int) -> bytes:
+    """Return the line after which the earlier rows beyond `step` no longer count."""
+    return to_line({"resumed_from": step})
+
+
+def decode_row(line: bytes | str) -> dict[str, Any]:
+    """Read one line strictly: {"step", "time", tag: number, ...} or {"resumed_from": step}."""
+    row = from_line(line)
+    for tag, value in row.items():
+        if isinstance(value, str) and value in NOT_FINITE:
+            row[tag] = NOT_FINITE[value]
+        elif not isinstance(value, int | float):
+            raise EventError(f"a row's {shown(tag)} is a number, not {shown(value)}")
+    mark = "resumed_from" if "resumed_from" in row else "step"
+    if type(row.get(mark)) is not int:
+        raise EventError(f"a row needs a whole number as its 'step' or 'resumed_from': {shown(line)}")
+    if mark == "step" and "time" not in row:
+        raise EventError(f"a row lacks 'time': {shown(line)}")
+    return row
+
+
+class Tail:
+    """Reads the rows that a file has grown by; `offset` is the byte after the last row read."""
+
+    def __init__(self, path: Path, offset: int = 0) -> None:
+        self.path = Path(path)
+        self.offset = offset
+
+    def read(self) -> list[dict[str, Any]]:
+        """Return the new whole rows, [] while the file does not exist.
+
+        A bad line raises EventError after the rows before it were returned, once; the next call goes on behind it.
+        """
+        rows: list[dict[str, Any]] = []
+        for line in self._whole_lines():
+            try:
+                row = decode_row(line)
+            except EventError as error:
+                if rows:
+                    return rows
+                start = self.offset
+                self.offset += len(line)
+                raise EventError(f"{self.path}, at byte {start}: {error}") from None
+            rows.append(row)
+            self.offset += len(line)
+        return rows
+
+    def _whole_lines(self) -> Iterator[bytes]:
+        try:
+            file = open(self.path, "rb")
+        except FileNotFoundError:
+            return
+        with file:
+            if file.seek(0, 2) < self.offset:
+                raise EventError(f"{self.path} is shorter than the {self.offset} bytes already read; it may only grow")
+            file.seek(self.offset)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    return
+                yield line
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """Return the rows that count: a resumption drops the earlier rows beyond the step it resumed from."""
+    rows: list[dict[str, Any]] = []
+    for row in _strict_rows(path):
+        if "resumed_from" in row:
+            rows = [earlier for earlier in rows if earlier["step"] <= row["resumed_from"]]
+        else:
+            rows.append(row)
+    return rows
+
+
+def comparable(path: Path) -> bytes:
+    """Return what must be equal, bit for bit, in two runs of one recipe: the rows without what a clock measured."""
+    lines = []
+    for row in read_rows(path):
+        kept = {tag: value for tag, value in row.items() if not _measures_time(tag)}
+        if len(kept) > 1:  # more than the step
+            lines.append(to_line(kept))
+    return b"".join(lines)
+
+
+def is_episode(row: Mapping[str, Any]) -> bool:
+    """Tell whether a row is the end of an episode."""
+    return "charts/episodic_return" in row
+
+
+def _strict_rows(path: Path) -> Iterator[dict[str, Any]]:
+    tail = Tail(path)
+    while rows := tail.read():
+        yield from rows
+
+
+def _measures_time(tag: str) -> bool:
+    return tag in ("time", "charts/SPS") or tag.startswith("perf/")

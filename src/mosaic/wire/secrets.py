@@ -1,0 +1,42 @@
+"""Which names hold secrets, and copies of a payload that hold none (no pydantic: the worker's shell needs this too)."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Mapping
+from typing import Any
+
+SECRET_NAMES = ("API_KEY", "TOKEN", "SECRET", "PASSWORD")
+"""A name with one of these in it, in any case, holds a secret."""
+
+_MASK = "***"
+_URL_LOGIN = re.compile(r"(?<=://)[^/@\s]+(?=@)")
+
+
+def is_secret(name: str) -> bool:
+    """Tell whether a variable or key of this name holds a secret."""
+    upper = name.upper().replace("-", "_")
+    return any(secret in upper for secret in SECRET_NAMES)
+
+
+def without_secrets(payload: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a deep copy without the secret variables of its `environment`: what may lie on disk."""
+    kept = copy.deepcopy(dict(payload))
+    environment = kept.get("environment")
+    if isinstance(environment, Mapping):
+        kept["environment"] = {name: value for name, value in environment.items() if not is_secret(str(name))}
+    return kept
+
+
+def mask_secrets(value: Any) -> Any:
+    """Return a deep copy in which, at every level, secret values and the logins of URLs read ***: what may be shown."""
+    if isinstance(value, Mapping):
+        return {
+            key: _MASK if isinstance(key, str) and is_secret(key) else mask_secrets(item) for key, item in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [mask_secrets(item) for item in value]
+    if isinstance(value, str):
+        return _URL_LOGIN.sub(_MASK, value)
+    return copy.deepcopy(value)

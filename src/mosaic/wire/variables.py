@@ -1,0 +1,99 @@
+"""The name of every environment variable that is read or set, one line of doc each, and the `.env` file's defaults."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from mosaic.wire.errors import ConfigError
+
+DOCS: dict[str, str] = {}
+"""Name -> one line of doc, filled by the constants below."""
+
+
+def _variable(name: str, doc: str) -> str:
+    DOCS[name] = doc
+    return name
+
+
+MOSAIC_HOME = _variable("MOSAIC_HOME", "folder that holds var/ (default: the current directory)")
+MOSAIC_CONFIG_FILE = _variable("MOSAIC_CONFIG_FILE", "flat base config that a script starts its phases from")
+MOSAIC_RUN_ID = _variable("MOSAIC_RUN_ID", "run id for a config that names none; set for the algorithm")
+MOSAIC_CHECKPOINT_DIR = _variable("MOSAIC_CHECKPOINT_DIR", "where a script keeps its checkpoints")
+MOSAIC_SCRIPT = _variable("MOSAIC_SCRIPT", "1 inside a script: a phase's start and end are `phase` events")
+MOSAIC_SHELL_PID = _variable(
+    "MOSAIC_SHELL_PID",
+    "pid of the shell that tails metrics.jsonl: its child writes no TensorBoard files and starts no W&B itself",
+)
+MOSAIC_TARGET = _variable("MOSAIC_TARGET", "HOST:PORT of the daemon that clients talk to")
+MOSAIC_TOKEN = _variable("MOSAIC_TOKEN", "the daemon's token for clients that cannot read its file")
+
+CLEANRL_AGENT_ID = _variable("CLEANRL_AGENT_ID", "agent id, set for the algorithm")
+CLEANRL_NUM_ENVS = _variable("CLEANRL_NUM_ENVS", "number of environments, set for the algorithm; num_envs in a script")
+CLEANRL_FASTLANE_INTERVAL_MS = _variable("CLEANRL_FASTLANE_INTERVAL_MS", "least milliseconds between two live frames")
+CLEANRL_FASTLANE_MAX_DIM = _variable("CLEANRL_FASTLANE_MAX_DIM", "longest side of a live frame, in pixels")
+CLEANRL_FASTLANE_BUDGET = _variable("CLEANRL_FASTLANE_BUDGET", "share of the training thread that rendering may take")
+
+GYM_GUI_FASTLANE_ENABLED = _variable("GYM_GUI_FASTLANE_ENABLED", "1 turns the live view on")
+GYM_GUI_FASTLANE_VIDEO_MODE = _variable("GYM_GUI_FASTLANE_VIDEO_MODE", "what the live view shows: single, grid, off")
+GYM_GUI_FASTLANE_GRID_LIMIT = _variable("GYM_GUI_FASTLANE_GRID_LIMIT", "most environments in a live grid")
+GYM_GUI_FASTLANE_SLOT = _variable("GYM_GUI_FASTLANE_SLOT", "which environment the single live view shows")
+
+TRACK_TENSORBOARD = _variable("TRACK_TENSORBOARD", "1 writes TensorBoard files")
+TRACK_WANDB = _variable("TRACK_WANDB", "1 tracks with Weights & Biases")
+WANDB_API_KEY = _variable("WANDB_API_KEY", "W&B key; travels only in the environment")
+WANDB_EMAIL = _variable("WANDB_EMAIL", "W&B account's e-mail")
+WANDB_MODE = _variable("WANDB_MODE", "online or offline; offline where there is no key")
+HTTP_PROXY = _variable("HTTP_PROXY", "proxy for W&B's plain requests (extras.wandb_http_proxy)")
+HTTPS_PROXY = _variable("HTTPS_PROXY", "proxy for W&B's encrypted requests (extras.wandb_https_proxy)")
+NO_PROXY = _variable("NO_PROXY", "hosts that are reached without the proxy; loopback is always among them")
+
+MUJOCO_GL = _variable("MUJOCO_GL", "how MuJoCo renders; egl when unset and headless")
+DISPLAY = _variable("DISPLAY", "X display; none means headless")
+PYTHONUNBUFFERED = _variable("PYTHONUNBUFFERED", "1, so that an algorithm's prints reach its log at once")
+SDL_NO_SIGNAL_HANDLERS = _variable("SDL_NO_SIGNAL_HANDLERS", "1, or SDL eats SIGTERM once an environment has rendered")
+OMP_NUM_THREADS = _variable("OMP_NUM_THREADS", "threads of OpenMP in the algorithm")
+OPENBLAS_NUM_THREADS = _variable("OPENBLAS_NUM_THREADS", "threads of OpenBLAS in the algorithm")
+MKL_NUM_THREADS = _variable("MKL_NUM_THREADS", "threads of MKL in the algorithm")
+
+
+def read_dotenv(home: Path) -> dict[str, str]:
+    """Return the `.env` file's variables; {} where there is none (a folder of that name is a virtual environment)."""
+    path = Path(home) / ".env"
+    if not path.is_file():
+        return {}
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read {path}: {error}") from None
+    found: dict[str, str] = {}
+    position = 0
+    while position < len(text):
+        entry = _ENTRY.match(text, position)
+        if entry is None:
+            line = text.count("\n", 0, position) + 1
+            # The line itself is not quoted: it may hold a key.
+            raise ConfigError(f"{path}, line {line}: not KEY=VALUE (is a quote left open?)")
+        if entry["name"] and entry["value"] is not None:
+            found[entry["name"]] = _unquoted(entry["value"])
+        position = entry.end()
+    return found
+
+
+_ENTRY = re.compile(
+    r"""[^\S\n]*
+    (?:(?:export[^\S\n]+)?(?P<name>[A-Za-z_][A-Za-z0-9_.-]*)[^\S\n]*
+       (?:=(?P<value>[^\S\n]*(?:"(?:[^"\\]|\\.)*"|'[^']*')|(?![^\S\n]*["'])(?:(?!\s\#)[^\n])*))?)?
+    [^\S\n]*(?:\#[^\n]*)?(?:\n|\Z)""",
+    re.VERBOSE | re.DOTALL,
+)
+_ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
+
+
+def _unquoted(value: str) -> str:
+    value = value.strip()
+    if value.startswith('"'):
+        return re.sub(r"\\(.)", lambda found: _ESCAPES.get(found[1], found[1]), value[1:-1], flags=re.DOTALL)
+    if value.startswith("'"):
+        return value[1:-1]
+    return value

@@ -1,0 +1,141 @@
+"""The trainer payload, nested and flat."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from mosaic.wire.errors import ConfigError
+from mosaic.wire.job import JobConfig
+
+CONFIG = {
+    "algo": "ppo",
+    "env_id": "CartPole-v1",
+    "seed": 1,
+    "total_timesteps": 10000,
+    "extras": {"algo_params": {"gamma": 0.9}},
+}
+FULL: dict[str, Any] = {
+    "run_name": "first",
+    "entry_point": "python",
+    "arguments": ["-m", "cleanrl_worker.cli"],
+    "environment": {"WANDB_API_KEY": "very-secret", "ANY_NAME": "1"},
+    "resources": {"cpus": 2, "memory_mb": 1024, "gpus": {"requested": 1, "mandatory": True}},
+    "artifacts": {"output_prefix": "runs/first", "persist_logs": True, "keep_checkpoints": False},
+    "schedule": {"max_duration_seconds": 60, "max_steps": None},
+    "retry": {"max_restarts": 2},
+    "metadata": {
+        "ui": {"agent_id": "a", "worker_id": "w", "run_mode": "train", "eval_batch_size": 50, "eval_repeat": False},
+        "worker": {
+            "worker_id": "w",
+            "module": "cleanrl_worker.cli",
+            "arguments": ["--dry-run", "--emit-summary"],
+            "use_grpc": True,
+            "grpc_target": "127.0.0.1:50055",
+            "agent_id": "a",
+            "config": CONFIG,
+        },
+    },
+}
+
+
+def changed(path: str, value: Any) -> dict[str, Any]:
+    payload = copy.deepcopy(FULL)
+    *way, last = path.split(".")
+    section = payload
+    for name in way:
+        section = section[name]
+    section[last] = value
+    return payload
+
+
+def test_a_full_payload_is_read() -> None:
+    job = JobConfig.parse(FULL)
+    assert job.worker_config == CONFIG
+    assert job.resources.gpus.requested == 1 and job.schedule.max_duration_seconds == 60
+    assert job.environment["WANDB_API_KEY"] == "very-secret"
+    assert job.metadata.worker.arguments == ["--dry-run", "--emit-summary"]
+
+
+def test_only_the_worker_config_is_required() -> None:
+    job = JobConfig.parse({"metadata": {"worker": {"config": CONFIG}}})
+    assert job.worker_config == CONFIG
+    assert job.environment == {} and job.artifacts.persist_logs and job.retry.max_restarts == 0
+    assert job.schedule.max_duration_seconds is None and not job.resources.gpus.mandatory
+
+
+@pytest.mark.parametrize(
+    "flat", [CONFIG, {"algo": "ppo"}, {"extras": {"mode": "policy_eval"}}, {}, {"algo": "x", "arguments": 1}]
+)
+def test_a_flat_worker_config_is_taken_as_it_is(flat: dict[str, Any]) -> None:
+    assert JobConfig.parse(flat).worker_config == flat
+
+
+def test_the_job_shares_nothing_with_the_payload_it_came_from() -> None:
+    payload = copy.deepcopy(FULL)
+    job = JobConfig.parse(payload)
+    payload["metadata"]["worker"]["config"]["extras"]["algo_params"]["gamma"] = 0.1
+    job.worker_config["extras"]["algo_params"]["gamma"] = 0.2
+    assert job.worker_config["extras"]["algo_params"]["gamma"] == 0.9
+
+
+@pytest.mark.parametrize(
+    "payload", [{"metadata": {}}, {"metadata": {"worker": {}}}, {"run_name": "x"}, {"metadata": {"ui": {}}}]
+)
+def test_a_missing_config_is_named_by_its_whole_path(payload: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"^metadata\.worker\.config: missing"):
+        JobConfig.parse(payload)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("resource", {}, "resource: unknown field; did you mean 'resources'?"),
+        ("resources.gpus.request", 1, "resources.gpus.request: unknown field; did you mean 'requested'?"),
+        ("metadata.worker.modul", "x", "metadata.worker.modul: unknown field; did you mean 'module'?"),
+        ("metadata.zzz", 1, "metadata.zzz: unknown field"),
+        ("metadata.worker.config", [], "metadata.worker.config: input should be a valid dictionary"),
+        ("metadata.worker.config", None, "metadata.worker.config: input should be a valid dictionary"),
+        ("metadata.worker", 3, "metadata.worker: input should be"),
+        ("metadata", None, "metadata: input should be"),
+        ("resources.cpus", "2", "resources.cpus: input should be a valid number"),
+        ("resources.cpus", 0, "resources.cpus: input should be greater than 0"),
+        ("resources.memory_mb", True, "resources.memory_mb: input should be a valid integer"),
+        ("resources.gpus.requested", -1, "resources.gpus.requested: input should be greater than or equal to 0"),
+        (
+            "schedule.max_duration_seconds",
+            float("inf"),
+            "schedule.max_duration_seconds: input should be a finite number",
+        ),
+        ("retry.max_restarts", 1.5, "retry.max_restarts: input should be a valid integer"),
+        ("arguments", "--x", "arguments: input should be a valid list"),
+        ("arguments", ["--x", 1], "arguments.1: input should be a valid string"),
+        ("environment.WANDB_API_KEY", 12345, "environment.WANDB_API_KEY: input should be a valid string"),
+        ("metadata.worker.script", "x.sh", "metadata.worker: give module or script, not both"),
+    ],
+)
+def test_what_is_wrong_is_refused_in_one_line_with_the_path_of_the_field(path: str, value: Any, message: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        JobConfig.parse(changed(path, value))
+    assert str(refused.value).startswith(message)
+    assert "\n" not in str(refused.value)
+
+
+def test_several_problems_are_counted() -> None:
+    with pytest.raises(ConfigError, match=r"\(and 1 more\)$"):
+        JobConfig.parse(changed("resources", {"cpus": "a", "memory_mb": "b"}))
+
+
+@pytest.mark.parametrize("payload", [None, [], "text", 3])
+def test_what_is_no_object_is_refused(payload: Any) -> None:
+    with pytest.raises(ConfigError, match="a config is a JSON object, not"):
+        JobConfig.parse(payload)
+
+
+def test_a_refusal_never_quotes_a_secret() -> None:
+    with pytest.raises(ConfigError) as refused:
+        JobConfig.parse(changed("environment", {"WANDB_API_KEY": ["very-secret"]}))
+    assert "very-secret" not in str(refused.value)
+    assert refused.value.__cause__ is None and refused.value.__suppress_context__
