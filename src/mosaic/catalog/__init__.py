@@ -1,0 +1,8 @@
+"""Environment families, ids and one-sentence docs, and what they need installed (standard library only)."""
+
+from mosaic.catalog.environment import Environment
+from mosaic.catalog.families import FAMILIES, Family
+from mosaic.catalog.index import find, ids, successor
+from mosaic.catalog.requirements import group_of, missing_package
+
+__all__ = ["FAMILIES", "Environment", "Family", "find", "group_of", "ids", "missing_package", "successor"]

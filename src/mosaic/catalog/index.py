@@ -1,0 +1,60 @@
+"""Index: every environment by its id, the ids of a family, and the id to use instead of an old one."""
+
+from functools import cache
+
+from mosaic.catalog import atari, babyai, box2d, classic, dm_control, minigrid, mujoco, procgen, toy_text
+from mosaic.catalog.environment import Environment
+from mosaic.catalog.families import FAMILIES
+
+# In the order of FAMILIES, so that lists read the same everywhere.
+_MODULES = (classic, toy_text, box2d, atari, procgen, mujoco, dm_control, minigrid, babyai)
+
+_ENVIRONMENTS: dict[str, Environment] = {
+    environment.env_id: environment for module in _MODULES for environment in module.ENVIRONMENTS
+}
+
+
+def find(env_id: str) -> Environment | None:
+    """The environment of this exact id, or None: people's own environments are not in the catalog."""
+    return _ENVIRONMENTS.get(env_id)
+
+
+def ids(family: str | None = None, group: str | None = None) -> tuple[str, ...]:
+    """All ids, or those of a family, or of a group within it."""
+    if family is not None and family not in FAMILIES:
+        raise ValueError(f"unknown family {family!r}; the families are {', '.join(FAMILIES)}")
+    return tuple(
+        environment.env_id
+        for environment in _ENVIRONMENTS.values()
+        if family in (None, environment.family) and group in (None, environment.group)
+    )
+
+
+def successor(env_id: str) -> str | None:
+    """The id to use instead of an older version or spelling; None when there is no newer one."""
+    renamed = _renamed().get(env_id)
+    if renamed is not None:
+        return renamed
+    name, _, version = env_id.rpartition("-v")
+    if not version.isdecimal():
+        return None
+    newest_version, newest_id = _newest().get(name, (-1, None))
+    return newest_id if newest_version > int(version) else None
+
+
+@cache
+def _renamed() -> dict[str, str]:
+    return {**atari.RENAMED, **procgen.RENAMED}
+
+
+@cache
+def _newest() -> dict[str, tuple[int, str]]:
+    """The highest version of each name."""
+    newest: dict[str, tuple[int, str]] = {}
+    for env_id, environment in _ENVIRONMENTS.items():
+        # EnvPool's bare Atari names meet other games' (Blackjack-v1 is no older Blackjack-v5).
+        if environment.family == "atari" and "envpool" in environment.backends:
+            continue
+        name, _, version = env_id.rpartition("-v")
+        newest[name] = max(newest.get(name, (-1, "")), (int(version), env_id))
+    return newest

@@ -1,0 +1,53 @@
+"""Procgen: sixteen games with generated levels, made by EnvPool."""
+
+from collections.abc import Iterator
+
+from mosaic.catalog.environment import ENVPOOL, Environment
+
+_MODES = {
+    "Easy": "with easy levels, the usual choice for small budgets",
+    "Hard": "with hard levels, Procgen's default",
+    "Extreme": "with levels harder than hard",
+    "Memory": "with levels seen only in part, so that the agent must remember",
+    "Exploration": "on one hard level that takes exploration to solve",
+}
+
+# Every game has Easy and Hard; a third column names its other modes.
+_GAMES = (
+    ("Bigfish", "Eat smaller fish to grow and keep away from bigger ones", ""),
+    ("Bossfight", "Shoot a starship boss through its shields while dodging its fire", ""),
+    ("Caveflyer", "Fly a ship through caves to a friendly ship and shoot targets on the way", "Memory Exploration"),
+    ("Chaser", "Collect orbs in a maze and flee its enemies, or eat them after a star", "Extreme"),
+    ("Climber", "Climb platforms and collect stars without touching monsters", "Exploration"),
+    ("Coinrun", "Run and jump past saws, chasms and monsters to the coin at the far end", "Exploration"),
+    ("Dodgeball", "Hit enemies with balls without being hit, then reach the exit", "Extreme Memory"),
+    ("Fruitbot", "Steer through gaps, gather fruit and avoid everything else", ""),
+    ("Heist", "Collect keys to open coloured locks and steal the gem", "Memory Exploration"),
+    ("Jumper", "Double-jump through a cave to the carrot that a compass points at", "Memory Exploration"),
+    ("Leaper", "Cross lanes of cars and a river of logs to the finish", "Extreme Exploration"),
+    ("Maze", "Find the cheese in a maze", "Memory Exploration"),
+    ("Miner", "Dig through dirt for diamonds, away from falling boulders, then reach the exit", "Memory"),
+    ("Ninja", "Jump over ledges and throw stars at bombs on the way to the mushroom", "Exploration"),
+    ("Plunder", "Fire at enemy ships and spare friendly ones before the time is up", ""),
+    ("Starpilot", "Dodge and shoot in a side-scrolling space shooter", "Extreme"),
+)
+
+
+def _environments() -> Iterator[Environment]:
+    for game, doc, more in _GAMES:
+        for mode in ("Easy", "Hard", *more.split()):
+            yield Environment(f"{game}{mode}-v0", "procgen", "discrete", "image", f"{doc}, {_MODES[mode]}.", ENVPOOL)
+
+
+ENVIRONMENTS = tuple(_environments())
+
+# The procgen package's own ids are hard by default; CleanRL's scripts take a bare name and play it easy.
+RENAMED = {
+    old: f"{game}{mode}-v0"
+    for game, _, _ in _GAMES
+    for old, mode in (
+        (f"procgen-{game.lower()}-v0", "Hard"),
+        (f"procgen:procgen-{game.lower()}-v0", "Hard"),
+        (game.lower(), "Easy"),
+    )
+}

@@ -1,0 +1,33 @@
+"""Requirements: what an environment needs installed, and the pip line when it is missing."""
+
+from importlib.util import find_spec
+
+from mosaic.catalog.environment import Environment
+from mosaic.catalog.families import ENVPOOL_EXTRA, ENVPOOL_PACKAGES, FAMILIES, Family, pip_line
+
+
+def missing_package(environment: Environment, backend: str | None = None) -> str | None:
+    """Which packages this interpreter lacks and the pip line that installs them; None when all are there.
+
+    `backend` is "gymnasium" or "envpool"; without it, the environment's first.
+    """
+    backend = backend or environment.backends[0]
+    if backend not in environment.backends:
+        raise ValueError(f"{environment.env_id} is made by {' or '.join(environment.backends)}, not by {backend!r}")
+    if backend == "envpool":
+        packages, line = ENVPOOL_PACKAGES, pip_line("mosaic-rl", ENVPOOL_EXTRA)
+    else:
+        group = group_of(environment)
+        packages, line = group.packages, group.pip_line
+    missing = [package for package in packages if find_spec(package) is None]
+    if not missing:
+        return None
+    if len(missing) == 1:
+        return f"{missing[0]} is not installed; run: {line}"
+    return f"{', '.join(missing[:-1])} and {missing[-1]} are not installed; run: {line}"
+
+
+def group_of(environment: Environment) -> Family:
+    """The group that the environment belongs to, or its family where it is in none."""
+    family = FAMILIES[environment.family]
+    return next((group for group in family.groups if group.name == environment.group), family)
