@@ -1,0 +1,60 @@
+"""Actor-critic networks for flat observations and discrete actions."""
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from cleanrl_worker.agents.layers import NumpyNet, as_numpy, flat_size, orthogonal
+
+
+class MLPAgent(nn.Module):
+    """One trunk of two tanh layers, a head for the policy and one for the value."""
+
+    def __init__(self, envs: Any, hidden: int = 64) -> None:
+        super().__init__()
+        self.trunk = nn.Sequential(
+            orthogonal(nn.Linear(flat_size(envs.single_observation_space.shape), hidden)),
+            nn.Tanh(),
+            orthogonal(nn.Linear(hidden, hidden)),
+            nn.Tanh(),
+        )
+        self.actor = orthogonal(nn.Linear(hidden, int(envs.single_action_space.n)), gain=0.01)
+        self.critic = orthogonal(nn.Linear(hidden, 1), gain=1.0)
+
+    def forward(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Logits and values."""
+        hidden = self.trunk(obs)
+        return self.actor(hidden), self.critic(hidden).squeeze(-1)
+
+    def numpy_policy(self) -> NumpyNet:
+        """Observations to logits, for acting."""
+        return as_numpy(self.trunk, self.actor)
+
+
+class SeparateMLPAgent(nn.Module):
+    """CleanRL's two networks: nothing is shared between policy and value."""
+
+    def __init__(self, envs: Any, hidden: int = 64) -> None:
+        super().__init__()
+        inputs = flat_size(envs.single_observation_space.shape)
+        self.critic = _tower(inputs, hidden, 1, gain=1.0)
+        self.actor = _tower(inputs, hidden, int(envs.single_action_space.n), gain=0.01)
+
+    def forward(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Logits and values."""
+        return self.actor(obs), self.critic(obs).squeeze(-1)
+
+    def numpy_policy(self) -> NumpyNet:
+        """Observations to logits, for acting."""
+        return as_numpy(self.actor)
+
+
+def _tower(inputs: int, hidden: int, outputs: int, gain: float) -> nn.Sequential:
+    return nn.Sequential(
+        orthogonal(nn.Linear(inputs, hidden)),
+        nn.Tanh(),
+        orthogonal(nn.Linear(hidden, hidden)),
+        nn.Tanh(),
+        orthogonal(nn.Linear(hidden, outputs), gain=gain),
+    )

@@ -1,0 +1,137 @@
+"""DQN for flat observations and discrete actions (Mnih et al. 2015). Siblings: dqn_jax."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from cleanrl_worker.agents.adam import FlatAdam
+from cleanrl_worker.agents.layers import as_numpy, flat_size, numbers
+from cleanrl_worker.kit import envs as kit_envs
+from cleanrl_worker.kit import experiment
+from cleanrl_worker.kit.args import RunArgs, parse
+from cleanrl_worker.kit.buffers import ReplayBuffer
+
+ACTION_SPACES = ("discrete",)
+
+
+@dataclass(kw_only=True)
+class Args(RunArgs):
+    env_id: str = "CartPole-v1"
+    """environment to learn"""
+    total_timesteps: int = 500000
+    """environment steps to train for, over all environments"""
+    learning_rate: float = 2.5e-4
+    """step size of Adam"""
+    num_envs: int = 1
+    """environments stepped side by side"""
+    buffer_size: int = 10000
+    """transitions that the replay memory holds"""
+    gamma: float = 0.99
+    """discount factor"""
+    tau: float = 1.0
+    """share of the online network that enters the target network (1: a plain copy)"""
+    target_network_frequency: int = 500
+    """steps between two updates of the target network"""
+    batch_size: int = 128
+    """transitions per update"""
+    start_e: float = 1.0
+    """share of random actions at the start"""
+    end_e: float = 0.05
+    """share of random actions in the end"""
+    exploration_fraction: float = 0.5
+    """part of the run over which that share falls"""
+    learning_starts: int = 10000
+    """steps before the first update"""
+    train_frequency: int = 10
+    """steps between two updates"""
+
+
+class QNetwork(nn.Module):
+    """Observation to the value of each action."""
+
+    def __init__(self, envs: Any) -> None:
+        super().__init__()
+        self.network = nn.Sequential(
+            nn.Linear(flat_size(envs.single_observation_space.shape), 120),
+            nn.ReLU(),
+            nn.Linear(120, 84),
+            nn.ReLU(),
+            nn.Linear(84, int(envs.single_action_space.n)),
+        )
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        return self.network(obs)
+
+
+def linear_schedule(start: float, end: float, duration: float, step: int) -> float:
+    """From start to end over `duration` steps, then constant."""
+    return max(end, start + (end - start) * step / max(duration, 1))
+
+
+def main(args: Args | None = None) -> None:
+    args = args or parse(Args)
+    run = experiment.start(args)
+    device = run.device
+    envs = kit_envs.vector(args, run.video_folder)
+    q_network = QNetwork(envs).to(device)
+    target_network = QNetwork(envs).to(device)
+    target_network.load_state_dict(q_network.state_dict())
+    optimizer = FlatAdam(q_network.parameters(), lr=args.learning_rate)
+    buffer = ReplayBuffer(args.buffer_size, envs.single_observation_space.shape, (), np.int64)
+    policy = as_numpy(q_network.network)
+    obs = envs.reset(args.seed)
+    step = 0
+
+    while step < args.total_timesteps:
+        # 1 act
+        epsilon = linear_schedule(args.start_e, args.end_e, args.exploration_fraction * args.total_timesteps, step)
+        if run.rng.random() < epsilon:
+            actions = run.rng.integers(0, envs.single_action_space.n, args.num_envs)
+        else:
+            actions = policy(obs).argmax(axis=1)
+        reached = envs.step(actions)
+        buffer.add(obs, actions, reached.rewards, reached.final_obs, reached.terminations)
+        obs = reached.obs
+        previous, step = step, step + args.num_envs
+        if reached.episodes:
+            run.log_episodes(step, reached.episodes)
+
+        # 2 learn
+        if step > args.learning_starts and _due(args.train_frequency, previous, step):
+            sample = buffer.sample(args.batch_size, run.rng)
+            with torch.no_grad():
+                target_max = target_network(numbers(sample.next_obs, device)).max(dim=1).values
+                alive = 1.0 - numbers(sample.terminations, device)
+                td_target = numbers(sample.rewards, device) + args.gamma * alive * target_max
+            taken = torch.from_numpy(sample.actions).to(device).unsqueeze(1)
+            old_values = q_network(numbers(sample.obs, device)).gather(1, taken).squeeze(1)
+            loss = F.mse_loss(old_values, td_target)
+            optimizer.step(loss)
+            policy = as_numpy(q_network.network)
+            if _due(100, previous, step):
+                run.log(step, {"losses/td_loss": loss.item(), "losses/q_values": old_values.mean().item()})
+                run.log_speed(step)
+
+        # 3 move the target network
+        if step > args.learning_starts and _due(args.target_network_frequency, previous, step):
+            with torch.no_grad():
+                for target, online in zip(target_network.parameters(), q_network.parameters(), strict=True):
+                    target.lerp_(online, args.tau)
+
+    if args.save_model:
+        run.save_policy(step, q_network.state_dict())
+    envs.close()
+    run.finish(step)
+
+
+def _due(every: int, previous: int, step: int) -> bool:
+    """Whether a multiple of `every` lies in (previous, step]: true once per period for any number of environments."""
+    return step // every > previous // every
+
+
+if __name__ == "__main__":
+    main()

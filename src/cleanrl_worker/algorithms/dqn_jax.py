@@ -1,0 +1,155 @@
+"""DQN in JAX for flat observations and discrete actions (Mnih et al. 2015). Siblings: dqn."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from cleanrl_worker.kit import envs as kit_envs
+from cleanrl_worker.kit import experiment
+from cleanrl_worker.kit.args import RunArgs, parse
+from cleanrl_worker.kit.buffers import ReplayBuffer, Transitions
+
+ACTION_SPACES = ("discrete",)
+
+
+@dataclass(kw_only=True)
+class Args(RunArgs):
+    env_id: str = "CartPole-v1"
+    """environment to learn"""
+    total_timesteps: int = 500000
+    """environment steps to train for, over all environments"""
+    learning_rate: float = 2.5e-4
+    """step size of Adam"""
+    num_envs: int = 1
+    """environments stepped side by side"""
+    buffer_size: int = 10000
+    """transitions that the replay memory holds"""
+    gamma: float = 0.99
+    """discount factor"""
+    tau: float = 1.0
+    """share of the online network that enters the target network (1: a plain copy)"""
+    target_network_frequency: int = 500
+    """steps between two updates of the target network"""
+    batch_size: int = 128
+    """transitions per update"""
+    start_e: float = 1.0
+    """share of random actions at the start"""
+    end_e: float = 0.05
+    """share of random actions in the end"""
+    exploration_fraction: float = 0.5
+    """part of the run over which that share falls"""
+    learning_starts: int = 10000
+    """steps before the first update"""
+    train_frequency: int = 10
+    """steps between two updates"""
+
+
+class QNetwork(nn.Module):
+    """Observation to the value of each action."""
+
+    actions: int
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        x = nn.relu(nn.Dense(120)(x))
+        x = nn.relu(nn.Dense(84)(x))
+        return nn.Dense(self.actions)(x)
+
+
+def linear_schedule(start: float, end: float, duration: float, step: int) -> float:
+    """From start to end over `duration` steps, then constant."""
+    return max(end, start + (end - start) * step / max(duration, 1))
+
+
+def numpy_policy(params: Any) -> Any:
+    """The network in numpy for the few rows of an acting step: a jitted call costs more than it computes."""
+    dense = [(np.asarray(layer["kernel"]), np.asarray(layer["bias"])) for layer in params["params"].values()]
+
+    def policy(x: np.ndarray) -> np.ndarray:
+        for kernel, bias in dense[:-1]:
+            x = np.maximum(x @ kernel + bias, 0.0)
+        return x @ dense[-1][0] + dense[-1][1]
+
+    return policy
+
+
+def main(args: Args | None = None) -> None:
+    args = args or parse(Args)
+    run = experiment.start(args)
+    envs = kit_envs.vector(args, run.video_folder)
+    q_network = QNetwork(actions=int(envs.single_action_space.n))
+    params = q_network.init(jax.random.key(args.seed), jnp.zeros((1, *envs.single_observation_space.shape)))
+    target_params = params
+    optimizer = optax.adam(args.learning_rate)
+    optimizer_state = optimizer.init(params)
+    buffer = ReplayBuffer(args.buffer_size, envs.single_observation_space.shape, (), np.int64)
+
+    @jax.jit
+    def update(params: Any, target_params: Any, optimizer_state: Any, sample: Transitions) -> tuple[Any, Any, Any, Any]:
+        target_max = q_network.apply(target_params, sample.next_obs).max(axis=1)
+        td_target = sample.rewards + args.gamma * (1.0 - sample.terminations) * target_max
+
+        def mse_loss(params: Any) -> tuple[jax.Array, jax.Array]:
+            values = q_network.apply(params, sample.obs)
+            taken = jnp.take_along_axis(values, sample.actions[:, None], axis=1).squeeze(1)
+            return ((taken - td_target) ** 2).mean(), taken.mean()
+
+        (loss, q_mean), gradients = jax.value_and_grad(mse_loss, has_aux=True)(params)
+        changes, optimizer_state = optimizer.update(gradients, optimizer_state)
+        return optax.apply_updates(params, changes), optimizer_state, loss, q_mean
+
+    policy = numpy_policy(params)
+    obs = envs.reset(args.seed)
+    step = 0
+
+    while step < args.total_timesteps:
+        # 1 act
+        epsilon = linear_schedule(args.start_e, args.end_e, args.exploration_fraction * args.total_timesteps, step)
+        if run.rng.random() < epsilon:
+            actions = run.rng.integers(0, envs.single_action_space.n, args.num_envs)
+        else:
+            actions = policy(obs).argmax(axis=1)
+        reached = envs.step(actions)
+        buffer.add(obs, actions, reached.rewards, reached.final_obs, reached.terminations)
+        obs = reached.obs
+        previous, step = step, step + args.num_envs
+        if reached.episodes:
+            run.log_episodes(step, reached.episodes)
+
+        # 2 learn
+        if step > args.learning_starts and _due(args.train_frequency, previous, step):
+            sample = buffer.sample(args.batch_size, run.rng)
+            params, optimizer_state, loss, q_mean = update(params, target_params, optimizer_state, sample)
+            policy = numpy_policy(params)
+            if _due(100, previous, step):
+                run.log(step, {"losses/td_loss": float(loss), "losses/q_values": float(q_mean)})
+                run.log_speed(step)
+
+        # 3 move the target network
+        if step > args.learning_starts and _due(args.target_network_frequency, previous, step):
+            target_params = optax.incremental_update(params, target_params, args.tau)
+
+    if args.save_model:
+        run.save_policy(step, policy_arrays(params))
+    envs.close()
+    run.finish(step)
+
+
+def policy_arrays(params: Any) -> dict[str, np.ndarray]:
+    """`params/Dense_0/kernel` and so on, as the policy file names them."""
+    leaves = jax.tree_util.tree_leaves_with_path(params)
+    return {"/".join(key.key for key in path): np.asarray(leaf) for path, leaf in leaves}
+
+
+def _due(every: int, previous: int, step: int) -> bool:
+    """Whether a multiple of `every` lies in (previous, step]: true once per period for any number of environments."""
+    return step // every > previous // every
+
+
+if __name__ == "__main__":
+    main()

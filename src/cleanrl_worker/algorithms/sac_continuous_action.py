@@ -1,0 +1,219 @@
+"""Soft actor-critic for flat observations and continuous actions (arXiv:1812.05905)."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from cleanrl_worker.agents.adam import FlatAdam
+from cleanrl_worker.agents.layers import NumpyNet, as_numpy, flat_size, numbers
+from cleanrl_worker.kit import envs as kit_envs
+from cleanrl_worker.kit import experiment
+from cleanrl_worker.kit.args import RunArgs, parse
+from cleanrl_worker.kit.buffers import ReplayBuffer
+
+ACTION_SPACES = ("continuous",)
+LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
+LOG_TWO_PI = float(np.log(2 * np.pi))
+
+
+@dataclass(kw_only=True)
+class Args(RunArgs):
+    env_id: str = "Hopper-v5"
+    """environment to learn"""
+    total_timesteps: int = 1000000
+    """environment steps to train for, over all environments"""
+    num_envs: int = 1
+    """environments stepped side by side"""
+    buffer_size: int = 1000000
+    """transitions that the replay memory holds"""
+    gamma: float = 0.99
+    """discount factor"""
+    tau: float = 0.005
+    """share of the online critics that enters the target critics"""
+    batch_size: int = 256
+    """transitions per update"""
+    learning_starts: int = 5000
+    """steps of random actions before the first update"""
+    policy_lr: float = 3e-4
+    """step size of the actor's Adam"""
+    q_lr: float = 1e-3
+    """step size of the critics' Adam"""
+    policy_frequency: int = 2
+    """steps between two rounds of actor updates (a round makes as many updates)"""
+    target_network_frequency: int = 1
+    """steps between two updates of the target critics"""
+    alpha: float = 0.2
+    """weight of the entropy when it is not tuned"""
+    autotune: bool = True
+    """tune the weight of the entropy"""
+
+
+class TwinCritic(nn.Module):
+    """Two Q-networks computed side by side: each layer is one batched product instead of two."""
+
+    def __init__(self, envs: Any, hidden: int = 256) -> None:
+        super().__init__()
+        inputs = flat_size(envs.single_observation_space.shape) + flat_size(envs.single_action_space.shape)
+        self.layers = nn.ModuleList(TwinLinear(a, b) for a, b in ((inputs, hidden), (hidden, hidden), (hidden, 1)))
+
+    def forward(self, obs: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
+        """Values of shape (2, batch)."""
+        first, second, last = self.layers
+        both = torch.cat([obs, actions], dim=1).expand(2, -1, -1)
+        return last(F.relu(second(F.relu(first(both))))).squeeze(-1)
+
+
+class TwinLinear(nn.Module):
+    """Two linear layers as one batched product, each initialised as `nn.Linear` is."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        pair = [nn.Linear(inputs, outputs) for _ in range(2)]
+        self.weight = nn.Parameter(torch.stack([layer.weight.detach().T for layer in pair]))
+        self.bias = nn.Parameter(torch.stack([layer.bias.detach().unsqueeze(0) for layer in pair]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.baddbmm(self.bias, x, self.weight)
+
+
+class Actor(nn.Module):
+    """A Gaussian squashed by tanh into the action space."""
+
+    action_scale: torch.Tensor
+    action_bias: torch.Tensor
+
+    def __init__(self, envs: Any, hidden: int = 256) -> None:
+        super().__init__()
+        inputs, space = flat_size(envs.single_observation_space.shape), envs.single_action_space
+        self.fc1 = nn.Linear(inputs, hidden)
+        self.fc2 = nn.Linear(hidden, hidden)
+        self.fc_mean = nn.Linear(hidden, flat_size(space.shape))
+        self.fc_logstd = nn.Linear(hidden, flat_size(space.shape))
+        self.register_buffer("action_scale", torch.tensor((space.high - space.low) / 2.0, dtype=torch.float32))
+        self.register_buffer("action_bias", torch.tensor((space.high + space.low) / 2.0, dtype=torch.float32))
+
+    def forward(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Mean and log-deviation before squashing."""
+        hidden = F.relu(self.fc2(F.relu(self.fc1(obs))))
+        squashed = torch.tanh(self.fc_logstd(hidden))
+        return self.fc_mean(hidden), LOG_STD_MIN + 0.5 * (LOG_STD_MAX - LOG_STD_MIN) * (squashed + 1.0)
+
+    def sample(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """An action and its log-probability, differentiable in the parameters (the reparametrisation trick)."""
+        mean, log_std = self(obs)
+        noise = torch.randn_like(mean)
+        squashed = torch.tanh(mean + log_std.exp() * noise)
+        logprob = -0.5 * noise**2 - log_std - 0.5 * LOG_TWO_PI
+        logprob = logprob - torch.log(self.action_scale * (1.0 - squashed**2) + 1e-6)  # appendix C: change of variables
+        return squashed * self.action_scale + self.action_bias, logprob.sum(dim=1)
+
+    def numpy_policy(self) -> NumpyNet:
+        """Observations to (mean, log-deviation) side by side, for acting."""
+        relu = nn.ReLU()
+        trunk, mean, logstd = as_numpy(self.fc1, relu, self.fc2, relu), as_numpy(self.fc_mean), as_numpy(self.fc_logstd)
+
+        def policy(obs: np.ndarray) -> np.ndarray:
+            hidden = trunk(obs)
+            squashed = np.tanh(logstd(hidden))
+            return np.stack([mean(hidden), LOG_STD_MIN + 0.5 * (LOG_STD_MAX - LOG_STD_MIN) * (squashed + 1.0)])
+
+        return policy
+
+
+def main(args: Args | None = None) -> None:
+    args = args or parse(Args)
+    run = experiment.start(args)
+    device = run.device
+    envs = kit_envs.vector(args, run.video_folder)
+    space = envs.single_action_space
+    actor = Actor(envs).to(device)
+    critic = TwinCritic(envs).to(device)
+    target_critic = TwinCritic(envs).to(device)
+    target_critic.load_state_dict(critic.state_dict())
+    q_optimizer = FlatAdam(critic.parameters(), lr=args.q_lr)
+    actor_optimizer = FlatAdam(actor.parameters(), lr=args.policy_lr)
+    log_alpha = nn.Parameter(torch.zeros(1, device=device))
+    alpha_optimizer = FlatAdam([log_alpha], lr=args.q_lr)
+    alpha = 1.0 if args.autotune else args.alpha
+    target_entropy = -float(flat_size(space.shape))
+    scale, bias = actor.action_scale.cpu().numpy(), actor.action_bias.cpu().numpy()
+    buffer = ReplayBuffer(args.buffer_size, envs.single_observation_space.shape, space.shape, np.float32)
+    policy = actor.numpy_policy()
+    obs = envs.reset(args.seed)
+    losses: dict[str, Any] = {}
+    step = 0
+
+    while step < args.total_timesteps:
+        # 1 act
+        if step < args.learning_starts:
+            actions = run.rng.uniform(space.low, space.high, (args.num_envs, *space.shape)).astype(np.float32)
+        else:
+            mean, log_std = policy(obs.astype(np.float32))
+            noise = run.rng.standard_normal(mean.shape, np.float32)
+            actions = np.tanh(mean + np.exp(log_std) * noise) * scale + bias
+        reached = envs.step(actions)
+        buffer.add(obs, actions, reached.rewards, reached.final_obs, reached.terminations)
+        obs = reached.obs
+        previous, step = step, step + args.num_envs
+        if reached.episodes:
+            run.log_episodes(step, reached.episodes)
+        if step <= args.learning_starts:
+            continue
+
+        # 2 learn the critics
+        sample = buffer.sample(args.batch_size, run.rng)
+        b_obs, b_actions, next_obs = (numbers(part, device) for part in (sample.obs, sample.actions, sample.next_obs))
+        with torch.no_grad():
+            next_actions, next_logprobs = actor.sample(next_obs)
+            next_values = target_critic(next_obs, next_actions).amin(dim=0) - alpha * next_logprobs
+            alive = 1.0 - numbers(sample.terminations, device)
+            target = numbers(sample.rewards, device) + args.gamma * alive * next_values
+        values = critic(b_obs, b_actions)
+        q_losses = ((values - target) ** 2).mean(dim=1)
+        q_optimizer.step(q_losses.sum())
+
+        # 3 learn the actor, and the weight of its entropy
+        if _due(args.policy_frequency, previous, step):
+            for _ in range(args.policy_frequency):
+                new_actions, logprobs = actor.sample(b_obs)
+                actor_loss = (alpha * logprobs - critic(b_obs, new_actions).amin(dim=0)).mean()
+                actor_optimizer.step(actor_loss)
+                losses["losses/actor_loss"] = actor_loss.detach()
+                if args.autotune:
+                    with torch.no_grad():
+                        entropy_gap = actor.sample(b_obs)[1] + target_entropy
+                    alpha_loss = (-log_alpha.exp() * entropy_gap).mean()
+                    alpha_optimizer.step(alpha_loss)
+                    alpha = log_alpha.exp().item()
+                    losses["losses/alpha_loss"] = alpha_loss.detach()
+            policy = actor.numpy_policy()
+
+        # 4 move the target critics, log
+        if _due(args.target_network_frequency, previous, step):
+            with torch.no_grad():
+                for slow, fast in zip(target_critic.parameters(), critic.parameters(), strict=True):
+                    slow.lerp_(fast, args.tau)
+        if _due(100, previous, step):
+            for index, (value, loss) in enumerate(zip(values.mean(dim=1).tolist(), q_losses.tolist(), strict=True), start=1):
+                losses |= {f"losses/qf{index}_values": value, f"losses/qf{index}_loss": loss}
+            losses |= {"losses/qf_loss": q_losses.mean().item(), "losses/alpha": alpha}
+            run.log(step, {tag: float(value) for tag, value in losses.items()})
+            run.log_speed(step)
+
+    if args.save_model:
+        run.save_policy(step, actor.state_dict())
+    envs.close()
+    run.finish(step)
+
+
+def _due(every: int, previous: int, step: int) -> bool:
+    """Whether a multiple of `every` lies in (previous, step]: true once per period for any number of environments."""
+    return step // every > previous // every
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""Replay memory: a ring of transitions in numpy arrays."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Transitions(NamedTuple):
+    """A sample, first axis the batch; `terminations` is 1.0 where the episode really ended, 0.0 also when truncated."""
+
+    obs: np.ndarray
+    actions: np.ndarray
+    rewards: np.ndarray
+    next_obs: np.ndarray
+    terminations: np.ndarray
+
+
+class ReplayBuffer:
+    """The newest `capacity` transitions; environments write side by side, sampling is uniform."""
+
+    def __init__(self, capacity: int, obs_shape: tuple[int, ...], action_shape: tuple[int, ...], action_dtype: type) -> None:
+        self.capacity = capacity
+        self.obs = np.zeros((capacity, *obs_shape), np.float32)
+        self.next_obs = np.zeros((capacity, *obs_shape), np.float32)
+        self.actions = np.zeros((capacity, *action_shape), action_dtype)
+        self.rewards = np.zeros(capacity, np.float32)
+        self.terminations = np.zeros(capacity, np.float32)
+        self.added = 0
+
+    def __len__(self) -> int:
+        return min(self.added, self.capacity)
+
+    def add(
+        self, obs: np.ndarray, actions: np.ndarray, rewards: np.ndarray, next_obs: np.ndarray, terminations: np.ndarray
+    ) -> None:
+        """One transition per environment; `next_obs` must be what the action led to, never a reset's observation."""
+        count = len(rewards)
+        first = self.added % self.capacity
+        # a slice is much cheaper than an index array, and only the ring's last write can need one
+        where = slice(first, first + count) if first + count <= self.capacity else self._wrapped(first, count)
+        self.obs[where] = obs
+        self.next_obs[where] = next_obs
+        self.actions[where] = actions
+        self.rewards[where] = rewards
+        self.terminations[where] = terminations
+        self.added += count
+
+    def sample(self, size: int, rng: np.random.Generator) -> Transitions:
+        rows = rng.integers(0, len(self), size)
+        return Transitions(
+            self.obs[rows], self.actions[rows], self.rewards[rows], self.next_obs[rows], self.terminations[rows]
+        )
+
+    def _wrapped(self, first: int, count: int) -> np.ndarray:
+        return np.arange(first, first + count) % self.capacity

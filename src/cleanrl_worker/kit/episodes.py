@@ -1,0 +1,68 @@
+"""Steps of vector environments and the episodes they end; returns and lengths come from raw rewards."""
+
+from typing import Any, NamedTuple, Protocol
+
+import gymnasium as gym
+import numpy as np
+
+
+class Episode(NamedTuple):
+    """A finished episode: its environment's index, the sum of its raw rewards, its steps."""
+
+    env: int
+    ret: float
+    length: int
+
+
+class Step(NamedTuple):
+    """What one action in every environment led to."""
+
+    obs: np.ndarray
+    """what to act on next: in an environment that has just ended an episode, the new episode's first observation"""
+    rewards: np.ndarray
+    terminations: np.ndarray
+    truncations: np.ndarray
+    final_obs: np.ndarray
+    """what the action led to: `obs` itself, but for the environments that have just ended an episode"""
+    episodes: list[Episode]
+    """the episodes that ended in this step, with raw rewards"""
+
+
+class VectorEnvs(Protocol):
+    """What an algorithm sees of its environments, whoever runs them."""
+
+    backend: str
+    num_envs: int
+    single_observation_space: gym.Space[Any]
+    single_action_space: gym.Space[Any]
+
+    def reset(self, seed: int) -> np.ndarray:
+        """Start every environment anew; environment i is seeded with seed + i."""
+        ...
+
+    def step(self, actions: np.ndarray) -> Step: ...
+
+    def close(self) -> None: ...
+
+
+class Episodes:
+    """Sums of the episodes under way; `add` hands out those that a step has ended."""
+
+    def __init__(self, num_envs: int) -> None:
+        self.returns = np.zeros(num_envs)
+        self.lengths = np.zeros(num_envs, dtype=np.int64)
+
+    def add(self, rewards: np.ndarray, ends: np.ndarray) -> list[Episode]:
+        self.returns += rewards
+        self.lengths += 1
+        if not ends.any():
+            return []
+        finished = [Episode(int(i), float(self.returns[i]), int(self.lengths[i])) for i in np.flatnonzero(ends)]
+        self.returns[ends] = 0.0
+        self.lengths[ends] = 0
+        return finished
+
+    def clear(self) -> None:
+        """Forget the episodes under way (every environment was reset)."""
+        self.returns[:] = 0.0
+        self.lengths[:] = 0

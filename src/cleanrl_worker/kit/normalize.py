@@ -1,0 +1,59 @@
+"""Running statistics that keep observations and rewards near unit scale."""
+
+import numpy as np
+
+
+class RunningStatistics:
+    """Mean and variance of everything seen, merged batch by batch (Chan et al. 1979)."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.mean = np.zeros(shape)
+        self.var = np.ones(shape)
+        self.count = 1e-4  # a whiff of the prior, so that the first division is defined
+
+    def update(self, batch: np.ndarray) -> None:
+        """Rows of `batch` are samples."""
+        rows = len(batch)
+        total = self.count + rows
+        if rows == 1:  # one environment, the usual case in continuous control: no sums over rows
+            delta = batch[0] - self.mean
+            spread = self.var * self.count
+        else:
+            batch_mean = batch.mean(axis=0)
+            delta = batch_mean - self.mean
+            spread = self.var * self.count + ((batch - batch_mean) ** 2).sum(axis=0)
+        self.mean = self.mean + delta * (rows / total)
+        self.var = (spread + delta * delta * (self.count * rows / total)) / total
+        self.count = total
+
+
+class ObservationNormalizer:
+    """Observations to zero mean and unit variance, clipped to ±10; the statistics travel with the policy."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.statistics = RunningStatistics(shape)
+
+    def observe(self, obs: np.ndarray) -> np.ndarray:
+        """Take new observations into the statistics and normalise them."""
+        self.statistics.update(obs)
+        return self.apply(obs)
+
+    def apply(self, obs: np.ndarray) -> np.ndarray:
+        scaled = (obs - self.statistics.mean) / np.sqrt(self.statistics.var + 1e-8)
+        return np.minimum(np.maximum(scaled, -10.0), 10.0).astype(np.float32)
+
+
+class RewardNormalizer:
+    """Rewards divided by the standard deviation of the discounted return so far, clipped to ±10."""
+
+    def __init__(self, num_envs: int, gamma: float) -> None:
+        self.gamma = gamma
+        self.returns = np.zeros(num_envs)
+        self.statistics = RunningStatistics(())
+
+    def observe(self, rewards: np.ndarray, ends: np.ndarray) -> np.ndarray:
+        self.returns = self.returns * self.gamma + rewards
+        self.statistics.update(self.returns)
+        self.returns[ends] = 0.0  # the next episode's sum starts anew
+        scaled = rewards / np.sqrt(self.statistics.var + 1e-8)
+        return np.minimum(np.maximum(scaled, -10.0), 10.0)
