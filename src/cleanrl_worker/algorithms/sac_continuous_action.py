@@ -184,9 +184,8 @@ def main(args: Args | None = None) -> None:
                 actor_optimizer.step(actor_loss)
                 losses["losses/actor_loss"] = actor_loss.detach()
                 if args.autotune:
-                    with torch.no_grad():
-                        entropy_gap = actor.sample(b_obs)[1] + target_entropy
-                    alpha_loss = (-log_alpha.exp() * entropy_gap).mean()
+                    # the actions are those of the actor's own loss: sampling anew would cost a tenth of the step
+                    alpha_loss = (-log_alpha.exp() * (logprobs.detach() + target_entropy)).mean()
                     alpha_optimizer.step(alpha_loss)
                     alpha = log_alpha.exp().item()
                     losses["losses/alpha_loss"] = alpha_loss.detach()

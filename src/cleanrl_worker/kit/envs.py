@@ -23,6 +23,8 @@ from cleanrl_worker.kit.video import FilmWrapper
 def vector(args: RunArgs, video_folder: Path | None = None) -> VectorEnvs:
     """Environments with flat observations, from the backend that `--env-backend` names."""
     if args.env_backend == "envpool" or (args.env_backend == "auto" and pools.is_better(args, video_folder)):
+        if video_folder is not None:
+            raise SystemExit("--capture-video needs --env-backend gymnasium: EnvPool's environments are not filmed here")
         return pools.make_flat(args)
     makers = [EnvMaker(args.env_id, video_folder if index == 0 else None) for index in range(args.num_envs)]
     if args.vectorization == "sync":
@@ -40,7 +42,7 @@ def atari(args: RunArgs, video_folder: Path | None = None) -> VectorEnvs:
         if video_folder is not None:
             raise SystemExit("--capture-video needs --env-backend envpool here: ale-py's vector environment is not filmed")
         game = f"ALE/{pools.atari_game(args.env_id)}-v5"
-        native = make_native(game, args.num_envs, episodic_life=True, reward_clipping=False)
+        native = make_native(game, args.num_envs, reward_clipping=False)
         return GymnasiumEnvs(native, lives=True)
     return pools.make_atari(args, video_folder)
 
@@ -115,7 +117,11 @@ class SyncEnvs:
 
 
 class GymnasiumEnvs:
-    """A Gymnasium vector environment in SAME_STEP mode; with `lives`, a lost life ends an episode for the learner only."""
+    """A Gymnasium vector environment in SAME_STEP mode; with `lives`, a lost life ends an episode for the learner only.
+
+    ale-py's own `episodic_life` starts a new game after each life, and the agent would only ever play its first one:
+    the game goes on here, and a fall of `lives` is reported as a termination.
+    """
 
     backend = "gymnasium"
 
@@ -124,13 +130,16 @@ class GymnasiumEnvs:
         self.num_envs = envs.num_envs
         self.single_observation_space = envs.single_observation_space
         self.single_action_space = envs.single_action_space
-        self._lives = lives
+        self._has_lives = lives
+        self._lives = np.zeros(self.num_envs)
         self._episodes = Episodes(self.num_envs)
 
     def reset(self, seed: int) -> np.ndarray:
         self._episodes.clear()
-        obs: np.ndarray = self.envs.reset(seed=seed)[0]
-        return obs.copy()
+        obs, info = self.envs.reset(seed=seed)
+        if self._has_lives:
+            self._lives = np.array(info["lives"])
+        return np.array(obs)
 
     def step(self, actions: np.ndarray) -> Step:
         obs, rewards, terminations, truncations, info = self.envs.step(actions)
@@ -140,9 +149,10 @@ class GymnasiumEnvs:
             final_obs = obs.copy()
             for index in np.flatnonzero(ends):
                 final_obs[index] = info["final_obs"][index]
-        game_over = ends & ((info["lives"] == 0) | truncations) if self._lives else ends
-        episodes = self._episodes.add(rewards, game_over)
-        if self._lives:
+        episodes = self._episodes.add(rewards, ends)
+        if self._has_lives:
+            terminations = terminations | (info["lives"] < self._lives)
+            self._lives = np.array(info["lives"])
             rewards = np.sign(rewards)
         return Step(obs, rewards, terminations, truncations, final_obs, episodes)
 

@@ -4,6 +4,7 @@ import importlib
 import importlib.util
 import sys
 import types
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,11 @@ def is_better(args: RunArgs, video_folder: Path | None) -> bool:
 
 
 def make_flat(args: RunArgs) -> "PoolEnvs":
-    return PoolEnvs(lambda seed: _make_pool(args.env_id, args.num_envs, seed), args.seed)
+    envs = PoolEnvs(lambda seed: make_pool(args.env_id, args.num_envs, seed), args.seed)
+    space = envs.single_observation_space
+    if not isinstance(space, gym.spaces.Box) or len(space.shape) != 1:
+        raise SystemExit(f"EnvPool's {args.env_id} has no flat observations ({space}); use --env-backend gymnasium")
+    return envs
 
 
 def make_atari(args: RunArgs, video_folder: Path | None) -> "PoolEnvs":
@@ -37,12 +42,20 @@ def make_atari(args: RunArgs, video_folder: Path | None) -> "PoolEnvs":
         options["render_mode"] = "rgb_array"
     film = None if video_folder is None else EpisodeFilm(video_folder, fps=15)  # 60 Hz screen, every 4th frame
     game = f"{atari_game(args.env_id)}-v5"
-    return PoolEnvs(lambda seed: _make_pool(game, args.num_envs, seed, **options), args.seed, lives=True, film=film)
+    return PoolEnvs(lambda seed: make_pool(game, args.num_envs, seed, **options), args.seed, lives=True, film=film)
 
 
 def atari_game(env_id: str) -> str:
     """`Pong` for each of ALE/Pong-v5, PongNoFrameskip-v4 and Pong-v5."""
     return env_id.removeprefix("ALE/").rsplit("-v", 1)[0].removesuffix("NoFrameskip")
+
+
+def make_pool(env_id: str, num_envs: int, seed: int, **options: Any) -> Any:
+    envpool = _import_envpool(env_id)
+    seeds = [(seed + index) % 2**31 for index in range(num_envs)]
+    with warnings.catch_warnings():  # EnvPool's float64 bounds for float32 spaces: nothing a user can change
+        warnings.simplefilter("ignore", UserWarning)
+        return envpool.make_gymnasium(env_id, num_envs=num_envs, seed=seeds, **options)
 
 
 class PoolEnvs:
@@ -99,16 +112,6 @@ class PoolEnvs:
             self._film.add(np.asarray(self._pool.render(env_ids=[0]))[0])
         if episode_ended:
             self._film.cut()
-
-
-def _make_pool(env_id: str, num_envs: int, seed: int, **options: Any) -> Any:
-    envpool = _import_envpool(env_id)
-    seeds = [(seed + index) % 2**31 for index in range(num_envs)]
-    pool = envpool.make_gymnasium(env_id, num_envs=num_envs, seed=seeds, **options)
-    space = pool.observation_space
-    if not isinstance(space, gym.spaces.Box) or (not options and len(space.shape) != 1):
-        raise SystemExit(f"EnvPool's {env_id} has no flat observations ({space}); use --env-backend gymnasium")
-    return pool
 
 
 def _import_envpool(env_id: str) -> Any:

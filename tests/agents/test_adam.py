@@ -1,0 +1,30 @@
+import torch
+from cleanrl_worker.agents.adam import FlatAdam
+from torch import nn
+
+
+def test_flat_adam_moves_as_torch_adam_with_clipping_does():
+    torch.manual_seed(0)
+    ours = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1))
+    theirs = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1))
+    theirs.load_state_dict(ours.state_dict())
+    flat = FlatAdam(ours.parameters(), lr=1e-2, eps=1e-5)
+    reference = torch.optim.Adam(theirs.parameters(), lr=1e-2, eps=1e-5)
+    for _ in range(50):
+        x = torch.randn(16, 3)
+        flat.step((ours(x) ** 2).mean() * 10, max_grad_norm=0.5)
+        reference.zero_grad()
+        ((theirs(x) ** 2).mean() * 10).backward()
+        nn.utils.clip_grad_norm_(theirs.parameters(), 0.5)
+        reference.step()
+    for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-6)
+
+
+def test_parameters_are_views_of_one_vector_and_keep_their_values():
+    layer = nn.Linear(2, 2)
+    before = {name: value.clone() for name, value in layer.state_dict().items()}
+    optimizer = FlatAdam(layer.parameters(), lr=0.1)
+    assert all(torch.equal(before[name], value) for name, value in layer.state_dict().items())
+    optimizer.flat.zero_()
+    assert not layer.weight.any() and not layer.bias.any()

@@ -1,0 +1,97 @@
+"""Every registry algorithm: the same seed gives the same numbers, the tags are CleanRL's, the policy can be read."""
+
+import importlib
+import json
+from pathlib import Path
+
+import pytest
+from cleanrl_worker.runtime import DEFAULT_ALGO_REGISTRY
+from mosaic.wire import metrics
+
+CLEANRL = json.loads((Path(__file__).parent / "cleanrl_args.json").read_text())
+SMALL_PPO = {"total_timesteps": 256, "num_envs": 2, "num_steps": 32, "num_minibatches": 2, "update_epochs": 2}
+SMALL_DQN = {"total_timesteps": 500, "learning_starts": 100, "buffer_size": 400}
+TINY = {
+    "ppo": SMALL_PPO,
+    "ppo_continuous_action": SMALL_PPO | {"env_id": "Pendulum-v1"},
+    "ppo_atari_envpool": SMALL_PPO | {"env_id": "Pong-v5", "total_timesteps": 64, "num_steps": 16},
+    "dqn": SMALL_DQN,
+    "dqn_jax": SMALL_DQN,
+    "sac_continuous_action": {"env_id": "Pendulum-v1", "total_timesteps": 420, "learning_starts": 200, "buffer_size": 400},
+}
+
+
+def run(name, folder, **options):
+    module = importlib.import_module(DEFAULT_ALGO_REGISTRY[name])
+    module.main(module.Args(run_dir=folder, cuda=False, **(TINY[name] | options)))
+    return folder / "metrics.jsonl"
+
+
+@pytest.mark.parametrize("name", DEFAULT_ALGO_REGISTRY)
+def test_the_same_seed_gives_the_same_metrics_bit_for_bit_and_another_seed_others(name, tmp_path):
+    first, again, other = (metrics.comparable(run(name, tmp_path / key, seed=seed)) for key, seed in zip("abc", (3, 3, 4), strict=True))
+    assert first == again
+    assert first != other
+    assert b"losses/" in first
+
+
+@pytest.mark.parametrize("name", DEFAULT_ALGO_REGISTRY)
+def test_flags_and_defaults_are_cleanrl_own(name):
+    ours = importlib.import_module(DEFAULT_ALGO_REGISTRY[name]).Args()
+    newer = {"env_id"}  # Gymnasium's MuJoCo environments are at v5
+    later = {"upload_model", "hf_entity"}  # come with the hub
+    for flag, told in CLEANRL[name]["args"].items():
+        if flag in later:
+            continue
+        assert hasattr(ours, flag), f"CleanRL's --{flag} is missing"
+        if flag not in newer and flag != "exp_name":
+            default = told["default"]
+            assert getattr(ours, flag) == (1000000 if default == "int(1000000.0)" else default), flag
+
+
+@pytest.mark.parametrize("name", DEFAULT_ALGO_REGISTRY)
+def test_scalars_carry_cleanrl_tags(name, tmp_path):
+    rows = metrics.read_rows(run(name, tmp_path))
+    tags = {tag for row in rows for tag in row} - {"step", "time"}
+    told = set(CLEANRL[name]["scalars"]) - {"eval/episodic_return"}
+    episodes = {"charts/episodic_return", "charts/episodic_length", "charts/avg_episodic_return"}
+    assert tags <= told
+    assert told - episodes <= tags, "all but those that need a whole episode"
+
+
+@pytest.mark.parametrize("name", DEFAULT_ALGO_REGISTRY)
+def test_a_saved_policy_has_a_sidecar_with_all_an_evaluation_needs(name, tmp_path):
+    run(name, tmp_path, save_model=True, seed=5, exp_name="mine")
+    (policy,) = tmp_path.glob("runs/*/mine.cleanrl_model")
+    sidecar = json.loads(policy.with_name("mine.cleanrl_model.json").read_text())
+    assert sidecar["algo"] == name
+    assert sidecar["seed"] == 5
+    assert sidecar["env_id"] == sidecar["args"]["env_id"]
+    assert sidecar["step"] >= TINY[name]["total_timesteps"]
+    assert policy.parent.name.startswith(f"{sidecar['env_id']}__mine__5__")
+    assert (sidecar["observation_statistics"] is not None) == (name == "ppo_continuous_action")
+    if name.endswith("_jax"):
+        from safetensors.numpy import load_file
+
+        state = load_file(policy)
+        assert "params/Dense_0/kernel" in state
+    else:
+        import torch
+
+        state = torch.load(policy, weights_only=True)
+        assert set(state) == KEYS[name]
+
+
+def layers(prefix, numbers):
+    return {f"{prefix}.{number}.{part}" for number in numbers for part in ("weight", "bias")}
+
+
+HEADS = {f"{head}.{part}" for head in ("actor", "critic") for part in ("weight", "bias")}
+KEYS = {
+    "ppo": layers("critic", (0, 2, 4)) | layers("actor", (0, 2, 4)),
+    "ppo_continuous_action": layers("critic", (0, 2, 4)) | layers("actor_mean", (0, 2, 4)) | {"actor_logstd"},
+    "ppo_atari_envpool": layers("network", (0, 2, 4, 7)) | HEADS,
+    "dqn": layers("network", (0, 2, 4)),
+    "sac_continuous_action": {f"{layer}.{part}" for layer in ("fc1", "fc2", "fc_mean", "fc_logstd") for part in ("weight", "bias")}
+    | {"action_scale", "action_bias"},
+}

@@ -1,0 +1,155 @@
+import gymnasium as gym
+import numpy as np
+import pytest
+import tiny_envs
+from cleanrl_worker.kit import envs as kit_envs
+from cleanrl_worker.kit import pools
+from cleanrl_worker.kit.args import RunArgs
+
+tiny_envs.register()
+VECTORIZATIONS = ("sync", "async", "native")
+
+
+def steps_of(envs, count, action=0):
+    for _ in range(count):
+        yield envs.step(np.full(envs.num_envs, action))
+
+
+@pytest.mark.parametrize("vectorization", VECTORIZATIONS)
+@pytest.mark.parametrize("ending", ["Terminating", "Truncating"])
+def test_an_episode_ends_in_the_same_step_on_every_gymnasium_backend(vectorization, ending):
+    envs = kit_envs.vector(RunArgs(env_id=f"Tiny/{ending}-v0", num_envs=3, vectorization=vectorization))
+    assert envs.reset(seed=1)[:, 0].tolist() == [0, 0, 0]
+    for t, step in enumerate(steps_of(envs, 11), start=1):
+        ended = t % 5 == 0
+        assert step.obs[:, 0].tolist() == [t % 5] * 3, "after an end the next episode's first observation"
+        assert step.final_obs[:, 0].tolist() == [5 if ended else t % 5] * 3, "what the action led to"
+        assert step.final_obs[:, 1].tolist() == [(t - 1) // 5] * 3, "no transition crosses a reset"
+        assert step.terminations.tolist() == [ended and ending == "Terminating"] * 3
+        assert step.truncations.tolist() == [ended and ending == "Truncating"] * 3
+        assert [(e.env, e.ret, e.length) for e in step.episodes] == ([(i, 5.0, 5) for i in range(3)] if ended else [])
+    envs.close()
+
+
+@pytest.mark.parametrize("vectorization", VECTORIZATIONS)
+def test_a_step_is_not_overwritten_by_the_next(vectorization):
+    envs = kit_envs.vector(RunArgs(env_id="Tiny/Terminating-v0", num_envs=2, vectorization=vectorization))
+    first = envs.reset(seed=1)
+    steps = list(steps_of(envs, 6))
+    assert first[:, 0].tolist() == [0, 0]
+    assert [int(step.obs[0, 0]) for step in steps] == [1, 2, 3, 4, 0, 1]
+    assert [int(step.final_obs[0, 0]) for step in steps] == [1, 2, 3, 4, 5, 1]
+    envs.close()
+
+
+def test_environments_that_end_at_different_times_keep_their_own_final_observation():
+    lengths = (2, 3)
+    envs = kit_envs.SyncEnvs([lambda n=n: tiny_envs.Corridor(length=n) for n in lengths])
+    envs.reset(seed=0)
+    for t, step in enumerate(steps_of(envs, 12), start=1):
+        assert step.final_obs[:, 0].tolist() == [(t - 1) % n + 1 for n in lengths]
+        assert step.obs[:, 0].tolist() == [t % n for n in lengths]
+
+
+def test_a_native_environment_that_resets_one_step_late_is_refused():
+    if "Tiny/Late-v0" not in gym.registry:
+        gym.register("Tiny/Late-v0", entry_point=tiny_envs.Corridor, vector_entry_point=tiny_envs.LateCorridor)
+    with pytest.raises(SystemExit, match="resets one step late"):
+        kit_envs.vector(RunArgs(env_id="Tiny/Late-v0", vectorization="native"))
+
+
+def test_a_native_environment_that_does_not_exist_is_refused():
+    with pytest.raises(SystemExit, match="no vector version of its own"):
+        kit_envs.vector(RunArgs(env_id="Acrobot-v1", vectorization="native"))
+
+
+def test_envpool_truncates_with_the_final_observation():
+    envs = pools.PoolEnvs(lambda seed: pools.make_pool("CartPole-v1", 3, seed, max_episode_steps=5), seed=1)
+    envs.reset(1)
+    for t, step in enumerate(steps_of(envs, 15, action=1), start=1):
+        ended = t % 5 == 0
+        assert step.truncations.tolist() == [ended] * 3
+        assert not step.terminations.any()
+        assert [(e.ret, e.length) for e in step.episodes] == ([(5.0, 5)] * 3 if ended else [])
+        if ended:
+            assert (np.abs(step.final_obs[:, 1]) > 0.5).all(), "five pushes to the right: the cart is fast"
+            assert (np.abs(step.obs) <= 0.05).all(), "a new episode starts near zero"
+        else:
+            assert step.final_obs is step.obs
+
+
+def test_envpool_terminates_with_the_final_observation_and_steps_for_real_afterwards():
+    envs = pools.PoolEnvs(lambda seed: pools.make_pool("CartPole-v1", 2, seed), seed=1)
+    obs = envs.reset(1)
+    lengths = []
+    for step in steps_of(envs, 60, action=1):
+        ended = step.terminations
+        assert not step.truncations.any()
+        # pushed to the right the cart's speed only grows: a transition across a reset would show as a fall
+        assert (step.final_obs[:, 1] > obs[:, 1]).all()
+        assert (np.abs(step.final_obs[ended, 2]) > 0.2).all()
+        lengths += [e.length for e in step.episodes]
+        obs = step.obs
+    assert lengths and all(8 <= length <= 11 for length in lengths)
+
+
+def test_envpool_repeats_itself_after_a_reset_with_the_same_seed():
+    envs = pools.PoolEnvs(lambda seed: pools.make_pool("CartPole-v1", 2, seed), seed=3)
+    runs = []
+    for seed in (3, 3, 4):
+        first = envs.reset(seed)
+        runs.append(np.concatenate([first, *(step.obs for step in steps_of(envs, 30))]))
+    assert np.array_equal(runs[0], runs[1])
+    assert not np.array_equal(runs[0], runs[2])
+
+
+@pytest.mark.parametrize("backend", ["gymnasium", "envpool"])
+def test_an_atari_episode_spans_all_lives_while_the_learner_sees_each_one_end(backend):
+    envs = kit_envs.atari(RunArgs(env_id="Breakout-v5", num_envs=2, env_backend=backend))
+    obs = envs.reset(1)
+    assert obs.shape == (2, 4, 84, 84)
+    assert obs.dtype == np.uint8
+    ends, episodes = 0, []
+    rng = np.random.default_rng(0)
+    while len(episodes) < 2:
+        step = envs.step(rng.integers(0, 4, 2))
+        ends += int(step.terminations.sum())
+        episodes += step.episodes
+        assert set(np.unique(step.rewards)) <= {-1.0, 0.0, 1.0}
+    assert 2 * 5 <= ends <= 4 * 5, "Breakout has five lives"
+    assert all(e.ret >= 0 and e.length > 50 for e in episodes)
+    envs.close()
+
+
+@pytest.mark.parametrize("env_id", ["ALE/Pong-v5", "PongNoFrameskip-v4", "Pong-v5"])
+def test_every_spelling_of_a_game_names_it(env_id):
+    assert pools.atari_game(env_id) == "Pong"
+
+
+def test_discrete_observations_become_flat():
+    envs = kit_envs.vector(RunArgs(env_id="FrozenLake-v1", num_envs=2))
+    assert envs.reset(1).shape == (2, 16)
+
+
+def test_video_of_the_first_environment_is_an_mp4_per_filmed_episode(tmp_path):
+    import av
+
+    envs = kit_envs.vector(RunArgs(env_id="CartPole-v1", num_envs=2), video_folder=tmp_path)
+    envs.reset(1)
+    lengths = [e.length for step in steps_of(envs, 40, action=1) for e in step.episodes if e.env == 0]
+    envs.close()
+    assert {path.name for path in tmp_path.iterdir()} == {"episode-0.mp4", "episode-1.mp4"}
+    with av.open(str(tmp_path / "episode-0.mp4")) as video:
+        assert sum(1 for _ in video.decode(video=0)) == lengths[0] + 1
+
+
+def test_a_native_or_pooled_environment_says_that_it_is_not_filmed(tmp_path):
+    with pytest.raises(SystemExit, match="capture-video needs"):
+        kit_envs.vector(RunArgs(env_id="Tiny/Terminating-v0", vectorization="native"), video_folder=tmp_path)
+    with pytest.raises(SystemExit, match="capture-video needs"):
+        kit_envs.atari(RunArgs(env_id="Pong-v5", env_backend="gymnasium"), video_folder=tmp_path)
+
+
+def test_an_environment_that_envpool_lacks_is_refused():
+    with pytest.raises(SystemExit, match="EnvPool has no environment"):
+        kit_envs.vector(RunArgs(env_id="Tiny/Terminating-v0", env_backend="envpool"))

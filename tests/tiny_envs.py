@@ -1,0 +1,81 @@
+"""Environments so small that every return, ending and value is known exactly."""
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+
+class Corridor(gym.Env[np.ndarray, Any]):
+    """`length` steps, each with reward 1, ending as told; the observation is (steps done, episode number).
+
+    With `scaled` it is (share of the steps done, 1), and the last one looks like the first: a value that bootstraps from it
+    uses nothing the network was not trained on.
+    """
+
+    def __init__(self, length: int = 5, truncates: bool = False, continuous: bool = False, scaled: bool = False) -> None:
+        self.length, self.truncates, self.scaled = length, truncates, scaled
+        self.observation_space = gym.spaces.Box(-1000.0, 1000.0, (2,), np.float32)
+        self.action_space = gym.spaces.Box(-2.0, 2.0, (1,), np.float32) if continuous else gym.spaces.Discrete(2)
+        self.episode = -1
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.steps = 0
+        self.episode += 1
+        return self._obs(), {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        end = self.steps == self.length
+        return self._obs(), 1.0, end and not self.truncates, end and self.truncates, {}
+
+    def _obs(self) -> np.ndarray:
+        scaled = [self.steps % self.length / self.length, 1.0]
+        return np.array(scaled if self.scaled else [self.steps, self.episode], np.float32)
+
+
+class VectorCorridor(gym.vector.VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
+    """A native vector version that reuses its buffers, as real ones do."""
+
+    def __init__(self, num_envs: int, autoreset_mode: AutoresetMode = AutoresetMode.NEXT_STEP, **options: Any) -> None:
+        self.num_envs = num_envs
+        self.metadata = {"autoreset_mode": autoreset_mode}
+        self.lanes = [Corridor(**options) for _ in range(num_envs)]
+        self.single_observation_space = self.lanes[0].observation_space
+        self.single_action_space = self.lanes[0].action_space
+        self._buffer = np.zeros((num_envs, 2), np.float32)
+
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+        for index, lane in enumerate(self.lanes):
+            self._buffer[index] = lane.reset()[0]
+        return self._buffer, {}
+
+    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        results = [lane.step(action) for lane, action in zip(self.lanes, actions, strict=True)]
+        terminations, truncations = (np.array([result[at] for result in results]) for at in (2, 3))
+        final = np.array([result[0] for result in results])
+        for index, lane in enumerate(self.lanes):
+            ended = terminations[index] or truncations[index]
+            self._buffer[index] = lane.reset()[0] if ended else final[index]
+        info = {"final_obs": final} if (terminations | truncations).any() else {}
+        return self._buffer, np.ones(self.num_envs), terminations, truncations, info
+
+
+def register() -> None:
+    """Corridors that terminate or truncate: counting ones, and scaled ones with discrete or continuous actions."""
+    for ending in ("Terminating", "Truncating"):
+        for kind in ("", "Scaled", "ScaledContinuous"):
+            env_id = f"Tiny/{ending}{kind}-v0"
+            if env_id in gym.registry:
+                continue
+            options = {"truncates": ending == "Truncating", "scaled": "Scaled" in kind, "continuous": "Continuous" in kind}
+            gym.register(env_id, entry_point=Corridor, vector_entry_point=VectorCorridor, kwargs=options)
+
+
+class LateCorridor(VectorCorridor):
+    """Knows no autoreset mode but NEXT_STEP."""
+
+    def __init__(self, num_envs: int) -> None:
+        super().__init__(num_envs)
