@@ -26,7 +26,7 @@ help:
 	@echo "Settings: PYTHON=python3.12 (the interpreter of $(VENV)), JOBS=2 (test processes), ARGS='…' (for bench-*)"
 
 run: $(CORE)
-	@$(BIN)/mosaic train ppo CartPole-v1 --set total_timesteps=250000 --set seed=1
+	@$(BIN)/mosaic train ppo CartPole-v1 --set total_timesteps=200000 --set learning_rate=0.0005 --set seed=1
 	@echo
 	@echo "What next? Type 'source $(BIN)/activate', then try:"
 	@echo "  mosaic algos ppo                                     every parameter, its default and what it does"

@@ -24,6 +24,8 @@ class Args(RunArgs):
     """game to learn: Breakout-v5, ALE/Breakout-v5 or BreakoutNoFrameskip-v4 are the same here"""
     total_timesteps: int = 10000000
     """environment steps to train for, over all environments (a step is four frames)"""
+    total_frames: int = 0
+    """frames to train for, four a step; instead of total_timesteps"""
     num_threads: int = 0
     """CPU threads for the network (0: torch's default, all cores; a convolution is worth them)"""
     learning_rate: float = 2.5e-4
@@ -108,6 +110,10 @@ def gae(
 
 def main(args: Args | None = None) -> None:
     args = args or parse(Args)
+    if args.total_frames:
+        if args.total_timesteps != Args.total_timesteps:
+            raise SystemExit("--total-frames and --total-timesteps are both given; give one (a step is four frames)")
+        args.total_timesteps = args.total_frames // 4
     args.batch_size = args.num_envs * args.num_steps
     args.minibatch_size = args.batch_size // args.num_minibatches
     args.num_iterations = -(-args.total_timesteps // args.batch_size)

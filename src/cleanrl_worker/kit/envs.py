@@ -42,7 +42,7 @@ def atari(args: RunArgs, video_folder: Path | None = None) -> VectorEnvs:
         if video_folder is not None:
             raise SystemExit("--capture-video needs --env-backend envpool here: ale-py's vector environment is not filmed")
         game = f"ALE/{pools.atari_game(args.env_id)}-v5"
-        native = make_native(game, args.num_envs, reward_clipping=False)
+        native = make_native(game, args.num_envs, reward_clipping=False, repeat_action_probability=0.0)
         return GymnasiumEnvs(native, lives=True)
     return pools.make_atari(args, video_folder)
 

@@ -1,0 +1,100 @@
+"""Learning curves as a small SVG, drawn by hand: every seed thin, their interquartile mean bold."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from mosaic.stats import iqm
+
+WIDTH, HEIGHT = 640, 360
+LEFT, RIGHT, TOP, BOTTOM = 64, 16, 36, 44
+INK, FAINT, SEED, BOLD, REFERENCE = "#333", "#ddd", "#9db8d9", "#1f5fa8", "#c0392b"
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What is drawn: one series per seed over common steps, and the published return as a line across."""
+
+    title: str
+    steps: np.ndarray
+    seeds: list[np.ndarray]
+    reference: float | None = None
+
+
+def write_svg(path: Path, curve: Curve) -> Path:
+    """Draw into a file and return its path."""
+    shown = np.concatenate([*curve.seeds, [] if curve.reference is None else [curve.reference]])
+    low, high = float(np.nanmin(shown)), float(np.nanmax(shown))
+    margin = 0.05 * (high - low) or 1.0
+    view = _View(0.0, float(curve.steps[-1]), low - margin, high + margin)
+    middle = np.array([_iqm_of_known(values) for values in np.array(curve.seeds).T])
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif">',
+        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/><g font-size="12" fill="{INK}">',
+        f'<text x="{LEFT}" y="20" font-size="14">{curve.title}: mean return of the last 100 episodes</text>',
+        *_axes(view),
+        *(_line(view, curve.steps, values, SEED, 1.2) for values in curve.seeds),
+        _line(view, curve.steps, middle, BOLD, 2.5),
+    ]
+    if curve.reference is not None:
+        y = view.y(curve.reference)
+        parts.append(f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" stroke="{REFERENCE}" stroke-dasharray="6 4"/>')
+        parts.append(f'<text x="{LEFT + 6}" y="{y - 5:.1f}" fill="{REFERENCE}">published {curve.reference:g}</text>')
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join([*parts, "</g></svg>"]) + "\n")
+    return path
+
+
+@dataclass(frozen=True)
+class _View:
+    left: float
+    right: float
+    low: float
+    high: float
+
+    def x(self, step: float) -> float:
+        return LEFT + (step - self.left) / (self.right - self.left) * (WIDTH - LEFT - RIGHT)
+
+    def y(self, value: float) -> float:
+        return HEIGHT - BOTTOM - (value - self.low) / (self.high - self.low) * (HEIGHT - TOP - BOTTOM)
+
+
+def _axes(view: _View) -> list[str]:
+    parts = []
+    for value in ticks(view.low, view.high):
+        y = view.y(value)
+        parts.append(f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" stroke="{FAINT}"/>')
+        parts.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value:g}</text>')
+    for step in ticks(view.left, view.right):
+        label = f"{step / 1e6:g}M" if view.right >= 2e6 else f"{step / 1e3:g}k"
+        x = view.x(step)
+        parts.append(f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{label}</text>')
+    middle = (LEFT + WIDTH - RIGHT) / 2
+    parts.append(f'<text x="{middle:.0f}" y="{HEIGHT - 8}" text-anchor="middle">environment steps</text>')
+    return parts
+
+
+def _line(view: _View, steps: np.ndarray, values: np.ndarray, colour: str, width: float) -> str:
+    known = [(view.x(s), view.y(v)) for s, v in zip(steps, values, strict=True) if math.isfinite(v)]
+    points = " ".join(f"{x:.1f},{y:.1f}" for x, y in known)
+    return f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="{width}"/>'
+
+
+def _iqm_of_known(values: np.ndarray) -> float:
+    """The interquartile mean once every seed has a value, so that the line never jumps by a seed joining in."""
+    return iqm(values) if np.isfinite(values).all() else math.nan
+
+
+def ticks(low: float, high: float) -> list[float]:
+    """About five round numbers between two bounds."""
+    rough = (high - low) / 5
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough)
+    first = math.ceil(low / step)
+    return [round(n * step, 10) for n in range(first, math.floor(high / step) + 1)]
+
+
+if __name__ == "__main__":
+    raise SystemExit("this module draws for benchmarks/learning.py; run that")

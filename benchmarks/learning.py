@@ -1,0 +1,193 @@
+"""How well an algorithm learns: several seeds, the last 100 training episodes of each, against the published figure.
+
+    python benchmarks/learning.py --algo ppo --env-id CartPole-v1 --seeds 1-5 --total-timesteps 500000
+    python benchmarks/learning.py --algo ppo --env-id CartPole-v1 --label shared --set network=shared
+    python benchmarks/learning.py --table                       # what has been measured so far
+
+Runs stay in var/benchmarks/learning; a seed that ran to its end with the same flags is not run again.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from curves import Curve, write_svg
+from report import RESULTS, machine, markdown, save
+
+from mosaic.stats import bootstrap_interval, iqm
+from mosaic.wire.metrics import is_episode, read_rows
+from mosaic.wire.paths import resolve_home
+
+IMAGES = Path(__file__).parents[1] / "docs" / "img"
+LAST = 100
+GRID = 100
+
+
+class Published(NamedTuple):
+    """Mean and standard deviation of the last 100 training episodes over seeds, as others report it."""
+
+    mean: float
+    std: float
+    source: str
+
+
+_CLASSIC = "CleanRL docs, 3 seeds, 500k steps"
+_MUJOCO = "CleanRL docs, 3 seeds, 1M steps, v4"
+PUBLISHED = {
+    ("ppo", "CartPole-v1"): Published(490.04, 6.12, _CLASSIC),
+    ("ppo", "Acrobot-v1"): Published(-86.36, 1.32, _CLASSIC),
+    ("ppo", "MountainCar-v0"): Published(-200.0, 0.0, _CLASSIC),
+    ("dqn", "CartPole-v1"): Published(488.69, 16.11, _CLASSIC),
+    ("dqn", "Acrobot-v1"): Published(-91.54, 7.20, _CLASSIC),
+    ("dqn", "MountainCar-v0"): Published(-194.95, 8.48, _CLASSIC),
+    ("dqn_jax", "CartPole-v1"): Published(498.38, 2.29, _CLASSIC),
+    ("dqn_jax", "Acrobot-v1"): Published(-88.89, 1.56, _CLASSIC),
+    ("dqn_jax", "MountainCar-v0"): Published(-188.90, 11.78, _CLASSIC),
+    ("ppo_continuous_action", "HalfCheetah-v5"): Published(1442.64, 46.03, _MUJOCO),
+    ("ppo_continuous_action", "Walker2d-v5"): Published(2287.95, 571.78, _MUJOCO),
+    ("ppo_continuous_action", "Hopper-v5"): Published(2382.86, 271.74, _MUJOCO),
+    ("ppo_continuous_action", "InvertedPendulum-v5"): Published(963.09, 22.20, _MUJOCO),
+    ("ppo_continuous_action", "Pendulum-v1"): Published(-1141.98, 135.55, "CleanRL docs (rpo page), 8M steps"),
+    ("sac_continuous_action", "HalfCheetah-v5"): Published(9634.89, 1423.73, _MUJOCO),
+    ("sac_continuous_action", "Walker2d-v5"): Published(3591.45, 911.33, _MUJOCO),
+    ("sac_continuous_action", "Hopper-v5"): Published(2310.46, 342.82, _MUJOCO),
+    ("sac_continuous_action", "InvertedPendulum-v5"): Published(909.37, 55.66, _MUJOCO),
+    ("ppo_atari_envpool", "Pong-v5"): Published(20.45, 0.09, "CleanRL docs, 3 seeds, 10M steps"),
+    ("ppo_atari_envpool", "Breakout-v5"): Published(211.24, 151.84, "CleanRL docs, 3 seeds, 10M steps"),
+}
+
+
+def main() -> None:
+    """Run the seeds that are missing, then say what came out."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--algo")
+    parser.add_argument("--env-id")
+    parser.add_argument("--seeds", default="1-5", help="1-5, or 1,3,8")
+    parser.add_argument("--total-timesteps", type=int, default=500_000)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="seeds at a time")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a flag of the algorithm")
+    parser.add_argument("--label", default="", help="tells a variant from the default in tables and file names")
+    parser.add_argument("--runs", type=Path, default=resolve_home() / "var" / "benchmarks" / "learning")
+    parser.add_argument("--again", action="store_true", help="run finished seeds again")
+    parser.add_argument("--table", action="store_true", help="only print what has been measured so far")
+    args = parser.parse_args()
+    if not args.table:
+        if not (args.algo and args.env_id):
+            parser.error("--algo and --env-id say what is to learn what (or give --table)")
+        measure(args)
+    path = RESULTS / "learning.json"
+    rows = json.loads(path.read_text()) if path.exists() else {}
+    print(markdown([shown(name, row) for name, row in sorted(rows.items()) if name != "measured"]))
+
+
+def measure(args: argparse.Namespace) -> None:
+    """Run every seed, keep the scores and draw the curves."""
+    key = " ".join(filter(None, (args.algo, args.env_id, args.label)))
+    name = key.replace(" ", "-").replace("/", "-")
+    folders = {seed: args.runs / name / f"seed-{seed}" for seed in seeds(args.seeds)}
+    with ThreadPoolExecutor(min(args.jobs, os.cpu_count() or 1)) as pool:
+        list(pool.map(lambda item: run(args, *item), folders.items()))
+    episodes = {seed: episodes_of(folder) for seed, folder in folders.items()}
+    short = [seed for seed, found in episodes.items() if len(found) < LAST]
+    if short:
+        print(f"note: fewer than {LAST} episodes ended with seeds {short}; all of theirs count", file=sys.stderr)
+    scores = {seed: float(found[-LAST:, 1].mean()) for seed, found in episodes.items()}
+    low, high = bootstrap_interval([list(scores.values())])
+    published = PUBLISHED.get((args.algo, args.env_id))
+    grid = np.linspace(args.total_timesteps / GRID, args.total_timesteps, GRID)
+    curve = Curve(key, grid, [smoothed(found, grid) for found in episodes.values()], published and published.mean)
+    image = write_svg(IMAGES / f"learning-{name}.svg", curve)
+    result = {
+        "algo": args.algo,
+        "env_id": args.env_id,
+        "label": args.label,
+        "total_timesteps": args.total_timesteps,
+        "flags": args.set,
+        "scores": scores,
+        "iqm": iqm(list(scores.values())),
+        "mean": float(np.mean(list(scores.values()))),
+        "std": float(np.std(list(scores.values()))),
+        "interval": [low, high],
+        "published": published and published._asdict(),
+        "image": str(image.relative_to(IMAGES.parents[1])),
+        "when": machine(),
+    }
+    save("learning", {key: result})
+
+
+def run(args: argparse.Namespace, seed: int, folder: Path) -> None:
+    """Train one seed in its folder, unless it has been."""
+    flags = [f"--{item.split('=')[0].replace('_', '-')}={item.partition('=')[2]}" for item in args.set]
+    command = [f"--env-id={args.env_id}", f"--total-timesteps={args.total_timesteps}", f"--seed={seed}", *flags]
+    done = folder / "finished.json"
+    if not args.again and done.exists() and json.loads(done.read_text())["flags"] == command:
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    start = time.time()
+    # Hosted: the curve comes from metrics.jsonl, TensorBoard files would only be in the way.
+    environment = {**os.environ, "MOSAIC_SHELL_PID": str(os.getpid())}
+    with open(folder / "output.log", "wb") as log:
+        child = subprocess.run(
+            [sys.executable, "-m", f"cleanrl_worker.algorithms.{args.algo}", f"--run-dir={folder}", *command],
+            env=environment,
+            cwd=folder,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+    if child.returncode:
+        raise SystemExit(f"seed {seed} ended with code {child.returncode}; its output: {folder / 'output.log'}")
+    seconds = time.time() - start
+    done.write_text(json.dumps({"flags": command, "seconds": seconds}))
+    print(f"{args.algo} {args.env_id} seed {seed}: {seconds:.0f} s", file=sys.stderr, flush=True)
+
+
+def seeds(text: str) -> list[int]:
+    """`1-5` or `1,3,8` as numbers."""
+    first, dash, last = text.partition("-")
+    return list(range(int(first), int(last) + 1)) if dash else [int(seed) for seed in text.split(",")]
+
+
+def episodes_of(folder: Path) -> np.ndarray:
+    """(step, return) of every training episode."""
+    rows = [(r["step"], r["charts/episodic_return"]) for r in read_rows(folder / "metrics.jsonl") if is_episode(r)]
+    if not rows:
+        raise SystemExit(f"no episode ended in {folder}; give more --total-timesteps")
+    return np.array(rows, dtype=float)
+
+
+def smoothed(episodes: np.ndarray, grid: np.ndarray) -> np.ndarray:
+    """The mean of the last 100 episodes before each step of the grid; nan before the first."""
+    sums = np.concatenate([[0.0], np.cumsum(episodes[:, 1])])
+    ends = np.searchsorted(episodes[:, 0], grid, side="right")
+    starts = np.maximum(0, ends - LAST)
+    return np.where(ends > 0, (sums[ends] - sums[starts]) / np.maximum(ends - starts, 1), np.nan)
+
+
+def shown(key: str, row: dict[str, Any]) -> dict[str, Any]:
+    """One line of the table: the published mean inside or below our interval is what we claim."""
+    published, (low, high) = row["published"], row["interval"]
+    claim = "–" if not published else "yes" if published["mean"] <= high else "no"
+    return {
+        "algorithm and environment": key,
+        "steps": f"{row['total_timesteps']:,}",
+        "seeds": len(row["scores"]),
+        "IQM": f"{row['iqm']:.1f}",
+        "95 % interval": f"{low:.1f} to {high:.1f}",
+        "mean ± std": f"{row['mean']:.1f} ± {row['std']:.1f}",
+        "published": f"{published['mean']:.1f} ± {published['std']:.1f}" if published else "–",
+        "reached": claim,
+        "source": published["source"] if published else "–",
+    }
+
+
+if __name__ == "__main__":
+    main()

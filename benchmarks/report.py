@@ -1,0 +1,38 @@
+"""Tables for people and JSON for the record: what every benchmark writes."""
+
+import json
+import os
+import platform
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def save(name: str, results: dict[str, Any]) -> Path:
+    """Write results/<name>.json with the day and the machine; parts measured earlier stay."""
+    path = RESULTS / f"{name}.json"
+    kept = json.loads(path.read_text()) if path.exists() else {}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({**kept, **results, "measured": machine()}, indent=1) + "\n")
+    return path
+
+
+def machine() -> dict[str, Any]:
+    """The day, and what the figures depend on."""
+    today = datetime.now(UTC).date().isoformat()
+    return {"date": today, "cores": os.cpu_count(), "python": platform.python_version(), "system": platform.platform()}
+
+
+def markdown(rows: list[dict[str, Any]]) -> str:
+    """Rows as a table; rows with other columns start a new one."""
+    lines: list[str] = []
+    header: list[str] = []
+    for row in rows:
+        if list(row) != header:
+            header = list(row)
+            lines += ["", "| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+        cells = (f"{v:.3g}" if isinstance(v, float) else str(v) for v in row.values())
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines[1:])

@@ -1,0 +1,188 @@
+"""Steps per second of training, side by side with stable-baselines3 and, where given, a CleanRL checkout.
+
+    python benchmarks/speed.py --sb3-python /tmp/sb3-venv/bin/python
+    python benchmarks/speed.py --sb3-python … --cleanrl ~/cleanrl --cleanrl-python ~/cleanrl/.venv/bin/python
+
+All contenders train with CleanRL's hyper-parameters, one after the other, in alternation, so that a machine that slows
+down slows all of them. The clock runs from the first update after the warm-up to the last one: imports, environment
+set-up and the random phase of DQN and SAC are left out. How to make SB3's environment: docs/benchmarks.md.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from report import markdown, save
+
+from mosaic.wire.metrics import read_rows
+from mosaic.wire.tensorboard import ScalarReader
+
+DRIVER = Path(__file__).with_name("sb3_driver.py")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One algorithm on one task: how far it trains, and from which step on the clock counts."""
+
+    algo: str
+    env_id: str
+    total: int
+    warm_up: int
+    cleanrl_env_id: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.algo} {self.env_id}"
+
+
+# CleanRL is tied to Gymnasium 0.29, which has no v5; DQN starts to learn at step 10,000, SAC at 5,000.
+CASES = (
+    Case("ppo", "CartPole-v1", 100_000, 5_000, "CartPole-v1"),
+    Case("dqn", "CartPole-v1", 60_000, 11_000, "CartPole-v1"),
+    Case("ppo_continuous_action", "HalfCheetah-v5", 20_480, 2_048, "HalfCheetah-v4"),
+    Case("sac_continuous_action", "HalfCheetah-v5", 9_000, 5_500, "HalfCheetah-v4"),
+)
+Contender = Callable[[Case, Path], float]
+
+
+def main() -> None:
+    """Run every case with every contender, print the table, keep the figures as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", help="algorithms, separated by commas")
+    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--scale", type=float, default=1.0, help="multiplies the steps after the warm-up")
+    parser.add_argument("--sb3-python", help="an interpreter that has stable-baselines3")
+    parser.add_argument("--cleanrl", type=Path, help="a CleanRL checkout")
+    parser.add_argument("--cleanrl-python", help="the interpreter that runs it")
+    parser.add_argument(
+        "--as-is", action=argparse.BooleanOptionalAction, default=True, help="also without OMP_NUM_THREADS"
+    )
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a flag for ours alone")
+    args = parser.parse_args()
+    if bool(args.cleanrl) != bool(args.cleanrl_python):
+        parser.error("--cleanrl DIR and --cleanrl-python PY go together")
+    chosen = args.only.split(",") if args.only else [case.algo for case in CASES]
+    contenders = contenders_of(args)
+    rows: list[dict[str, Any]] = []
+    for case in (scaled(case, args.scale) for case in CASES if case.algo in chosen):
+        measured = measure(case, contenders, args.repetitions)
+        rows += table(case, measured)
+        save(
+            "speed", {case.name: {"total_timesteps": case.total, "warm_up": case.warm_up, "steps_per_second": measured}}
+        )
+    print(markdown(rows))
+
+
+def contenders_of(args: argparse.Namespace) -> dict[str, Contender]:
+    """Ours first; each peer with one thread and, unless that is not wanted, as it comes."""
+    found: dict[str, Contender] = {"ours": partial(ours, flags=args.set)}
+    threads = {"one thread": 1, "as is": 0} if args.as_is else {"one thread": 1}
+    for label, count in threads.items():
+        if args.sb3_python:
+            found[f"stable-baselines3, {label}"] = partial(sb3, python=args.sb3_python, threads=count)
+        if args.cleanrl:
+            peer = partial(cleanrl, checkout=args.cleanrl, python=args.cleanrl_python, threads=count)
+            found[f"CleanRL, {label}"] = peer
+    return found
+
+
+def measure(case: Case, contenders: dict[str, Contender], repetitions: int) -> dict[str, list[float]]:
+    """Steps per second of every repetition, the contenders taking turns."""
+    measured: dict[str, list[float]] = {name: [] for name in contenders}
+    for repetition in range(repetitions):
+        for name, train in contenders.items():
+            with tempfile.TemporaryDirectory(prefix="mosaic-speed-") as folder:
+                measured[name].append(train(case, Path(folder)))
+            print(f"{case.name}, {name}, {repetition + 1}: {measured[name][-1]:,.0f}", file=sys.stderr, flush=True)
+    return measured
+
+
+def table(case: Case, measured: dict[str, list[float]]) -> list[dict[str, Any]]:
+    """A row per contender; the ratio is ours over theirs."""
+    best = median(measured["ours"])
+    return [
+        {
+            "training": case.name,
+            "contender": name,
+            "steps/s (median)": f"{median(speeds):,.0f}",
+            "min–max": f"{min(speeds):,.0f}–{max(speeds):,.0f}",
+            "repetitions": len(speeds),
+            "ours is faster by": "" if name == "ours" else f"{best / median(speeds):.2f}×",
+        }
+        for name, speeds in measured.items()
+    ]
+
+
+def scaled(case: Case, factor: float) -> Case:
+    """The same case, longer or shorter after its warm-up."""
+    total = case.warm_up + int((case.total - case.warm_up) * factor)
+    return Case(case.algo, case.env_id, total, case.warm_up, case.cleanrl_env_id)
+
+
+# -- the contenders -------------------------------------------------------------------------------------------------
+
+
+def ours(case: Case, folder: Path, flags: list[str]) -> float:
+    """Our algorithm file alone, its TensorBoard thread included, as CleanRL's scripts write TensorBoard too."""
+    command = [sys.executable, "-m", f"cleanrl_worker.algorithms.{case.algo}", f"--run-dir={folder}"]
+    command += [f"--env-id={case.env_id}", f"--total-timesteps={case.total}", "--no-cuda"]
+    command += [f"--{item.partition('=')[0].replace('_', '-')}={item.partition('=')[2]}" for item in flags]
+    execute(command, folder, threads=0)
+    rows = read_rows(folder / "metrics.jsonl")
+    updates = [(row["step"], row["time"]) for row in rows if any(tag.startswith("losses/") for tag in row)]
+    return between(updates, case)
+
+
+def sb3(case: Case, folder: Path, python: str, threads: int) -> float:
+    """The driver beside this file, in SB3's interpreter."""
+    command = [python, str(DRIVER.resolve()), f"--algo={case.algo}", f"--env-id={case.env_id}"]
+    command += [f"--total-timesteps={case.total}", f"--warm-up={case.warm_up}", f"--threads={threads}"]
+    output = execute(command, folder, threads)
+    return float(json.loads(output.strip().splitlines()[-1])["steps_per_second"])
+
+
+def cleanrl(case: Case, folder: Path, checkout: Path, python: str, threads: int) -> float:
+    """CleanRL's script of the same name, unchanged; the times are those of its charts/SPS scalars."""
+    script = (checkout / "cleanrl" / f"{case.algo}.py").resolve()
+    if not script.exists():
+        raise SystemExit(f"no {script}; --cleanrl takes the checkout's top folder")
+    command = [python, str(script), f"--env-id={case.cleanrl_env_id}", f"--total-timesteps={case.total}", "--no-cuda"]
+    execute(command, folder, threads)
+    files = sorted(folder.glob("runs/*/events.out.tfevents.*"))
+    scalars = [scalar for file in files for scalar in ScalarReader(file).read()]
+    return between([(step, wall_time) for wall_time, step, tag, _ in scalars if tag == "charts/SPS"], case)
+
+
+def between(updates: list[tuple[int, float]], case: Case) -> float:
+    """Steps per second between the first update after the warm-up and the last one."""
+    counted = [update for update in updates if update[0] >= case.warm_up]
+    if len(counted) < 2:
+        raise SystemExit(f"{case.name}: fewer than two updates after the warm-up; give a larger --scale")
+    (first, start), (last, end) = counted[0], counted[-1]
+    return (last - first) / (end - start)
+
+
+def execute(command: list[str], folder: Path, threads: int) -> str:
+    """Run to the end in a folder of its own; a failure shows the end of its stderr."""
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        environment.pop(name, None)
+        if threads:
+            environment[name] = str(threads)
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr[-2000:]}")
+    return done.stdout
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,32 @@
+"""The CleanRL worker: one process per run, from a config to a trained policy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mosaic.wire.workers import WorkerCapabilities
+
+
+def get_worker_metadata() -> WorkerCapabilities:
+    """What this worker can do; the platform finds it through the entry point `mosaic.workers`."""
+    import sys
+
+    from cleanrl_worker.schema import describe
+    from mosaic.wire.workers import WorkerCapabilities
+
+    return WorkerCapabilities(
+        worker_type="cleanrl",
+        label="CleanRL Worker",
+        supported_paradigms=("sequential",),
+        env_families=("gymnasium", "atari", "procgen", "mujoco", "dm_control", "minigrid", "babyai"),
+        action_spaces=("discrete", "continuous"),
+        observation_spaces=("vector", "image"),
+        max_agents=1,
+        supports_checkpointing=True,
+        supports_policy_load=True,
+        requires_gpu=False,
+        estimated_memory_mb=512,
+        command=(sys.executable, "-m", "cleanrl_worker.cli"),
+        schema=describe,
+    )

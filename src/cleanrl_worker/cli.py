@@ -1,0 +1,129 @@
+"""The worker's command line: read a config, then train, dry-run, or list the algorithms."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from cleanrl_worker.config import CleanRLWorkerConfig, load_worker_config, read_object
+from mosaic.wire.errors import ConfigError, MosaicError
+
+PROGRAM = "cleanrl-worker"
+EXIT_UNEXPECTED = 1
+EXIT_REFUSED = 2
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the worker and return its exit code: 0, the algorithm's own, 128 + signal, 2 refused, 1 unexpected."""
+    try:
+        return _run(_parser().parse_args(argv))
+    except subprocess.CalledProcessError as error:
+        return error.returncode if error.returncode > 0 else 128 - error.returncode
+    except ConfigError as error:
+        return _complain(error, EXIT_REFUSED)
+    except MosaicError as error:
+        return _complain(error, EXIT_UNEXPECTED)
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    except BrokenPipeError:
+        # Whoever read our output (`| head`) has seen enough; Python would complain once more at its own exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+
+
+def _run(args: argparse.Namespace) -> int:
+    if args.list:
+        return _list(as_json=args.json)
+    if args.json:
+        raise ConfigError("--json goes with --list; a dry run prints JSON with --emit-summary")
+    if args.interactive or args.run_id or args.policy_path:
+        from cleanrl_worker.command import refuse_mode
+
+        refuse_mode("interactive")
+    if args.config is None:
+        raise ConfigError("--config PATH is needed (a JSON file; or see --list, --help)")
+    from cleanrl_worker.runtime import CleanRLWorkerRuntime
+
+    runtime = CleanRLWorkerRuntime(
+        _config(args), use_grpc=args.grpc, grpc_target=args.grpc_target, dry_run=args.dry_run
+    )
+    summary = runtime.run()
+    if args.emit_summary:
+        print(summary.to_json(), flush=True)
+    elif args.dry_run:
+        print(f"{PROGRAM}: this would run {summary.module} {' '.join(summary.argv)}", file=sys.stderr)
+    return 0
+
+
+def _config(args: argparse.Namespace) -> CleanRLWorkerConfig:
+    overrides = {
+        "algo": args.algo,
+        "env_id": args.env_id,
+        "total_timesteps": args.total_timesteps,
+        "seed": args.seed,
+        "worker_id": args.worker_id,
+        "extras": None if args.extras is None else read_object(args.extras, "--extras"),
+    }
+    return load_worker_config(args.config, overrides)
+
+
+def _list(as_json: bool) -> int:
+    from cleanrl_worker.schema import describe
+
+    algorithms = describe()
+    if as_json:
+        print(json.dumps(algorithms, indent=2), flush=True)
+        return 0
+    for name, entry in algorithms.items():
+        print(f"{name} ({', '.join(entry['action_spaces'])} actions): {entry['doc']}")
+        for field in entry["fields"]:
+            kind = "|".join(map(str, field["choices"])) or field["type"]
+            default = "none" if field["default"] is None else json.dumps(field["default"])
+            print(f"    {field['name']} ({kind}, default {default}): {field['help']}")
+        print(flush=True)
+    return 0
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """One line like any other refusal, without the usage."""
+        raise ConfigError(f"{message} (see --help)")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog=PROGRAM, description="Train a CleanRL-style algorithm from a JSON config.", allow_abbrev=False
+    )
+    add = parser.add_argument
+    add("--config", metavar="PATH", help="the config: flat JSON, or a trainer payload (metadata.worker.config)")
+    add("--algo", help="registry name, module, or path of a script of your own (overrides the config)")
+    add("--env-id", help="environment (overrides the config)")
+    add("--total-timesteps", type=int, help="steps to train for (overrides the config)")
+    add("--seed", type=int, help="seed (overrides the config)")
+    add("--worker-id", help="name of this worker (overrides the config)")
+    add("--extras", metavar="JSON", help="merged into the config's extras key by key, algo_params too")
+    add("--grpc", action="store_true", help="tell a trainer daemon about this run")
+    add("--grpc-target", metavar="HOST:PORT", default="127.0.0.1:50055", help="where the daemon listens (%(default)s)")
+    add("--dry-run", action="store_true", help="check everything, run and write nothing")
+    add("--emit-summary", action="store_true", help="print a JSON summary at the end")
+    add("--interactive", action="store_true", help="step an environment over stdin and stdout")
+    add("--run-id", help="run id of an interactive session")
+    add("--policy-path", metavar="PATH", help="policy that acts in an interactive session")
+    add("--list", action="store_true", help="list the algorithms and their parameters")
+    add("--json", action="store_true", help="with --list: as JSON")
+    return parser
+
+
+def _complain(error: Exception, code: int) -> int:
+    print(f"{PROGRAM}: {' '.join(str(error).split())}", file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,379 @@
+"""From a config to the algorithm's command: which file runs, in which interpreter, with which flags; or why not."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cleanrl_worker import schema
+from cleanrl_worker.config import RESERVED_EXTRAS, CleanRLWorkerConfig, find_path, worker_variables
+from cleanrl_worker.environments import check_environment
+from cleanrl_worker.source import locate_module, package_exists
+from mosaic.wire import variables
+from mosaic.wire.errors import ConfigError, nearest, shown
+from mosaic.wire.paths import RunPaths
+
+# What a config may ask for and this version cannot do: modes, and extras that change what training means.
+NOT_YET: dict[str, str] = {
+    "policy_eval": "mode",
+    "resume_training": "mode",
+    "interactive": "mode",
+    "curriculum": "extra",
+    "curriculum_schedule": "extra",
+}
+
+# The extra of mosaic-rl that installs a package which an algorithm file imports.
+_EXTRA_OF = {"jax": "jax", "flax": "jax", "optax": "jax", "envpool": "envpool", "ale_py": "atari", "mujoco": "mujoco"}
+
+
+_WANDB_SETTINGS = ("track", "wandb_project_name", "wandb_entity", "wandb_run_name")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The algorithm's process before it is started: a module or a script, its interpreter and its arguments."""
+
+    module: str | None
+    script: Path | None
+    callable: str
+    ours: bool
+    interpreter: str
+    argv: tuple[str, ...]
+    num_threads: int
+    """threads for OpenMP and its like; 0 leaves them alone"""
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Target:
+    """What an `algo` turned out to be; `source` is None for compiled modules."""
+
+    name: str
+    module: str | None
+    script: Path | None
+    source: Path | None
+    callable: str
+    ours: bool
+    interpreter: str
+
+
+@dataclass(frozen=True)
+class _Setting:
+    """A value for a parameter, and the place that a refusal names."""
+
+    name: str
+    value: Any
+    place: str
+    as_param: bool = False
+    """written as `algo_params` are (--x, --no-x), not as extras are (--x=true)"""
+
+
+def make_plan(config: CleanRLWorkerConfig, paths: RunPaths, registry: Mapping[str, str]) -> Plan:
+    """Everything that can be said before the run starts; ConfigError for what would fail."""
+    refuse_not_yet(config)
+    warnings = list(config.warnings)
+    target = _resolve(config, registry, warnings)
+    _check_packages(target)
+    argv, num_threads, env_passed = _command_line(config, paths, target, warnings)
+    if env_passed:
+        spaces = schema.action_spaces(target.source) if target.source else ()
+        backend = config.algo_params.get("env_backend") or config.extras.get("env_backend")
+        warnings += check_environment(
+            config.env_id,
+            target.name,
+            spaces,
+            target.interpreter,
+            ours=target.ours,
+            backend=backend if target.ours and backend != "auto" else None,
+        )
+    return Plan(
+        module=target.module,
+        script=target.script,
+        callable=target.callable,
+        ours=target.ours,
+        interpreter=target.interpreter,
+        argv=tuple(argv),
+        num_threads=num_threads,
+        warnings=tuple(warnings),
+    )
+
+
+def build_args(config: CleanRLWorkerConfig, paths: RunPaths, registry: Mapping[str, str]) -> list[str]:
+    """The algorithm's arguments alone; the environment is not looked up."""
+    return _command_line(config, paths, _resolve(config, registry, []), [])[0]
+
+
+def refuse_not_yet(config: CleanRLWorkerConfig) -> None:
+    """Refuse what `NOT_YET` lists."""
+    refuse_mode(config.mode)
+    for name, kind in NOT_YET.items():
+        if kind == "extra" and config.extras.get(name):
+            raise ConfigError(f"extra {name!r} is not in this version of the worker; it trains on one environment only")
+
+
+def refuse_mode(mode: str) -> None:
+    """Refuse a mode that `NOT_YET` lists."""
+    if NOT_YET.get(mode) == "mode":
+        raise ConfigError(f"mode {mode!r} is not in this version of the worker; it trains only")
+
+
+def _resolve(config: CleanRLWorkerConfig, registry: Mapping[str, str], warnings: list[str]) -> _Target:
+    algo = config.algo
+    if algo.endswith(".py"):
+        script = _find_script(algo)
+        return _Target(algo, None, script, script, "__main__", False, _interpreter(config))
+    module = registry.get(algo, algo)
+    if module != algo or algo in registry.values():
+        return _registered(config, algo, module, warnings)
+    if "." not in algo or not all(part.isidentifier() for part in algo.split(".")):
+        near = nearest(algo, registry) or "."
+        raise ConfigError(f"unknown algo {shown(algo)}{near} List them with: cleanrl-worker --list")
+    interpreter = _interpreter(config)
+    source = _locate(algo, interpreter)
+    if source is None:
+        return _instead_of_cleanrl(config, registry, warnings)
+    return _foreign(algo, algo, source, interpreter)
+
+
+def _registered(config: CleanRLWorkerConfig, algo: str, module: str, warnings: list[str]) -> _Target:
+    source = locate_module(module, (os.getcwd(),))
+    if source is None:
+        raise ConfigError(f"algo {algo!r}: its module {module!r} cannot be found")
+    if not module.startswith("cleanrl_worker."):
+        return _foreign(algo, module, source, _interpreter(config))
+    if config.extras.get("python"):
+        warnings.append(f"extras.python is for scripts of your own; {algo!r} runs in the worker's interpreter")
+    return _Target(module.rpartition(".")[2], module, None, source, "main", True, sys.executable)
+
+
+def _foreign(name: str, module: str, source: Path, interpreter: str) -> _Target:
+    if source.suffix != ".py":
+        return _Target(name, module, None, None, "main", False, interpreter)
+    return _Target(name, module, None, source, "main" if schema.has_main(source) else "__main__", False, interpreter)
+
+
+def _instead_of_cleanrl(config: CleanRLWorkerConfig, registry: Mapping[str, str], warnings: list[str]) -> _Target:
+    package, _, name = config.algo.rpartition(".")
+    if package != "cleanrl" or name not in registry:
+        near = nearest(name, registry) if package == "cleanrl" else ""
+        raise ConfigError(f"module {config.algo!r} cannot be found{near or '; is it installed, or in this folder?'}")
+    warnings.append(f"module {config.algo!r} is not installed; running our {name!r} instead")
+    return _registered(config, name, registry[name], warnings)
+
+
+def _find_script(algo: str) -> Path:
+    path = find_path(algo)
+    if path.is_file():
+        return Path(os.path.abspath(path))
+    beside = [item.name for item in path.parent.glob("*.py")] if path.parent.is_dir() else []
+    raise ConfigError(f"script {algo!r} is not there (looked for {path}){nearest(path.name, beside)}")
+
+
+def _interpreter(config: CleanRLWorkerConfig) -> str:
+    given = config.extras.get("python")
+    if not given:
+        return sys.executable
+    import shutil
+
+    found = shutil.which(os.path.expanduser(given)) or find_path(given)
+    # Not resolved: a virtual environment's python is a link that must be called by its own name.
+    path = os.path.abspath(found)
+    if not os.path.isfile(path):
+        raise ConfigError(f"extras.python: {given!r} is not there; give the path of a Python interpreter")
+    if not os.access(path, os.X_OK):
+        raise ConfigError(f"extras.python: {given!r} is no program that can be run; give a Python interpreter")
+    return path
+
+
+def _locate(module: str, interpreter: str) -> Path | None:
+    """The file of a module, as the interpreter that will run it finds it."""
+    if interpreter == sys.executable:
+        return locate_module(module, (os.getcwd(),))
+    code = (
+        "import importlib.util, sys; sys.path[:] = [p for p in sys.path if p] + [sys.argv[2]]; "
+        "spec = importlib.util.find_spec(sys.argv[1]); sys.stdout.write('\\n' + (spec and spec.origin or ''))"
+    )
+    command = [interpreter, "-c", code, module, os.getcwd()]
+    try:
+        child = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ConfigError(f"extras.python: {interpreter} does not answer as a Python interpreter ({error})") from error
+    origin = child.stdout.rpartition("\n")[2]
+    return Path(origin) if child.returncode == 0 and os.path.isabs(origin) else None
+
+
+def _check_packages(target: _Target) -> None:
+    """An algorithm of ours whose package is missing would only fail when it is imported."""
+    if not target.ours or target.source is None:
+        return
+    for package in schema.imported_packages(target.source):
+        if not package_exists(package):
+            extra = _EXTRA_OF.get(package)
+            install = f"mosaic-rl[{extra}]" if extra else "mosaic-rl"
+            raise ConfigError(f"algo {target.name!r} needs {package}, which is not installed: pip install '{install}'")
+
+
+def _command_line(
+    config: CleanRLWorkerConfig, paths: RunPaths, target: _Target, warnings: list[str]
+) -> tuple[list[str], int, bool]:
+    """The arguments, the thread count, and whether the environment is among the arguments."""
+    settings = _settings(config, paths, target.ours)
+    declared = _declared(target)
+    _add_num_envs(settings, declared, {**worker_variables(), **config.environment})
+    argv: list[str] = []
+    for setting in settings.values():
+        field = declared.get(setting.name)
+        if field is None:
+            _drop(setting, target, declared, warnings)
+            continue
+        value = _fitting(setting, field)
+        argv += _written(setting, value) if target.ours else _written_for_script(field, value)
+    field = declared.get("num_threads") or schema.Field("num_threads", "int", 0)
+    asked = settings.get("num_threads")
+    threads = int(_fitting(asked, field) if asked else field.default or 0)
+    if threads < 0:
+        raise ConfigError(f"num_threads is {threads}; 1 or more is needed, or 0 for the library's default")
+    return argv, threads, "env_id" in declared
+
+
+def _settings(config: CleanRLWorkerConfig, paths: RunPaths, ours: bool) -> dict[str, _Setting]:
+    found: dict[str, _Setting] = {}
+    for setting in _all_settings(config, paths, ours):
+        if setting.value is None or setting.value == "":
+            continue
+        other = found.setdefault(setting.name, setting)
+        if other.value != setting.value:
+            raise ConfigError(
+                f"{setting.place}.{setting.name} is {shown(setting.value)}, but {other.place} says "
+                f"{shown(other.value)}; give it once"
+            )
+    return found
+
+
+def _all_settings(config: CleanRLWorkerConfig, paths: RunPaths, ours: bool) -> Iterator[_Setting]:
+    extras = config.extras
+    for name in ("env_id", "total_timesteps", "seed"):
+        yield _Setting(name, getattr(config, name), "the config")
+    if ours:
+        yield _Setting("run_dir", str(paths.folder), "the worker")
+        if extras.get("tensorboard_dir"):
+            yield _Setting("tensorboard_dir", str(paths.inside(extras["tensorboard_dir"])), "extras")
+    yield _Setting("track", extras.get("track_wandb") or None, "extras", as_param=True)
+    yield _Setting("wandb_project_name", extras.get("wandb_project_name") or extras.get("wandb_project"), "extras")
+    yield _Setting("wandb_entity", extras.get("wandb_entity"), "extras")
+    yield _Setting("wandb_run_name", extras.get("wandb_run_name"), "extras")
+    for name, value in config.algo_params.items():
+        yield _Setting(name.replace("-", "_"), value, "extras.algo_params", as_param=True)
+    for name, value in extras.items():
+        if name not in RESERVED_EXTRAS:
+            yield _Setting("cuda" if name == "use_cuda" else name.replace("-", "_"), value, "extras")
+
+
+def _declared(target: _Target) -> dict[str, schema.Field]:
+    if target.source is None:
+        return {}
+    if target.ours:
+        return {field.name: field for field in schema.read_fields(target.source)}
+    return dict(schema.read_flags(target.source).flags)
+
+
+def _add_num_envs(
+    settings: dict[str, _Setting], declared: Mapping[str, schema.Field], environment: Mapping[str, str]
+) -> None:
+    given = environment.get(variables.CLEANRL_NUM_ENVS)
+    if not given or "num_envs" in settings or "num_envs" not in declared:
+        return
+    if not given.isdecimal() or int(given) < 1:
+        raise ConfigError(f"{variables.CLEANRL_NUM_ENVS}={given!r}: a whole number, 1 or more, is needed")
+    settings["num_envs"] = _Setting("num_envs", int(given), variables.CLEANRL_NUM_ENVS)
+
+
+def _drop(setting: _Setting, target: _Target, declared: Mapping[str, object], warnings: list[str]) -> None:
+    """An algorithm of ours knows all its parameters; a script of the user's own gets what it declares."""
+    if target.ours:
+        known = [*declared, *(RESERVED_EXTRAS if setting.place == "extras" else ())]
+        raise ConfigError(
+            f"{setting.place}.{setting.name}: algo {target.name!r} has no such parameter{nearest(setting.name, known)}"
+        )
+    if setting.name == "num_threads":
+        return  # the worker sets the variables that OpenMP and its like read
+    if setting.name in _WANDB_SETTINGS and "track" not in declared:
+        return  # the worker tracks a script that cannot do so itself
+    flag = "--" + setting.name.replace("_", "-")
+    warnings.append(f"{target.name} declares no {flag}; {setting.name} is not passed to it")
+
+
+def _fitting(setting: _Setting, field: schema.Field) -> Any:
+    """The value as its field's type, or a refusal."""
+    try:
+        value = _convert(setting.value, field.type)
+    except (TypeError, ValueError, KeyError, OverflowError):
+        raise ConfigError(
+            f"{setting.place}.{setting.name}: {_TYPE_WORDS.get(field.type, field.type)} is needed, "
+            f"not {shown(setting.value)} (default {field.default})"
+        ) from None
+    if field.choices and value not in field.choices:
+        choices = [str(choice) for choice in field.choices]
+        raise ConfigError(
+            f"{setting.place}.{setting.name}: {shown(setting.value)} is none of {', '.join(choices)}"
+            f"{nearest(str(value), choices)}"
+        )
+    return value
+
+
+_TYPE_WORDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text", "path": "a path"}
+
+
+def _convert(value: Any, kind: str) -> Any:
+    """Numbers and switches may also come as text, as on a command line: the flag is the same."""
+    if kind.startswith("list["):
+        items = value if isinstance(value, list | tuple) else [value]
+        return [_convert(item, kind[5:-1]) for item in items]
+    if kind not in _TYPE_WORDS:
+        return value
+    if kind == "bool":
+        return {"true": True, "false": False}[str(value).lower()]
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise TypeError
+    if kind == "int":
+        if isinstance(value, float) and not value.is_integer():
+            raise ValueError
+        return int(value)
+    if kind == "float":
+        if math.isnan(float(value)):
+            raise ValueError
+        return value if isinstance(value, int) else float(value)
+    return str(value)
+
+
+def _written(setting: _Setting, value: Any) -> list[str]:
+    flag = "--" + setting.name.replace("_", "-")
+    if isinstance(value, list | tuple):
+        return [f"{flag}={item}" for item in value]
+    if isinstance(value, bool) and setting.as_param:
+        return [flag if value else f"--no-{flag[2:]}"]
+    return [f"{flag}={_text(value)}"]
+
+
+def _written_for_script(field: schema.Field, value: Any) -> list[str]:
+    assert isinstance(field, schema.Flag)
+    if isinstance(value, list | tuple):
+        words = [_text(item) for item in value]
+        return [field.option, *words] if field.many == "words" else [f"{field.option}={word}" for word in words]
+    if isinstance(value, bool) and field.switch != "value":
+        if field.switch == "pair":
+            return [field.option if value else f"--no-{field.option[2:]}"]
+        return [field.option] if value == (field.switch == "on") else []
+    return [f"{field.option}={_text(value)}"]
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

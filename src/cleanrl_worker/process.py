@@ -1,0 +1,391 @@
+"""The algorithm's process: started, paused, stopped and measured by the shell, and what its end means."""
+
+from __future__ import annotations
+
+import collections
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from mosaic.wire import variables
+from mosaic.wire.errors import StorageError, WorkerError
+from mosaic.wire.paths import write_atomic
+
+if TYPE_CHECKING:
+    import psutil
+
+    from cleanrl_worker.command import Plan
+    from mosaic.wire.paths import RunPaths
+
+LAUNCHER = Path(__file__).with_name("launcher.py")
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+STDERR_LINES = 20
+REQUEUE = 75  # EX_TEMPFAIL: the algorithm saved its state and asks to be started again
+# Enough for 20 lines of a traceback, little enough to read at once whatever the log has grown to.
+_TAIL_BYTES = 64 * 1024
+_ALMOST_FULL_BYTES = 1024 * 1024
+
+
+class AlgorithmProcess:
+    """One algorithm in a process group of its own; nothing of that group outlives the shell.
+
+    Start it from the main thread: Linux ties the child's life to the thread that forked it. `poll` reaps it, enforces
+    the grace period of `stop`, and ends what is left of the group.
+    """
+
+    def __init__(self, plan: Plan, paths: RunPaths, environment: Mapping[str, str]) -> None:
+        self._pause_file = paths.pause_file
+        self._stderr_log = paths.stderr_log
+        self._paused_since: float | None = None
+        self._paused_before = 0.0
+        self._kill_at: float | None = None
+        self._returncode: int | None = None
+        lifeline, self._lifeline = os.pipe()
+        try:
+            with _append(paths.stdout_log) as stdout, _append(paths.stderr_log) as stderr:
+                self._stderr_start = os.fstat(stderr.fileno()).st_size
+                self._popen = subprocess.Popen(
+                    [plan.interpreter, str(LAUNCHER), *_launcher_flags(plan, lifeline), "--", *plan.argv],
+                    cwd=paths.folder,
+                    env=dict(environment),
+                    stdin=subprocess.DEVNULL,
+                    stdout=stdout,
+                    stderr=stderr,
+                    pass_fds=(lifeline,),
+                    # A group of its own but the same session: should the shell die while the group is stopped, POSIX
+                    # wakes it, so that the lifeline works where pipes send no signals, too.
+                    process_group=0,
+                )
+        except OSError as error:
+            os.close(self._lifeline)
+            raise WorkerError(f"cannot start {plan.interpreter}: {error.strerror}; is it a Python?") from error
+        except BaseException:
+            os.close(self._lifeline)
+            raise
+        finally:
+            os.close(lifeline)
+        self.pid = self._popen.pid
+        self._pidfd = os.pidfd_open(self.pid) if hasattr(os, "pidfd_open") else None
+
+    @property
+    def paused(self) -> bool:
+        """Whether the group is stopped."""
+        return self._paused_since is not None
+
+    @property
+    def paused_seconds(self) -> float:
+        """How long the group has been stopped in all, the present pause included."""
+        present = time.monotonic() - self._paused_since if self._paused_since is not None else 0.0
+        return self._paused_before + present
+
+    def pause(self) -> bool:
+        """Stop the whole group; False when it is stopped already or on its way out."""
+        if self.paused or self._kill_at is not None or self._returncode is not None:
+            return False
+        self._signal_group(signal.SIGSTOP)
+        self._paused_since = time.monotonic()
+        return True
+
+    def go_on(self) -> bool:
+        """Let a paused group run again; the algorithm finds the seconds it missed in the pause file."""
+        if self._paused_since is None:
+            return False
+        self._paused_before, self._paused_since = self.paused_seconds, None
+        try:
+            write_atomic(self._pause_file, f"{self._paused_before:.3f}\n")
+        except (OSError, StorageError):
+            pass  # only the reported speed suffers, and a full disk shows itself elsewhere
+        self._signal_group(signal.SIGCONT)
+        return True
+
+    def stop(self, grace_seconds: float) -> None:
+        """Ask the algorithm to end, and end its group by force after the grace period or at the second call.
+
+        Only the algorithm itself is asked: its environment processes must live on while it saves.
+        """
+        if self._kill_at is not None:
+            self.kill()
+            return
+        self._kill_at = time.monotonic() + grace_seconds
+        if self._returncode is None:
+            os.kill(self.pid, signal.SIGTERM)
+            self.go_on()
+
+    def kill(self) -> None:
+        """End the whole group now."""
+        if self._returncode is None:
+            self._signal_group(signal.SIGKILL)
+
+    def poll(self) -> int | None:
+        """The exit code once it has ended (negative: the signal it died of), else None."""
+        if self._returncode is not None:
+            return self._returncode
+        if self._kill_at is not None and time.monotonic() >= self._kill_at:
+            self.kill()
+        if self._has_ended():
+            self.kill()  # what it left behind; before it is reaped, so that the group's number is still its own
+            self._returncode = self._popen.wait()
+            os.close(self._lifeline)
+            if self._pidfd is not None:
+                os.close(self._pidfd)
+        return self._returncode
+
+    def wait(self, seconds: float) -> None:
+        """Sleep until the algorithm ends, at most so long."""
+        if self._returncode is not None:
+            return
+        if self._pidfd is not None:
+            select.select([self._pidfd], [], [], seconds)
+        else:
+            time.sleep(seconds)
+
+    def close(self) -> int:
+        """End the group if it still lives, and reap it."""
+        self.kill()
+        while self.poll() is None:
+            self.wait(1.0)
+        assert self._returncode is not None
+        return self._returncode
+
+    def last_lines(self) -> list[str]:
+        """The last lines this process wrote to its stderr log."""
+        try:
+            with self._stderr_log.open("rb") as log:
+                end = log.seek(0, os.SEEK_END)
+                log.seek(max(self._stderr_start, end - _TAIL_BYTES))
+                text = log.read().decode(errors="replace")
+        except OSError:
+            return []
+        return text.splitlines()[-STDERR_LINES:]
+
+    def _has_ended(self) -> bool:
+        if hasattr(os, "waitid"):
+            return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        return self._popen.poll() is not None
+
+    def _signal_group(self, number: signal.Signals) -> None:
+        try:
+            os.killpg(self.pid, number)
+        except (ProcessLookupError, PermissionError):
+            pass  # nobody is left; macOS says EPERM where only the unreaped leader is
+
+
+def child_environment(
+    extras: Mapping[str, Any], plan: Plan, paths: RunPaths, inherited: Mapping[str, str]
+) -> dict[str, str]:
+    """The algorithm's environment variables; secrets and W&B's are the caller's matter."""
+    environment = dict(inherited)
+    environment[variables.PYTHONUNBUFFERED] = "1"
+    environment[variables.SDL_NO_SIGNAL_HANDLERS] = "1"
+    if sys.platform.startswith("linux") and not inherited.get(variables.DISPLAY):
+        environment.setdefault(variables.MUJOCO_GL, "egl")  # without it rendering aborts the process
+    environment[variables.MOSAIC_HOME] = str(paths.home)
+    environment[variables.MOSAIC_RUN_ID] = paths.run_id
+    environment[variables.MOSAIC_SHELL_PID] = str(os.getpid())
+    if plan.num_threads > 0:
+        for name in (variables.OMP_NUM_THREADS, variables.OPENBLAS_NUM_THREADS, variables.MKL_NUM_THREADS):
+            environment[name] = str(plan.num_threads)
+    video_mode = extras.get("fastlane_video_mode") or extras.get("video_mode")
+    given = {
+        variables.CLEANRL_AGENT_ID: extras.get("agent_id"),
+        variables.CLEANRL_NUM_ENVS: (extras.get("algo_params") or {}).get("num_envs"),
+        variables.GYM_GUI_FASTLANE_ENABLED: None if video_mode is None else int(video_mode != "off"),
+        variables.GYM_GUI_FASTLANE_VIDEO_MODE: video_mode,
+        variables.GYM_GUI_FASTLANE_GRID_LIMIT: extras.get("fastlane_grid_limit", extras.get("grid_limit")),
+        variables.GYM_GUI_FASTLANE_SLOT: extras.get("fastlane_slot"),
+    }
+    environment.update({name: str(value) for name, value in given.items() if value not in (None, "")})
+    return environment
+
+
+class Signals:
+    """Remembers, in order, the signals that the shell gets; its loop acts on them."""
+
+    def __init__(self) -> None:
+        self.received: collections.deque[int] = collections.deque()
+        self._previous: dict[int, Any] = {}
+
+    def __enter__(self) -> Signals:
+        if threading.current_thread() is threading.main_thread():
+            for number in (*STOP_SIGNALS, signal.SIGUSR1, signal.SIGUSR2):
+                if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
+                    continue  # nohup: the run is meant to outlive its terminal
+                self._previous[number] = signal.signal(number, self._remember)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def _remember(self, number: int, frame: FrameType | None) -> None:
+        self.received.append(number)
+
+
+class Vitals:
+    """Memory of a process and its descendants; None where it cannot be told, never an error."""
+
+    def __init__(self) -> None:
+        self._gpus: list[Any] | None = None
+
+    def measure(self, pid: int) -> dict[str, float | None]:
+        """Megabytes resident, and megabytes on all GPUs."""
+        import psutil  # 17 ms that a dry run need not pay
+
+        resident, pids = 0, set()
+        try:
+            root = psutil.Process(pid)
+            for process in [root, *root.children(recursive=True)]:
+                resident += _resident_bytes(process)
+                pids.add(process.pid)
+        except psutil.Error:
+            return {"rss_mb": None, "gpu_memory_mb": None}
+        return {"rss_mb": _megabytes(resident), "gpu_memory_mb": self._gpu_memory(pids)}
+
+    def _gpu_memory(self, pids: set[int]) -> float | None:
+        if self._gpus is None:
+            self._gpus = _find_gpus()
+        used = [entry.usedGpuMemory for gpu in self._gpus for entry in _gpu_processes(gpu) if entry.pid in pids]
+        known = [amount for amount in used if amount is not None]
+        return _megabytes(sum(known)) if known else None
+
+
+# Looked for in "died of <signal>" and the last lines of stderr; the first match counts.
+KNOWN_CAUSES: tuple[tuple[str, str], ...] = (
+    (r"No space left on device|Disk quota exceeded", "the disk is full: free space or point MOSAIC_HOME elsewhere"),
+    (
+        r"CUDA out of memory|CUDA_ERROR_OUT_OF_MEMORY|torch\.OutOfMemoryError|RESOURCE_EXHAUSTED",
+        "the GPU's memory is full: lower num_envs, batch_size or buffer_size, or train with cuda=false",
+    ),
+    (
+        r"died of SIGKILL|MemoryError|Cannot allocate memory|Unable to allocate",
+        "most likely the machine's memory is full: lower num_envs or buffer_size, or run fewer trainings at once",
+    ),
+    (
+        r"No module named '?(?P<name>[\w.]+)",
+        "install the missing package '{name}' in the interpreter that trains (extras.python for a script of your own)",
+    ),
+    (
+        r"\bROMs?\b|Unable to find game",
+        "the Atari ROMs are missing: pip install 'mosaic-rl[atari]' (ale-py brings them)",
+    ),
+    (
+        r"\bEGL|GLFW|OpenGL|libGL|mujoco\.FatalError|gladLoadGL",
+        "drawing failed: install libegl1 and set MUJOCO_GL=egl, or train with capture_video=false",
+    ),
+    (
+        r"SIGBUS|/dev/shm|shared memory",
+        "shared memory is too small: enlarge /dev/shm (docker run --shm-size=2g) or use vectorization=sync",
+    ),
+    (
+        r"(?:Expected parameter (?:logits|loc|probs)|invalid values)[\s\S]*nan|NaN",
+        "the policy's outputs became NaN: lower learning_rate, or check rewards and observations for NaN",
+    ),
+    (
+        r"Environment `?.*`? (?:doesn't exist|not found)|NameNotFound|VersionNotFound|NamespaceNotFound",
+        "Gymnasium does not know the environment: check env_id, or name its module as 'module:Id'",
+    ),
+    (r"device-side assert|CUDA error", "a CUDA kernel failed: run again with CUDA_LAUNCH_BLOCKING=1 to see which one"),
+    (r"Too many open files", "too many files are open: raise the limit (ulimit -n 4096) or lower num_envs"),
+    (
+        r"died of SIG(?:SEGV|ABRT|ILL)",
+        "native code crashed: try env_backend=gymnasium, cuda=false or capture_video=false",
+    ),
+)
+
+
+def describe_end(returncode: int, lines: list[str], folder: Path) -> dict[str, Any]:
+    """What `run_failed` says about an algorithm that ended with this code and these last lines."""
+    name = signal_name(returncode)
+    text = "\n".join([f"died of {name}" if name else "", *lines])
+    hint = "asked to be started again; it goes on from its checkpoint" if returncode == REQUEUE else _hint(text)
+    if hint is None and _free_bytes(folder) < _ALMOST_FULL_BYTES:
+        hint = KNOWN_CAUSES[0][1]
+    return {"exit_code": None if name else returncode, "signal": name, "stderr_tail": lines, "hint": hint}
+
+
+def signal_name(returncode: int) -> str | None:
+    """The name of the signal a process died of, None when it exited by itself."""
+    if returncode >= 0:
+        return None
+    try:
+        return signal.Signals(-returncode).name
+    except ValueError:
+        return f"signal {-returncode}"
+
+
+def _hint(text: str) -> str | None:
+    for pattern, advice in KNOWN_CAUSES:
+        if match := re.search(pattern, text):
+            return advice.format(**match.groupdict())
+    return None
+
+
+def _launcher_flags(plan: Plan, lifeline: int) -> list[str]:
+    flags = ["--shell-pid", str(os.getpid()), "--lifeline", str(lifeline)]
+    if plan.script is not None:
+        return [*flags, "--script", str(plan.script)]
+    flags += ["--module", str(plan.module)]
+    if plan.callable != "main":
+        flags.append("--as-main")
+    if plan.ours:
+        flags += ["--also-path", str(LAUNCHER.parents[1])]
+    # The algorithm works in the run folder; what the shell found in its own (a module, an environment's) must still be.
+    return [*flags, "--also-path", os.getcwd()]
+
+
+def _append(path: Path) -> BinaryIO:
+    try:
+        return path.open("ab")
+    except OSError as error:
+        raise StorageError(f"cannot write {path}: {error.strerror}") from error
+
+
+def _free_bytes(folder: Path) -> int:
+    try:
+        return shutil.disk_usage(folder).free
+    except OSError:
+        return sys.maxsize
+
+
+def _resident_bytes(process: psutil.Process) -> int:
+    import psutil
+
+    try:
+        return int(process.memory_info().rss)
+    except psutil.Error:
+        return 0
+
+
+def _find_gpus() -> list[Any]:
+    try:
+        import pynvml
+    except ImportError:
+        return []
+    try:
+        pynvml.nvmlInit()
+        return [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+    except (pynvml.NVMLError, OSError):  # no library, no driver, no permission
+        return []
+
+
+def _gpu_processes(gpu: Any) -> Iterable[Any]:
+    import pynvml
+
+    try:
+        return list(pynvml.nvmlDeviceGetComputeRunningProcesses(gpu))
+    except pynvml.NVMLError:
+        return []
+
+
+def _megabytes(amount: int) -> float:
+    return round(amount / 2**20, 1)

@@ -1,0 +1,225 @@
+"""An algorithm's parameters, read from its source: names, types, defaults, choices, help. Nothing is imported."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from cleanrl_worker.source import Source, dotted, locate_module
+from mosaic.wire.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Field:
+    """One parameter. `type` is int, float, str, bool, path, list[...], or the annotation as written."""
+
+    name: str
+    type: str
+    default: Any = None
+    optional: bool = False
+    choices: tuple[Any, ...] = ()
+    help: str = ""
+
+
+@dataclass(frozen=True)
+class Flag(Field):
+    """A parameter as a script of the user's own spells it on its command line."""
+
+    option: str = ""
+    switch: str = "value"
+    """how a bool is written: `pair` (--x, --no-x), `value` (--x=true), `on` (--x or nothing), `off` (the reverse)"""
+    many: str = "words"
+    """how a sequence is written: `words` (--x a b) or `repeat` (--x=a --x=b)"""
+
+
+@dataclass(frozen=True)
+class ScriptFlags:
+    """What a script declares: `tyro`, `argparse` or, where neither is found, `none`; flags by name with `_`."""
+
+    dialect: str
+    flags: dict[str, Flag]
+
+
+def describe(registry: Mapping[str, str] | None = None) -> dict[str, dict[str, Any]]:
+    """Every algorithm with its module, first docstring line, action spaces and fields, as plain JSON types."""
+    from cleanrl_worker.runtime import DEFAULT_ALGO_REGISTRY
+
+    described = {}
+    for name, module in (DEFAULT_ALGO_REGISTRY if registry is None else registry).items():
+        path = locate_module(module)
+        if path is None:
+            raise ConfigError(f"algo {name!r}: its module {module!r} cannot be found; reinstall mosaic-rl")
+        described[name] = {
+            "module": module,
+            "doc": first_line(path),
+            "action_spaces": list(action_spaces(path)),
+            "fields": [{**asdict(field), "choices": list(field.choices)} for field in read_fields(path)],
+        }
+    return described
+
+
+def read_fields(path: Path) -> list[Field]:
+    """The fields of the file's `Args` (or of what it hands to `tyro.cli`), inherited ones first; [] without one."""
+    source = Source.read(path, head=True)
+    name = "Args" if "Args" in source.classes else source.tyro_class()
+    return list(_class_fields(source, name).values()) if name else []
+
+
+def read_flags(path: Path) -> ScriptFlags:
+    """The flags a script declares, in its own dialect."""
+    source = Source.read(path)
+    name = source.tyro_class()
+    if name:
+        fields = _class_fields(source, name)
+        flags = {
+            field.name: Flag(**vars(field), option="--" + field.name.replace("_", "-"), switch="pair")
+            for field in fields.values()
+        }
+        return ScriptFlags("tyro", flags)
+    flags = {flag.name: flag for flag in _argparse_flags(source)}
+    return ScriptFlags("argparse" if flags else "none", flags)
+
+
+def action_spaces(path: Path) -> tuple[str, ...]:
+    """The action spaces that the module says it drives, in its constant `ACTION_SPACES`; () when it says nothing."""
+    source = Source.read(path, head=True)
+    if "ACTION_SPACES" not in source.constants:
+        source = Source.read(path)
+    found = source.value(source.constants.get("ACTION_SPACES"))
+    return tuple(found) if isinstance(found, tuple | list) else ()
+
+
+def first_line(path: Path) -> str:
+    """The first line of a module's docstring."""
+    return (ast.get_docstring(Source.read(path, head=True).tree) or "").partition("\n")[0]
+
+
+def imported_packages(path: Path) -> tuple[str, ...]:
+    """The packages that the module's top level imports, in order, each once."""
+    found: dict[str, None] = {}
+    for node in Source.read(path, head=True).tree.body:
+        if isinstance(node, ast.Import):
+            found.update((alias.name.partition(".")[0], None) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found[node.module.partition(".")[0]] = None
+    return tuple(found)
+
+
+def has_main(path: Path) -> bool:
+    """Whether the module has a `main` function at its top level."""
+    body = Source.read(path).tree.body
+    return any(isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == "main" for node in body)
+
+
+def _class_fields(source: Source, name: str) -> dict[str, Field]:
+    fields: dict[str, Field] = {}
+    node = source.classes[name]
+    for base in reversed(node.bases):
+        found = source.find_class(dotted(base))
+        if found:
+            fields.update(_class_fields(*found))
+    for index, statement in enumerate(node.body):
+        if not isinstance(statement, ast.AnnAssign) or not isinstance(statement.target, ast.Name):
+            continue
+        if dotted(statement.annotation).endswith(("ClassVar", "InitVar")):
+            continue
+        field = _field(source, statement)
+        follower = node.body[index + 1] if index + 1 < len(node.body) else None
+        text = source.value(follower.value) if isinstance(follower, ast.Expr) else None
+        inherited = fields[field.name].help if field.name in fields else ""
+        fields[field.name] = replace(field, help=" ".join(text.split()) if isinstance(text, str) else inherited)
+    return fields
+
+
+def _field(source: Source, node: ast.AnnAssign) -> Field:
+    assert isinstance(node.target, ast.Name)
+    kind, optional, choices = read_type(node.annotation)
+    default = node.value
+    if isinstance(default, ast.Call) and dotted(default.func).endswith("field"):
+        given = {keyword.arg: keyword.value for keyword in default.keywords}
+        factory = given.get("default_factory")
+        default = factory.body if isinstance(factory, ast.Lambda) else given.get("default")
+    value = source.value(default)
+    if isinstance(value, tuple):
+        value = list(value)
+    return Field(node.target.id, kind, value, optional, choices)
+
+
+_PLAIN = {"int": "int", "float": "float", "str": "str", "bool": "bool", "Path": "path", "PathLike": "path"}
+
+
+def read_type(node: ast.expr) -> tuple[str, bool, tuple[Any, ...]]:
+    """An annotation as (type, optional, choices)."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return read_type(ast.parse(node.value, mode="eval").body)
+    name = dotted(node).rpartition(".")[2]
+    if isinstance(node, ast.Subscript):
+        inner = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        if name == "Literal":
+            choices = tuple(item.value for item in inner if isinstance(item, ast.Constant))
+            kinds = {type(choice).__name__ for choice in choices}
+            return kinds.pop() if len(kinds) == 1 else "str", False, choices
+        if name == "Optional":
+            return read_type(inner[0])[0], True, read_type(inner[0])[2]
+        if name == "Union":
+            return _read_union(inner)
+        if name == "Annotated":
+            return read_type(inner[0])
+        if name.lower() in ("list", "tuple", "sequence"):
+            return f"list[{read_type(inner[0])[0]}]", False, ()
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+        return _read_union([node.left, node.right])
+    return _PLAIN.get(name, ast.unparse(node)), False, ()
+
+
+def _read_union(members: list[ast.expr]) -> tuple[str, bool, tuple[Any, ...]]:
+    real = [member for member in members if not (isinstance(member, ast.Constant) and member.value is None)]
+    read = [read_type(member) for member in real]
+    kinds = {kind for kind, _, _ in read}
+    optional = len(real) < len(members) or any(inner for _, inner, _ in read)
+    choices = tuple(choice for _, _, some in read for choice in some)
+    if len(kinds) == 1:
+        return kinds.pop(), optional, choices
+    return ("float" if kinds == {"int", "float"} else " | ".join(kind for kind, _, _ in read)), optional, choices
+
+
+def _argparse_flags(source: Source) -> Iterator[Flag]:
+    for call in source.calls():
+        if not isinstance(call.func, ast.Attribute) or call.func.attr != "add_argument":
+            continue
+        options = [value for value in map(source.value, call.args) if isinstance(value, str)]
+        option = next((value for value in options if value.startswith("--")), None)
+        if option is None:
+            continue
+        given = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
+        name = source.value(given.get("dest")) or option.lstrip("-").replace("-", "_")
+        action = source.value(given.get("action")) or dotted(given.get("action")).rpartition(".")[2]
+        kind, switch = _argparse_kind(given.get("type"), action)
+        many = action == "append" or source.value(given.get("nargs")) in ("+", "*")
+        choices = source.value(given.get("choices"))
+        yield Flag(
+            name=name,
+            type=f"list[{kind}]" if many else kind,
+            default=source.value(given.get("default")),
+            choices=tuple(choices) if isinstance(choices, tuple | list) else (),
+            help=str(source.value(given.get("help")) or ""),
+            option=option,
+            switch=switch,
+            many="repeat" if action == "append" else "words",
+        )
+
+
+_SWITCHES = {"store_true": "on", "store_false": "off", "BooleanOptionalAction": "pair"}
+
+
+def _argparse_kind(node: ast.expr | None, action: str) -> tuple[str, str]:
+    if action in _SWITCHES:
+        return "bool", _SWITCHES[action]
+    if node is None:
+        return "str", "value"
+    if isinstance(node, ast.Lambda) or dotted(node).endswith(("strtobool", "str2bool")):
+        return ("bool" if "bool" in ast.unparse(node) else "str"), "value"
+    return _PLAIN.get(dotted(node).rpartition(".")[2], "str"), "value"

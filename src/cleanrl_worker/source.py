@@ -1,0 +1,213 @@
+"""A Python file that is read and never run: its classes, constants and imports, and where a module's file lies."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib.machinery
+import os
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from mosaic.wire.errors import ConfigError
+
+
+class Source:
+    """A parsed file with its top-level classes, constants and imports."""
+
+    def __init__(self, path: Path, tree: ast.Module) -> None:
+        self.path = path
+        self.tree = tree
+        self.classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+        self.constants = {
+            target.id: node.value
+            for node in tree.body
+            if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None
+            for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+            if isinstance(target, ast.Name)
+        }
+
+    @classmethod
+    def read(cls, path: Path, head: bool = False) -> Source:
+        """Parse a file, or only as far as its `Args` goes (`head`): the training loop below costs most of the time."""
+        try:
+            stamp = path.stat()
+            return _parse(path, stamp.st_mtime_ns, stamp.st_size, head)
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path}: cannot be read: {error}") from error
+        except (SyntaxError, ValueError) as error:
+            line = getattr(error, "lineno", None)
+            where = f"{path} line {line}" if line else str(path)
+            raise ConfigError(f"{where}: no valid Python: {getattr(error, 'msg', error)}") from error
+
+    def tyro_class(self) -> str | None:
+        """The class of this file that is handed to `tyro.cli`, or to our `parse`, which calls it."""
+        for call in self.calls():
+            if dotted(call.func).rpartition(".")[2] in ("cli", "parse") and call.args:
+                target = call.args[0]
+                if isinstance(target, ast.Name) and target.id in self.classes:
+                    return target.id
+        return None
+
+    def calls(self) -> Iterator[ast.Call]:
+        return (node for node in ast.walk(self.tree) if isinstance(node, ast.Call))
+
+    def value(self, node: ast.expr | None) -> Any:
+        """What an expression is worth; None where only running it would tell."""
+        if node is None:
+            return None
+        try:
+            return _evaluate(node, self)
+        except (_Unknown, ArithmeticError, TypeError, ValueError, IndexError, AttributeError, RecursionError):
+            return None
+
+    def find_class(self, name: str) -> tuple[Source, str] | None:
+        """The file and name of a class used here, followed through `from … import`."""
+        if name in self.classes:
+            return self, name
+        first, _, rest = name.partition(".")
+        for node, alias in self._imported_names():
+            if (alias.asname or alias.name) != first:
+                continue
+            module, wanted = node.module or "", alias.name
+            if rest:  # `from package import module`, then `module.Class`
+                module, wanted = f"{module}.{alias.name}".lstrip("."), rest
+            path = self._import_path(module, node.level)
+            return Source.read(path).find_class(wanted) if path else None
+        return None
+
+    def _imported_names(self) -> Iterator[tuple[ast.ImportFrom, ast.alias]]:
+        for node in self.tree.body:
+            if isinstance(node, ast.ImportFrom):
+                yield from ((node, alias) for alias in node.names)
+
+    def _import_path(self, module: str, level: int) -> Path | None:
+        found = None if level else locate_module(module)
+        if found:
+            return found
+        folder = self.path.parents[level - 1] if level else self.path.parent
+        base = folder.joinpath(*module.split("."))
+        return next((path for path in (base.with_suffix(".py"), base / "__init__.py") if path.is_file()), None)
+
+
+def locate_module(name: str, also: tuple[str, ...] = ()) -> Path | None:
+    """The file behind a dotted name, last looked for in the folders `also`.
+
+    No package on the way is executed, which `importlib.util.find_spec` would do.
+    """
+    where: Any = None
+    spec: importlib.machinery.ModuleSpec | None = None
+    parts = name.split(".")
+    for count in range(1, len(parts) + 1):
+        spec = _find_spec(".".join(parts[:count]), where)
+        if spec is None and count == 1:
+            spec = importlib.machinery.PathFinder.find_spec(parts[0], list(also))
+        if spec is None:
+            return None
+        where = spec.submodule_search_locations
+        if where is None and count < len(parts):
+            return None
+    return Path(spec.origin) if spec and spec.has_location and spec.origin else None
+
+
+def package_exists(name: str) -> bool:
+    """Whether a top-level package can be imported, namespace packages and built-in modules included."""
+    return name in sys.builtin_module_names or _find_spec(name, None) is not None
+
+
+def _find_spec(name: str, where: Any) -> importlib.machinery.ModuleSpec | None:
+    for finder in sys.meta_path:
+        find = getattr(finder, "find_spec", None)
+        spec = find(name, where) if find else None
+        if spec is not None:
+            return spec
+    return None
+
+
+def dotted(node: ast.expr | None) -> str:
+    """`a.b.c` of a name, an attribute or what is subscripted or called; "" for anything else."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        return f"{dotted(node.value)}.{node.attr}"
+    return dotted(node.value) if isinstance(node, ast.Subscript) else ""
+
+
+# A top-level statement after `class Args` ends its body; strings and brackets in it are indented or quoted.
+_AFTER_ARGS = re.compile(r"^class Args\b.*?\n(?=(?:class|def|async|@|if|import|from|[A-Za-z_]+ *[:=]))", re.M | re.S)
+
+
+@functools.lru_cache(maxsize=512)
+def _parse(path: Path, _mtime_ns: int, _size: int, head: bool) -> Source:
+    text = path.read_text(encoding="utf-8")
+    cut = _AFTER_ARGS.search(text) if head else None
+    if cut:
+        try:
+            return Source(path, ast.parse(text[: cut.end()]))
+        except SyntaxError:
+            pass  # the cut fell into a string: read it whole
+    return Source(path, ast.parse(text))
+
+
+class _Unknown(Exception):
+    """An expression that only running it would tell."""
+
+
+_CALLS: dict[str, Any] = {
+    "int": int, "float": float, "str": str, "bool": bool, "round": round, "len": len, "min": min, "max": max,
+    "list": list, "tuple": tuple, "os.path.basename": os.path.basename, "os.path.splitext": os.path.splitext,
+    "Path": Path, "pathlib.Path": Path,
+}  # fmt: skip
+_METHODS = ("rstrip", "removesuffix", "replace", "strip", "lower", "split")
+
+
+def _evaluate(node: ast.expr, source: Source) -> Any:
+    """Literals, arithmetic, module constants, and the usual ways to write a file's own name."""
+    match node:
+        case ast.Constant():
+            return node.value
+        case ast.Name(id="__file__"):
+            return str(source.path)
+        case ast.Name() if node.id in source.constants:
+            return _evaluate(source.constants[node.id], source)
+        case ast.Tuple() | ast.List():
+            return [_evaluate(item, source) for item in node.elts]
+        case ast.UnaryOp(op=ast.USub()):
+            return -_evaluate(node.operand, source)
+        case ast.BinOp():
+            return _arithmetic(node, source)
+        case ast.Subscript(slice=ast.Slice() as part):
+            ends = (None if end is None else _evaluate(end, source) for end in (part.lower, part.upper, part.step))
+            return _evaluate(node.value, source)[slice(*ends)]
+        case ast.Subscript():
+            return _evaluate(node.value, source)[_evaluate(node.slice, source)]
+        case ast.Attribute(attr="stem"):
+            return _evaluate(node.value, source).stem
+        case ast.Call(keywords=[]) if dotted(node.func) in _CALLS:
+            return _CALLS[dotted(node.func)](*(_evaluate(item, source) for item in node.args))
+        case ast.Call(func=ast.Attribute() as method, keywords=[]) if method.attr in _METHODS:
+            return getattr(_evaluate(method.value, source), method.attr)(
+                *(_evaluate(item, source) for item in node.args)
+            )
+    raise _Unknown(ast.dump(node))
+
+
+def _arithmetic(node: ast.BinOp, source: Source) -> Any:
+    left, right = _evaluate(node.left, source), _evaluate(node.right, source)
+    match node.op:
+        case ast.Add():
+            return left + right
+        case ast.Sub():
+            return left - right
+        case ast.Mult():
+            return left * right
+        case ast.Div():
+            return left / right
+        case ast.FloorDiv():
+            return left // right
+        case ast.Pow() if abs(right) <= 64:
+            return left**right
+    raise _Unknown(ast.dump(node))

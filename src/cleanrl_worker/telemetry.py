@@ -1,0 +1,337 @@
+"""What a shell tells the world: lifecycle events, and rows of metrics as events and TensorBoard scalars."""
+
+from __future__ import annotations
+
+import collections
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from mosaic.wire.errors import EventError, StorageError, storage_error
+from mosaic.wire.events import Event, encode
+from mosaic.wire.metrics import Tail, encode_row, is_episode
+from mosaic.wire.tensorboard import Scalar, ScalarReader, ScalarWriter
+
+if TYPE_CHECKING:
+    from mosaic.wire.events import EventLog
+    from mosaic.wire.paths import RunPaths
+
+Emit = Callable[[str, dict[str, Any]], object]
+
+RETURN, LENGTH, SPS = "charts/episodic_return", "charts/episodic_length", "charts/SPS"
+# What the summary's final return is the mean of: CleanRL's habit for headline numbers.
+LAST_EPISODES = 100
+
+
+class LifecycleEmitter:
+    """Emits a run's events: to the log first, then to stdout, whose reader may be slow, stuck or gone."""
+
+    def __init__(self, log: EventLog | None = None, stream: TextIO | None = None) -> None:
+        self._log = log
+        self._seq = 0
+        self._outlet = _Outlet(sys.stdout if stream is None else stream)
+
+    def run_started(self, run_id: str, payload: dict[str, Any]) -> Event:
+        """The algorithm's process runs."""
+        return self.emit("run_started", run_id, payload)
+
+    def heartbeat(self, run_id: str, payload: dict[str, Any]) -> Event:
+        """The run lives; how far and how fast."""
+        return self.emit("heartbeat", run_id, payload)
+
+    def run_completed(self, run_id: str, payload: dict[str, Any]) -> Event:
+        """The algorithm ended as it should."""
+        return self.emit("run_completed", run_id, payload)
+
+    def run_failed(self, run_id: str, payload: dict[str, Any]) -> bool:
+        """The algorithm did not end as it should; False when only stdout could be told, the log's disk being full."""
+        try:
+            self.emit("run_failed", run_id, payload)
+        except StorageError:
+            self._outlet.put(encode(Event("run_failed", run_id, self._seq, time.time(), payload)))
+            return False
+        return True
+
+    def emit(self, kind: str, run_id: str, payload: dict[str, Any]) -> Event:
+        """Say anything else of wire.events.EVENT_KINDS."""
+        if self._log is None:
+            event = Event(kind, run_id, self._seq, time.time(), payload)
+        elif run_id != self._log.run_id:
+            raise EventError(f"this log is of run {self._log.run_id}, not of {run_id}")
+        else:
+            event = self._log.append(kind, payload)
+        self._seq = event.seq + 1
+        self._outlet.put(encode(event))
+        return event
+
+    def close(self) -> None:
+        """Give stdout's reader a moment for what is left, then let go."""
+        self._outlet.close()
+        if self._log is not None:
+            self._log.close()
+
+
+class _Outlet:
+    """Writes lines from a thread of its own: a reader that stops reading must not stop the shell.
+
+    Past the limit the newest lines are dropped; the gap in `seq` shows it, and the log has them all.
+    """
+
+    LIMIT = 20_000
+    PATIENCE_SECONDS = 5.0
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self._stream = stream
+        self._lines: collections.deque[bytes] = collections.deque()
+        self._changed = threading.Condition()
+        self._closing = stream is None  # a process may be started without a stdout
+        self._thread: threading.Thread | None = None
+
+    def put(self, line: bytes) -> None:
+        with self._changed:
+            if self._closing or len(self._lines) >= self.LIMIT:
+                return
+            self._lines.append(line)
+            self._changed.notify()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="stdout", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join(self.PATIENCE_SECONDS)
+
+    def _work(self) -> None:
+        write = self._writer()
+        while True:
+            with self._changed:
+                while not self._lines and not self._closing:
+                    self._changed.wait()
+                if not self._lines:
+                    return
+                data = b"".join(self._lines)
+                self._lines.clear()
+            try:
+                write(data)
+            except (OSError, ValueError):  # the reader is gone, or the stream was closed
+                self._silence()
+                return
+
+    def _writer(self) -> Callable[[bytes], None]:
+        stream = self._stream
+        assert stream is not None
+
+        def write_text(data: bytes) -> None:
+            stream.write(data.decode())
+            stream.flush()
+
+        # Past the stream's own buffer: a thread stuck in its lock would make the interpreter abort at exit.
+        def write(data: bytes) -> None:
+            while data:
+                data = data[os.write(descriptor, data) :]
+
+        try:
+            descriptor = stream.fileno()
+        except (OSError, ValueError):  # no file stands behind it
+            return write_text
+        stream.flush()
+        return write
+
+    def _silence(self) -> None:
+        """Let later prints of this process end nowhere instead of in a broken pipe."""
+        with self._changed:
+            self._closing = True
+            self._lines.clear()
+        if self._stream is sys.stdout and sys.stdout is sys.__stdout__:
+            with open(os.devnull, "wb") as nowhere:
+                os.dup2(nowhere.fileno(), 1)
+
+
+class Progress:
+    """The headline numbers of a run so far."""
+
+    def __init__(self) -> None:
+        self.step = 0
+        self.episodes = 0
+        self.last_return: float | None = None
+        self.best_return: float | None = None
+        self.reported_sps: float | None = None
+        self._recent: collections.deque[float] = collections.deque(maxlen=LAST_EPISODES)
+
+    @property
+    def final_return(self) -> float | None:
+        """Mean return of the last 100 episodes, fewer when there were fewer."""
+        return sum(self._recent) / len(self._recent) if self._recent else None
+
+    def steps_per_second(self, seconds: float) -> float | None:
+        """As the algorithm reports it, else steps over seconds of training."""
+        if self.reported_sps is not None:
+            return self.reported_sps
+        return round(self.step / seconds, 1) if self.step and seconds > 0 else None
+
+    def summary(self, seconds: float) -> dict[str, Any]:
+        """What the manifest says of a run that has trained so long."""
+        return {
+            "final_return": self.final_return,
+            "best_return": self.best_return,
+            "episodes": self.episodes,
+            "steps": self.step,
+            "seconds": round(seconds, 3),
+            "sps": self.steps_per_second(seconds),
+        }
+
+    def take(self, row: dict[str, Any]) -> None:
+        """Learn from one row of metrics."""
+        self.step = max(self.step, row["step"])
+        self.reported_sps = row.get(SPS, self.reported_sps)
+        if is_episode(row):
+            value = row[RETURN]
+            self.episodes += 1
+            self.last_return = value
+            self.best_return = value if self.best_return is None else max(self.best_return, value)
+            self._recent.append(value)
+
+
+class MetricsRelay:
+    """Follows metrics.jsonl from its present end: rows become events and, where asked for, TensorBoard scalars."""
+
+    def __init__(self, paths: RunPaths, emit: Emit, *, events: bool, tensorboard: Path | None) -> None:
+        self.progress = Progress()
+        self._emit = emit
+        self._events = events
+        self._folder = tensorboard
+        self._writer: ScalarWriter | None = None
+        self._tail = Tail(paths.metrics, paths.metrics.stat().st_size if paths.metrics.exists() else 0)
+        self._complained = False
+
+    def poll(self) -> None:
+        """Pass on what is new."""
+        try:
+            rows = self._tail.read()
+        except EventError as error:
+            if not self._complained:
+                self._complained = True
+                self._emit("warning", {"message": f"a line of metrics.jsonl is left out: {error}"})
+            return
+        for row in rows:
+            if "resumed_from" in row:
+                self._resume(row["resumed_from"])
+            else:
+                self._pass_on(row)
+        if rows and self._writer is not None:
+            self._writer.flush()
+
+    def close(self) -> None:
+        """Pass on the rest and finish the TensorBoard file."""
+        try:
+            offset = -1
+            while offset != self._tail.offset:  # a bad line ends one reading, not the rest of the file
+                offset = self._tail.offset
+                self.poll()
+        finally:
+            if self._writer is not None:
+                self._writer.close()
+
+    def _pass_on(self, row: dict[str, Any]) -> None:
+        self.progress.take(row)
+        tags = {tag: value for tag, value in row.items() if tag not in ("step", "time")}
+        if self._events and is_episode(row):
+            self._emit("episode", {"step": row["step"], "return": row[RETURN], "length": row.get(LENGTH)})
+        elif self._events:
+            self._emit("metrics", {"step": row["step"], **tags})
+        if self._folder is not None:
+            self._writer = self._writer or ScalarWriter(self._folder)
+            for tag, value in tags.items():
+                self._writer.add(tag, value, row["step"], row["time"])
+
+    def _resume(self, step: int) -> None:
+        self.progress.step = step
+        self._emit("resumed", {"step": step})
+        if self._folder is not None:
+            if self._writer is not None:
+                self._writer.close()
+            self._writer = ScalarWriter(self._folder, purge_step=step + 1)
+
+
+class ScriptScalars:
+    """Reads the TensorBoard files that a user's own script writes under the run folder into metrics.jsonl."""
+
+    POLLS_PER_SCAN = 4  # a new file is found within a second
+    # Folders that may hold thousands of files, none of them the script's scalars.
+    ELSEWHERE = frozenset({"logs", "checkpoints", "videos", "wandb"})
+
+    def __init__(self, paths: RunPaths, ours: Path | None) -> None:
+        self._root = paths.folder
+        self._metrics = paths.metrics
+        self._ours = ours
+        self._polls = 0
+        self._readers: dict[Path, ScalarReader] = {}
+        self._earlier = frozenset(self._files())
+        self._unreadable: set[Path] = set()
+
+    @property
+    def folder(self) -> Path | None:
+        """The top folder of the script's own TensorBoard files, once there are any."""
+        for path in self._readers:
+            parts = path.relative_to(self._root).parts
+            return self._root / parts[0] if len(parts) > 1 else self._root
+        return None
+
+    def poll(self, *, last: bool = False) -> None:
+        """Append what is new to metrics.jsonl."""
+        if last or self._polls % self.POLLS_PER_SCAN == 0:
+            for path in self._files():
+                if path not in self._earlier:
+                    self._readers.setdefault(path, ScalarReader(path))
+        self._polls += 1
+        lines = [line for reader in self._readers.values() for line in rows_of(self._read(reader))]
+        if not lines:
+            return
+        try:
+            with self._metrics.open("ab") as file:
+                file.write(b"".join(lines))
+        except OSError as error:
+            raise storage_error(self._metrics, error) from None
+
+    def _read(self, reader: ScalarReader) -> list[Scalar]:
+        if reader.path in self._unreadable:
+            return []
+        try:
+            return reader.read()
+        except EventError:
+            self._unreadable.add(reader.path)  # a corrupt record: nothing behind it can be trusted
+            return []
+
+    def _files(self) -> Iterator[Path]:
+        for folder, names, files in os.walk(self._root):
+            at_top = Path(folder) == self._root
+            names[:] = sorted(
+                name for name in names if not (at_top and name in self.ELSEWHERE) and Path(folder, name) != self._ours
+            )
+            yield from (Path(folder, file) for file in sorted(files) if file.startswith("events.out.tfevents."))
+
+
+def rows_of(scalars: Iterable[Scalar]) -> Iterator[bytes]:
+    """Group neighbours of one step into rows; an episode's numbers stand apart, a tag that comes again starts a row."""
+    values: dict[str, float] = {}
+    group: tuple[int, bool] | None = None
+    first = 0.0
+    for wall_time, step, tag, value in scalars:
+        if tag in ("step", "time"):
+            continue  # names of a row's own columns
+        own_group = (step, tag.startswith("charts/episodic_"))
+        if group is not None and values and (own_group != group or tag in values):
+            yield encode_row(group[0], first, values)
+            values = {}
+        if not values:
+            group, first = own_group, wall_time
+        values[tag] = value
+    if values and group is not None:
+        yield encode_row(group[0], first, values)

@@ -1,0 +1,374 @@
+"""A run in the terminal: what its events add up to, the live view, the plain lines, the closing summary."""
+
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from mosaic.wire.events import Event
+
+LAST_EPISODES = 100
+PLAIN_INTERVAL = 2.0
+PLOT_HEIGHT = 8
+AXIS_WIDTH = 10
+FRAME_WIDTH = AXIS_WIDTH + 4
+FRAME_STYLES = {"completed": "green", "failed": "red", "paused": "yellow", "cancelled": "yellow"}
+BLOCKS = " ▁▂▃▄▅▆▇█"
+
+
+def follow(events: Iterable[Event], progress: "Progress", console: Console) -> None:
+    """Show a run until its events end: a live view on a terminal, a plain line every 2 seconds elsewhere."""
+    if not console.is_terminal:
+        follow_plainly(events, progress, console)
+        return
+    shown = Live(get_renderable=lambda: render(progress, plot_columns(console)), console=console, refresh_per_second=8)
+    with shown as live:
+        for event in events:
+            progress.apply(event)
+        live.refresh()
+
+
+def plot_columns(console: Console) -> int:
+    """Room for the curve beside its axis and the frame; a line of more than 76 reads no better."""
+    return max(10, min(76, console.width - FRAME_WIDTH))
+
+
+def follow_plainly(events: Iterable[Event], progress: "Progress", console: Console) -> None:
+    shown_at = -math.inf
+    warned = 0
+    for event in events:
+        progress.apply(event)
+        for warning in progress.warnings[warned:]:
+            print_line(console, f"warning: {warning}")
+        warned = len(progress.warnings)
+        if time.monotonic() - shown_at >= PLAIN_INTERVAL and progress.step:
+            shown_at = time.monotonic()
+            print_line(console, status_line(progress))
+
+
+@dataclass
+class Progress:
+    """What a run's events have said so far; safe to read while another thread applies them."""
+
+    run_id: str
+    algo: str
+    env_id: str
+    total_timesteps: int
+    folder: str
+    seed: int | None = None
+    reward_threshold: float | None = None
+    status: str = "starting"
+    step: int = 0
+    steps_per_second: float | None = None
+    episodes: int = 0
+    returns: deque[float] = field(default_factory=lambda: deque(maxlen=LAST_EPISODES))
+    losses: dict[str, float] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    failure: dict[str, Any] = field(default_factory=dict)
+    manifest: dict[str, Any] = field(default_factory=dict)
+    notice: str = ""
+    started: float | None = None
+    latest: float | None = None
+
+    def __post_init__(self) -> None:
+        self.curve = Curve()
+        self.lock = threading.Lock()
+
+    def apply(self, event: Event) -> None:
+        """Take one event into account; kinds that a terminal does not show change nothing."""
+        with self.lock:
+            self.started = event.timestamp if self.started is None else self.started
+            self.latest = event.timestamp
+            getattr(self, f"_on_{event.event}", self._on_other)(event.payload)
+
+    @property
+    def mean_return(self) -> float | None:
+        """Mean return of the last 100 episodes, None before the first has ended."""
+        return sum(self.returns) / len(self.returns) if self.returns else None
+
+    @property
+    def seconds(self) -> float:
+        return (self.latest or 0.0) - (self.started or 0.0)
+
+    @property
+    def solved(self) -> bool:
+        """Whether the last 100 episodes, not fewer, reach the environment's own threshold on average."""
+        mean = self.mean_return
+        full = len(self.returns) == LAST_EPISODES
+        return full and mean is not None and self.reward_threshold is not None and mean >= self.reward_threshold
+
+    def close(self, exit_code: int | None, stderr: list[str]) -> None:
+        """Settle a run whose process has ended: what it did not say itself, its exit code and stderr say."""
+        if self.status == "completed" and exit_code == 0:
+            return
+        if self.status != "cancelled":
+            self.status = "cancelled" if self.notice else "failed"
+        if not self.failure:
+            reason = f"the worker ended with exit code {exit_code} and no closing event"
+            self.failure = {"error": reason, "stderr_tail": stderr}
+
+    def _on_run_started(self, payload: dict[str, Any]) -> None:
+        self.seed = payload.get("seed", self.seed)
+
+    def _on_episode(self, payload: dict[str, Any]) -> None:
+        self._advance(payload)
+        self.episodes += 1
+        self.returns.append(number(payload["return"]))
+        self.curve.add(self.step, self.returns[-1])
+
+    def _on_metrics(self, payload: dict[str, Any]) -> None:
+        self._advance(payload)
+        for tag, value in payload.items():
+            if tag == "charts/SPS":
+                self.steps_per_second = number(value)
+            elif tag.startswith("losses/"):
+                self.losses[tag.removeprefix("losses/")] = number(value)
+
+    def _on_heartbeat(self, payload: dict[str, Any]) -> None:
+        self.step = max(self.step, int(payload.get("step") or 0))
+
+    def _on_paused(self, payload: dict[str, Any]) -> None:
+        self.status = "paused"
+
+    def _on_continued(self, payload: dict[str, Any]) -> None:
+        self.status = "training"
+
+    def _on_warning(self, payload: dict[str, Any]) -> None:
+        self.warnings.append(str(payload.get("message") or payload))
+
+    def _on_run_completed(self, payload: dict[str, Any]) -> None:
+        self.status = "completed"
+        self.manifest = payload.get("manifest") or {}
+
+    def _on_run_failed(self, payload: dict[str, Any]) -> None:
+        self.status = "cancelled" if payload.get("stopped_by") else "failed"
+        self.failure = payload
+
+    def _on_other(self, payload: dict[str, Any]) -> None:
+        pass
+
+    def _advance(self, payload: dict[str, Any]) -> None:
+        self.status = "training"
+        self.step = max(self.step, int(payload.get("step") or 0))
+
+
+class Curve:
+    """Mean episode return over the steps so far, in a bounded number of bins however long the run is."""
+
+    BINS = 256
+
+    def __init__(self) -> None:
+        self.width = 1
+        self.sums: list[float] = []
+        self.counts: list[int] = []
+
+    def add(self, step: int, value: float) -> None:
+        if not math.isfinite(value):
+            return
+        while step // self.width >= self.BINS:
+            self.width *= 2
+            self.sums = [sum(self.sums[i : i + 2]) for i in range(0, len(self.sums), 2)]
+            self.counts = [sum(self.counts[i : i + 2]) for i in range(0, len(self.counts), 2)]
+        missing = step // self.width + 1 - len(self.sums)
+        self.sums += [0.0] * missing
+        self.counts += [0] * missing
+        self.sums[step // self.width] += value
+        self.counts[step // self.width] += 1
+
+    def values(self, columns: int) -> list[float]:
+        """Means from the first episode on; a column in which no episode ended repeats its left neighbour."""
+        found: list[float] = []
+        for column in range(columns):
+            low = column * len(self.sums) // columns
+            high = max(low + 1, (column + 1) * len(self.sums) // columns)
+            count = sum(self.counts[low:high])
+            if count:
+                found.append(sum(self.sums[low:high]) / count)
+            elif found:
+                found.append(found[-1])
+        return found
+
+
+def plot(values: Sequence[float], height: int) -> list[str]:
+    """The values as `height` rows of block characters, the highest row first."""
+    low, high = min(values), max(values)
+    span = (high - low) or 1.0
+    # The lowest value still gets one eighth: a column that is there must be seen.
+    eighths = [1 + round((value - low) / span * (height * 8 - 1)) for value in values]
+    return ["".join(BLOCKS[min(8, max(0, level - 8 * row))] for level in eighths) for row in reversed(range(height))]
+
+
+def render(progress: Progress, columns: int = 60) -> RenderableType:
+    """The live view as it is now."""
+    with progress.lock:
+        parts: list[RenderableType] = [bar(progress), Text(status_line(progress, brief=True)), Text()]
+        parts += return_plot(progress, columns)
+        if progress.losses:
+            # What is called a loss comes first; there is room for about five.
+            names = sorted(progress.losses, key=lambda name: (not name.endswith("loss"), name))
+            shown = "   ".join(f"{name} {short(progress.losses[name])}" for name in names[:5])
+            parts.append(Text(shown, style="dim", no_wrap=True, overflow="ellipsis"))
+        parts += [Text(f"warning: {warning}", style="yellow") for warning in progress.warnings[-2:]]
+        if progress.notice:
+            parts.append(Text(progress.notice, style="bold yellow"))
+        seed = "" if progress.seed is None else f" · seed {progress.seed}"
+        title = Text.assemble((progress.algo, "bold"), " on ", (progress.env_id, "bold"), seed)
+        style = FRAME_STYLES.get(progress.status, "cyan")
+        width = columns + FRAME_WIDTH
+        return Panel(Group(*parts), title=title, subtitle=progress.status, border_style=style, width=width)
+
+
+def bar(progress: Progress) -> RenderableType:
+    row = Table.grid(padding=(0, 1), expand=True)
+    row.add_column(ratio=1)
+    row.add_column(justify="right")
+    share = min(1.0, progress.step / progress.total_timesteps) if progress.total_timesteps > 0 else 0.0
+    drawn = ProgressBar(total=1.0, completed=share, complete_style="cyan", finished_style="green")
+    row.add_row(drawn, f"{progress.step:,} of {progress.total_timesteps:,} steps")
+    return row
+
+
+def return_plot(progress: Progress, columns: int) -> list[RenderableType]:
+    values = progress.curve.values(columns)
+    if not values:
+        return [Text("waiting for the first episode to end", style="dim")]
+    rows = plot(values, PLOT_HEIGHT)
+    labels = {0: short(max(values)), len(rows) - 1: short(min(values))}
+    axis = AXIS_WIDTH - 2
+    lines = [Text.assemble((f"{labels.get(i, ''):>{axis}} ┤", "dim"), (row, "cyan")) for i, row in enumerate(rows)]
+    caption = f"{'':>{AXIS_WIDTH}}return; mean of the last {len(progress.returns)} episodes "
+    mean = (short(progress.mean_return), "bold")
+    said = Text.assemble((caption, "dim"), mean, (verdict(progress), "dim"), no_wrap=True, overflow="ellipsis")
+    return [*lines, said, Text()]
+
+
+def status_line(progress: Progress, brief: bool = False) -> str:
+    """Where the run stands, in one line; `brief` leaves out what the live view shows elsewhere."""
+    parts = []
+    if not brief:
+        share = progress.step / progress.total_timesteps if progress.total_timesteps > 0 else 0.0
+        parts.append(f"{progress.step:,} of {progress.total_timesteps:,} steps ({share:.0%})")
+    if progress.steps_per_second:
+        parts.append(f"{progress.steps_per_second:,.0f} steps/s")
+        left = max(0, progress.total_timesteps - progress.step) / progress.steps_per_second
+        if progress.status == "training":
+            parts.append(f"{clock(left)} left")
+    parts.append(f"{progress.episodes:,} episodes")
+    if not brief and progress.mean_return is not None:
+        parts.append(f"mean return of the last {len(progress.returns)}: {short(progress.mean_return)}")
+    if progress.status == "paused":
+        parts.append("paused")
+    return " · ".join(parts) if progress.step else "starting"
+
+
+def summary_line(progress: Progress) -> str:
+    """What a finished run amounts to, in one line."""
+    mean = progress.mean_return
+    said = "no episode ended" if mean is None else (
+        f"mean return of the last {len(progress.returns)} episodes {short(mean)}{verdict(progress)}"
+    )
+    rate = f" · {progress.steps_per_second:,.0f} steps/s" if progress.steps_per_second else ""
+    seed = "" if progress.seed is None else f" (seed {progress.seed})"
+    steps = f"{progress.step:,} steps in {progress.seconds:.1f} s"
+    return f"{progress.status}{seed}: {said} · {steps}{rate} · {progress.folder}"
+
+
+def series_line(finished: Sequence[Progress], wanted: int) -> str:
+    """What several seeds amount to, in one line."""
+    means = [item.mean_return for item in finished if item.mean_return is not None]
+    done = sum(item.status == "completed" for item in finished)
+    if not means:
+        return f"{done} of {wanted} runs completed"
+    spread = f"from {short(min(means))} to {short(max(means))}"
+    return f"{done} of {wanted} runs completed: mean return {short(sum(means) / len(means))}, {spread}"
+
+
+def document(progress: Progress) -> dict[str, Any]:
+    """The end of a run as JSON."""
+    return {
+        "run_id": progress.run_id,
+        "state": progress.status.upper(),
+        "algo": progress.algo,
+        "env_id": progress.env_id,
+        "seed": progress.seed,
+        "step": progress.step,
+        "total_timesteps": progress.total_timesteps,
+        "episodes": progress.episodes,
+        "mean_return": progress.mean_return,
+        "solved": progress.solved if progress.reward_threshold is not None else None,
+        "seconds": round(progress.seconds, 3),
+        "steps_per_second": progress.steps_per_second,
+        "folder": progress.folder,
+        "reason": failure_reason(progress.failure) if progress.failure else None,
+    }
+
+
+def failure_lines(progress: Progress) -> list[str]:
+    """Why a run did not complete, what to do about it, and the end of its stderr."""
+    failure = progress.failure
+    if progress.status == "cancelled":
+        return [f"stopped at step {progress.step:,}; what it wrote is in {progress.folder}"]
+    lines = [f"failed: {failure_reason(failure)}"]
+    lines += [f"  hint: {hint}" for hint in as_lines(failure.get("hint"))]
+    tail = as_lines(failure.get("stderr_tail"))
+    if tail:
+        lines += ["  the last lines of its stderr:", *(f"    {line}" for line in tail)]
+    return [*lines, f"  its files: {progress.folder}"]
+
+
+def failure_reason(failure: dict[str, Any]) -> str:
+    if failure.get("error"):
+        return str(failure["error"])
+    if failure.get("signal"):
+        return f"the algorithm died of {failure['signal']}"
+    return f"the algorithm ended with exit code {failure.get('exit_code')}"
+
+
+def verdict(progress: Progress) -> str:
+    if progress.reward_threshold is None:
+        return ""
+    return f" ({'solved: ' if progress.solved else ''}the threshold is {short(progress.reward_threshold)})"
+
+
+def as_lines(value: Any) -> list[str]:
+    if not value:
+        return []
+    return value.splitlines() if isinstance(value, str) else [str(item) for item in value]
+
+
+def number(value: Any) -> float:
+    """A payload's number; NaN and infinities travel as strings."""
+    return float(value)
+
+
+def short(value: float | None) -> str:
+    """A number as a person reads it: 4 significant digits, no exponent where it can be helped."""
+    if value is None:
+        return "–"
+    if not math.isfinite(value):
+        return str(value)
+    if value == 0 or 0.001 <= abs(value) < 100_000:
+        digits = max(0, 3 - math.floor(math.log10(abs(value)))) if value else 0
+        return f"{value:.{min(digits, 4)}f}".rstrip("0").rstrip(".") if digits else f"{value:.0f}"
+    return f"{value:.2e}"
+
+
+def clock(seconds: float) -> str:
+    whole = math.ceil(seconds)
+    hours, rest = divmod(whole, 3600)
+    return f"{hours}:{rest // 60:02}:{rest % 60:02}" if hours else f"{rest // 60}:{rest % 60:02}"
+
+
+def print_line(console: Console, line: str) -> None:
+    """Print text as it is: no markup, no wrapping, no colours guessed from it."""
+    console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,107 @@
+"""What the lists of the `mosaic` command print: algorithms, their parameters, families, environments."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from mosaic import catalog
+from mosaic.catalog import Environment, Family
+
+# A list that goes into a file or another program is not cut to the width of a terminal that is not there.
+PIPE_WIDTH = 500
+
+
+def show_algos(algos: Mapping[str, Mapping[str, Any]]) -> None:
+    """Print each algorithm with the action spaces it drives."""
+    rows = [(name, ", ".join(entry["action_spaces"]), entry["doc"]) for name, entry in algos.items()]
+    show(("algorithm", "actions", "what it is"), rows)
+    hint("Parameters of one: mosaic algos ppo    Train: mosaic train ppo CartPole-v1")
+
+
+def show_algo(name: str, entry: Mapping[str, Any]) -> None:
+    """Print an algorithm's parameters."""
+    hint(f"{name}: {entry['doc']}")
+    rows = [(field["name"], kind(field), value(field["default"]), field["help"]) for field in entry["fields"]]
+    show(("parameter", "type", "default", "what it does"), rows)
+    hint(f"Change one: mosaic train {name} ENV --set {next((row[0] for row in rows if row[0] == 'gamma'), 'seed')}=…")
+
+
+def show_families(documents: Iterable[Mapping[str, Any]]) -> None:
+    """Print each family of environments and its groups, and how to install what is missing."""
+    rows = []
+    for family in documents:
+        for indent, entry in [("", family), *(("  ", group) for group in family["groups"])]:
+            state = (entry["install"] or "yes").rpartition("run: ")[2]
+            rows.append((indent + entry["name"], str(entry["environments"]), state, entry["doc"]))
+    show(("family", "ids", "installed?", "what it is"), rows)
+    hint("Ids of one: mosaic envs gymnasium")
+
+
+def show_environments(documents: Iterable[Mapping[str, Any]]) -> None:
+    """Print environment ids with their spaces."""
+    rows = [
+        (entry["env_id"], entry["action_space"] or "?", entry["observation_space"] or "?", entry["doc"])
+        for entry in documents
+    ]
+    show(("environment", "actions", "observation", "what it is"), rows)
+
+
+def family_document(family: Family, within: str | None = None) -> dict[str, Any]:
+    """A family, or a group within one, as JSON: `install` says how to make it ready, None where it is."""
+    ids = catalog.ids(family.name) if within is None else catalog.ids(within, family.name)
+    first = catalog.find(ids[0]) if ids else None
+    return {
+        "name": family.name,
+        "label": family.label,
+        "doc": family.doc,
+        "environments": len(ids),
+        "extra": family.extra,
+        "system": family.system,
+        "install": catalog.missing_package(first) if first else None,
+        "groups": [family_document(group, family.name) for group in family.groups],
+    }
+
+
+def environment_document(environment: Environment) -> dict[str, Any]:
+    """An environment as JSON."""
+    return {
+        "env_id": environment.env_id,
+        "family": environment.family,
+        "action_space": environment.action_space,
+        "observation_space": environment.observation_space,
+        "backends": list(environment.backends),
+        "doc": environment.doc,
+        "install": catalog.missing_package(environment),
+    }
+
+
+def kind(field: Mapping[str, Any]) -> str:
+    choices = field.get("choices")
+    return " | ".join(map(str, choices)) if choices else str(field["type"]) + ("?" if field.get("optional") else "")
+
+
+def value(default: Any) -> str:
+    return "" if default is None else str(default)
+
+
+def show(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> None:
+    """Print rows under a header: folded to a terminal's width, one line each elsewhere."""
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=PIPE_WIDTH)
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
+    for number, title in enumerate(header):
+        table.add_column(title, no_wrap=number == 0, style="cyan" if number == 0 else None, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    console.print(table)
+
+
+def hint(text: str) -> None:
+    """A line around a list, for people only."""
+    console = Console()
+    if console.is_terminal:
+        console.print(text, style="dim", markup=False, highlight=False)

@@ -1,0 +1,150 @@
+"""What the documentation says exists: links, commands, flags, extras, variables, events, targets, JSON."""
+
+import json
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cleanrl_worker import cli as worker_cli
+from cleanrl_worker import schema
+from cleanrl_worker.config import RESERVED_EXTRAS, parse_worker_config
+from cleanrl_worker.runtime import DEFAULT_ALGO_REGISTRY
+from mosaic import cli
+from mosaic.wire import events, metrics, variables
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+IDS = [str(page.relative_to(ROOT)) for page in PAGES]
+# Flags of other programs that the pages name.
+FOREIGN_FLAGS = {"--logdir", "--shm-size"}
+OURS = r"\b(?:MOSAIC|CLEANRL|GYM_GUI|TRACK)_[A-Z_]+\b"
+
+each_page = pytest.mark.parametrize("page", PAGES, ids=IDS)
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def commands(page: Path, program: str) -> Iterator[list[str]]:
+    """The arguments of each call of a program in the page's shell blocks."""
+    for block in blocks(page, "sh"):
+        for line in block.splitlines():
+            words = shlex.split(line, comments=True)
+            if words[: len(program.split())] == program.split():
+                yield words[len(program.split()) :]
+
+
+def flags_of_benchmarks() -> set[str]:
+    sources = [file.read_text() for file in (ROOT / "benchmarks").glob("*.py")]
+    return {flag for text in sources for flag in re.findall(r'"(--[a-z][a-z-]*)"', text)}
+
+
+def flags_of_algorithms() -> set[str]:
+    names = {field["name"].replace("_", "-") for entry in schema.describe().values() for field in entry["fields"]}
+    return {f"--{name}" for name in names} | {f"--no-{name}" for name in names} | {"--help"}
+
+
+@each_page
+def test_relative_links_lead_somewhere(page: Path) -> None:
+    targets = re.findall(r"\]\(([^)\s]+)\)", page.read_text())
+    broken = [
+        target
+        for target in targets
+        if not target.startswith(("https://", "http://", "#")) and not (page.parent / target.partition("#")[0]).exists()
+    ]
+    assert not broken
+
+
+@each_page
+def test_named_flags_exist(page: Path) -> None:
+    code = re.findall(r"`([^`\n]+)`", page.read_text()) + blocks(page, "sh")
+    named = {flag for text in code for flag in re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*[a-z0-9](?![a-z-]*…)", text)}
+    known = flags_of_algorithms() | flags_of_benchmarks() | FOREIGN_FLAGS
+    known |= {option for action in worker_cli._parser()._actions for option in action.option_strings}
+    known |= set(re.findall(r'"(--[a-z]+)"', Path(cli.__file__).read_text()))
+    assert named - known - {"--x", "--no-x"} == set()
+
+
+@each_page
+def test_named_variables_extras_and_packages_exist(page: Path) -> None:
+    text = page.read_text()
+    prefixes = {"GYM_GUI_FASTLANE_", "DEFAULT_ALGO_REGISTRY"}
+    assert set(re.findall(OURS, text)) - set(variables.DOCS) - prefixes == set()
+    parameters = {field["name"] for entry in schema.describe().values() for field in entry["fields"]}
+    assert set(re.findall(r"extras\.([a-z_]+)", text)) - set(RESERVED_EXTRAS) - parameters - {"total_frames"} == set()
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert set(re.findall(r"(?:mosaic-rl|'\.)\[([a-z_]+)\]", text)) - set(extras) == set()
+
+
+@each_page
+def test_make_targets_exist(page: Path) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = set(re.findall(r"(?:`|^)make ([a-z][a-z-]+)", page.read_text(), re.MULTILINE))
+    assert named - targets == set()
+
+
+@each_page
+def test_commands_parse(page: Path) -> None:
+    for words in commands(page, "mosaic"):
+        cli.parser().parse_args(words)
+    for program in ("cleanrl-worker", "python -m cleanrl_worker.cli"):
+        for words in commands(page, program):
+            worker_cli._parser().parse_args(words)
+
+
+@each_page
+def test_json_is_json_and_configs_are_accepted(page: Path) -> None:
+    for block in blocks(page, "json"):
+        try:
+            documents = [json.loads(block)]
+        except json.JSONDecodeError:
+            documents = [json.loads(line) for line in block.splitlines()]
+        for document in documents:
+            if "algo" in document or "metadata" in document:
+                parse_worker_config(document)
+            elif "event" in document:
+                events.decode(json.dumps(document))
+            elif "step" in document:
+                metrics.decode_row(json.dumps(document))
+
+
+def table(page: str, heading: str) -> list[str]:
+    """The names in backticks in the first column of the table under a header row."""
+    text = (ROOT / "docs" / page).read_text()
+    rows = text[text.index(f"| {heading} |") :].split("\n\n")[0].splitlines()[2:]
+    return [name for row in rows for name in re.findall(r"`([^`]+)`", row.split("|")[1])]
+
+
+def test_worker_page_lists_every_extra_that_the_worker_reserves() -> None:
+    named = set(table("worker.md", "extra"))
+    assert named <= set(RESERVED_EXTRAS)
+    text = (ROOT / "docs/worker.md").read_text()
+    assert [name for name in RESERVED_EXTRAS if f"`{name}`" not in text] == []
+
+
+def test_worker_page_lists_the_variables_that_the_code_uses_in_its_words() -> None:
+    sources = [file.read_text() for file in (ROOT / "src").rglob("*.py") if file.name != "variables.py"]
+    used = {name for text in sources for name in re.findall(r"variables\.([A-Z][A-Z0-9_]+)", text)}
+    assert sorted(table("worker.md", "variable")) == sorted(used & set(variables.DOCS))
+    text = (ROOT / "docs/worker.md").read_text()
+    assert [name for name in used & set(variables.DOCS) if f"| `{name}` | {variables.DOCS[name]} |" not in text] == []
+
+
+def test_worker_page_lists_every_flag_of_the_worker() -> None:
+    options = {option for action in worker_cli._parser()._actions for option in action.option_strings}
+    text = (ROOT / "docs/worker.md").read_text()
+    assert [option for option in options - {"-h", "--help"} if f"`{option}" not in text] == []
+
+
+def test_events_page_names_every_event() -> None:
+    text = (ROOT / "docs/events.md").read_text()
+    assert [kind for kind in events.EVENT_KINDS if f"`{kind}`" not in text] == []
+
+
+def test_algorithms_page_lists_the_registry() -> None:
+    assert sorted(table("algorithms.md", "name")) == sorted(DEFAULT_ALGO_REGISTRY)

@@ -1,0 +1,89 @@
+"""mosaic.stats: what is said about a handful of seeds."""
+
+import numpy as np
+import pytest
+
+from mosaic.stats import bootstrap_interval, iqm, probability_of_improvement
+
+
+def test_iqm_ignores_the_best_and_the_worst_quarter() -> None:
+    assert iqm([0, 10, 11, 12, 1000]) == 11
+    assert iqm([0, 0, 1, 2, 3, 4, 900, 1000]) == 2.5
+
+
+def test_iqm_of_fewer_than_four_scores_is_their_mean() -> None:
+    assert iqm([1, 2, 6]) == 3
+    assert iqm([7]) == 7
+
+
+def test_iqm_does_not_depend_on_the_order_and_leaves_its_input_alone() -> None:
+    scores = np.array([5.0, 1.0, 3.0, 2.0, 4.0])
+    assert iqm(scores) == iqm(scores[::-1]) == 3
+    assert scores.tolist() == [5, 1, 3, 2, 4]
+
+
+def test_interval_holds_the_statistic_and_repeats_exactly() -> None:
+    scores = [[480.0, 490, 495, 500, 470]]
+    low, high = bootstrap_interval(scores)
+    assert low <= iqm(scores[0]) <= high
+    assert (low, high) == bootstrap_interval(scores)
+    assert 470 <= low < high <= 500
+
+
+def test_interval_of_equal_scores_is_a_point() -> None:
+    assert bootstrap_interval([[500.0] * 5]) == (500, 500)
+
+
+def test_interval_covers_the_true_mean_about_as_often_as_it_says() -> None:
+    rng = np.random.default_rng(1)
+    covered = 0
+    for trial in range(200):
+        low, high = bootstrap_interval([rng.normal(3, 1, 30)], lambda row: float(row.mean()), 0.9, 300, seed=trial)
+        covered += low <= 3 <= high
+    assert 160 <= covered <= 196
+
+
+def test_strata_are_drawn_apart_so_the_gap_between_tasks_adds_no_spread() -> None:
+    tasks = [[0.0, 0.0, 0.0], [1000.0, 1000.0, 1000.0]]
+    assert bootstrap_interval(tasks, lambda row: float(row.mean())) == (500, 500)
+
+
+def test_tasks_may_have_different_numbers_of_seeds() -> None:
+    low, high = bootstrap_interval([[1.0, 2.0], [3.0, 4.0, 5.0]], samples=200)
+    assert 1 <= low <= high <= 5
+
+
+def test_wider_confidence_gives_a_wider_interval() -> None:
+    scores = [np.arange(20.0)]
+    narrow, wide = bootstrap_interval(scores, confidence=0.5), bootstrap_interval(scores, confidence=0.99)
+    assert wide[0] < narrow[0] < narrow[1] < wide[1]
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "expected"),
+    [
+        ([[2.0, 3.0]], [[0.0, 1.0]], 1.0),
+        ([[1.0]], [[1.0]], 0.5),
+        ([[2.0], [0.0]], [[1.0], [1.0]], 0.5),
+        ([[0.0, 2.0]], [[1.0, 1.0, 1.0]], 0.5),
+    ],
+)
+def test_probability_of_improvement_counts_pairs_per_task(
+    ours: list[list[float]], theirs: list[list[float]], expected: float
+) -> None:
+    assert probability_of_improvement(ours, theirs) == expected
+
+
+@pytest.mark.parametrize("scores", [[], [[1.0, 2.0]], 3.0])
+def test_what_is_no_list_of_numbers_is_refused(scores: object) -> None:
+    with pytest.raises(ValueError, match="at least one number"):
+        iqm(scores)  # type: ignore[arg-type]
+
+
+def test_empty_or_unequal_tasks_and_bad_confidence_are_refused() -> None:
+    with pytest.raises(ValueError, match="no task"):
+        bootstrap_interval([])
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        bootstrap_interval([[1.0]], confidence=95)
+    with pytest.raises(ValueError, match="same tasks"):
+        probability_of_improvement([[1.0]], [])

@@ -1,0 +1,342 @@
+import os
+import sys
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+
+from cleanrl_worker import command
+from cleanrl_worker.command import Plan, build_args, make_plan
+from cleanrl_worker.config import CleanRLWorkerConfig, parse_worker_config
+from cleanrl_worker.runtime import DEFAULT_ALGO_REGISTRY
+from mosaic.wire.errors import ConfigError
+from mosaic.wire.paths import RunPaths
+
+FLAT = {"algo": "ppo", "env_id": "CartPole-v1", "seed": 1, "total_timesteps": 10000, "run_id": "run-1"}
+
+TYRO_SCRIPT = """
+    import tyro
+    from dataclasses import dataclass
+
+    @dataclass
+    class Args:
+        env_id: str = "CartPole-v1"
+        total_timesteps: int = 100
+        seed: int = 1
+        cuda: bool = True
+        num_envs: int = 4
+        layers: tuple[int, ...] = (64,)
+        network: str = "mlp"
+
+    if __name__ == "__main__":
+        args = tyro.cli(Args)
+"""
+ARGPARSE_SCRIPT = """
+    import argparse
+    if __name__ == "__main__":
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--env_id", default="CartPole-v1")
+        parser.add_argument("--total-timesteps", type=int, default=100)
+        parser.add_argument("--cuda", type=lambda x: bool(strtobool(x)), default=True, nargs="?", const=True)
+        parser.add_argument("--track", action="store_true")
+        parser.add_argument("--layers", type=int, nargs="+")
+        args = parser.parse_args()
+"""
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("MOSAIC_RUN_ID", "TRACK_TENSORBOARD", "TRACK_WANDB", "CLEANRL_NUM_ENVS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("MOSAIC_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def config(algo: str = "ppo", env_id: str = "CartPole-v1", **extras: Any) -> CleanRLWorkerConfig:
+    return parse_worker_config({**FLAT, "algo": algo, "env_id": env_id, "extras": extras})
+
+
+def plan(algo: str = "ppo", env_id: str = "CartPole-v1", **extras: Any) -> Plan:
+    return make_plan(config(algo, env_id, **extras), RunPaths("run-1"), DEFAULT_ALGO_REGISTRY)
+
+
+def flags(algo: str = "ppo", **extras: Any) -> list[str]:
+    """What the extras add to the flags that every run has."""
+    return list(plan(algo, **extras).argv[4:])
+
+
+def refusal(algo: str = "ppo", env_id: str = "CartPole-v1", **extras: Any) -> str:
+    with pytest.raises(ConfigError) as caught:
+        plan(algo, env_id, **extras)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(dedent(text))
+    return path
+
+
+def test_registry_name_becomes_our_module_with_its_run_folder(home: Path) -> None:
+    made = plan()
+    assert (made.module, made.script, made.callable) == ("cleanrl_worker.algorithms.ppo", None, "main")
+    assert (made.ours, made.interpreter, made.num_threads, made.warnings) == (True, sys.executable, 1, ())
+    folder = home / "var" / "trainer" / "runs" / "run-1"
+    assert made.argv == ("--env-id=CartPole-v1", "--total-timesteps=10000", "--seed=1", f"--run-dir={folder}")
+    assert not (home / "var").exists()
+
+
+def test_every_registered_algorithm_takes_its_own_default_environment() -> None:
+    for name, entry in command.schema.describe().items():
+        defaults = {field["name"]: field["default"] for field in entry["fields"]}
+        assert plan(name, defaults["env_id"]).module == entry["module"]
+
+
+def test_flags_alone_are_built_without_looking_at_the_environment() -> None:
+    made = config(env_id="Nonsense-v0", algo_params={"num_envs": 8})
+    assert build_args(made, RunPaths("run-1"), DEFAULT_ALGO_REGISTRY)[-1] == "--num-envs=8"
+
+
+def test_parameters_and_extras_become_flags_by_their_rules() -> None:
+    params = {"num_envs": 8, "learning_rate": 0.0003, "anneal_lr": False, "norm_adv": True, "target_kl": None}
+    assert flags(algo_params=params) == ["--num-envs=8", "--learning-rate=0.0003", "--no-anneal-lr", "--norm-adv"]
+    assert flags(num_envs=8, anneal_lr=False, norm_adv=True, exp_name="") == [
+        *("--num-envs=8", "--anneal-lr=false", "--norm-adv=true"),
+    ]
+    assert flags(cuda=False, capture_video=False, save_model=True) == [
+        *("--cuda=false", "--capture-video=false", "--save-model=true"),
+    ]
+    assert flags(use_cuda=True) == ["--cuda=true"]
+    assert flags(gamma=0.9) == ["--gamma=0.9"]
+
+
+def test_wandb_extras_become_flags() -> None:
+    assert flags(track_wandb=True, wandb_project="p", wandb_entity="e", wandb_run_name="n", wandb_email="a@b.c") == [
+        *("--track", "--wandb-project-name=p", "--wandb-entity=e", "--wandb-run-name=n"),
+    ]
+    assert flags(track_wandb=False, wandb_project_name="a", wandb_project="b") == ["--wandb-project-name=a"]
+
+
+def test_the_workers_own_extras_are_never_forwarded() -> None:
+    own = {
+        "notes": "n",
+        "agent_id": "a",
+        "telemetry": "off",
+        "fastlane_video_mode": "off",
+        "supports_pause": True,
+        "supports_checkpoint": True,
+        "schema_version": 2,
+        "grace_seconds": 5,
+        "eval_episodes": 3,
+    }
+    assert flags(**own) == []
+
+
+def test_tensorboard_folder_is_absolute_and_inside_the_run_folder(home: Path) -> None:
+    folder = home / "var" / "trainer" / "runs" / "run-1"
+    assert flags(tensorboard_dir="tb/x") == [f"--tensorboard-dir={folder}/tb/x"]
+    for outside in ("../x", "/tmp/x", "a/../../b"):
+        assert "leads out of the run folder" in refusal(tensorboard_dir=outside)
+
+
+def test_num_envs_of_the_environment_counts_unless_the_extras_say_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLEANRL_NUM_ENVS", "6")
+    assert flags() == ["--num-envs=6"]
+    assert flags(algo_params={"num_envs": 2}) == ["--num-envs=2"]
+    monkeypatch.setenv("CLEANRL_NUM_ENVS", "few")
+    assert "CLEANRL_NUM_ENVS='few'" in refusal()
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"learnin_rate": 1}, "algo 'ppo' has no such parameter; did you mean 'learning_rate'?"),
+        ({"num_envs": "many"}, "extras.algo_params.num_envs: a whole number is needed, not 'many' (default 4)"),
+        ({"num_envs": 2.5}, "a whole number is needed, not 2.5"),
+        ({"num_envs": True}, "a whole number is needed, not True"),
+        ({"num_envs": [1]}, "a whole number is needed"),
+        ({"learning_rate": "fast"}, "a number is needed, not 'fast'"),
+        ({"learning_rate": "nan"}, "a number is needed"),
+        ({"learning_rate": {}}, "a number is needed"),
+        ({"anneal_lr": "maybe"}, "true or false is needed"),
+        ({"anneal_lr": 1}, "true or false is needed"),
+        ({"exp_name": True}, "a text is needed"),
+        ({"network": "sharde"}, "'sharde' is none of shared, separate; did you mean 'shared'?"),
+        ({"env_backend": "gym"}, "is none of auto, gymnasium, envpool"),
+        ({"seed": 2}, "extras.algo_params.seed is 2, but the config says 1; give it once"),
+        ({"run_dir": "/tmp"}, "but the worker says"),
+        ({"total_frames": 40000}, "algo 'ppo' has no such parameter"),
+    ],
+)
+def test_parameter_that_the_algorithm_would_choke_on_is_refused(params: dict[str, Any], message: str) -> None:
+    assert message in refusal(algo_params=params)
+
+
+def test_forwarded_extra_is_checked_like_a_parameter() -> None:
+    assert "extras.track_wandbb: algo 'ppo' has no such parameter; did you mean 'track_wandb'?" in refusal(
+        track_wandbb=True
+    )
+    assert "extras.num_envs: a whole number is needed" in refusal(num_envs="x")
+    assert "s3cret" not in refusal(wandb_api_key="s3cret")
+    assert "give it once" in refusal(cuda=True, algo_params={"cuda": False})
+
+
+def test_values_given_twice_alike_or_as_text_are_taken() -> None:
+    assert flags(algo_params={"seed": 1, "num_envs": "8", "anneal_lr": "False", "num_steps": 64.0}) == [
+        *("--num-envs=8", "--no-anneal-lr", "--num-steps=64"),
+    ]
+
+
+def test_num_threads_is_in_the_plan() -> None:
+    assert plan(algo_params={"num_threads": 0}).num_threads == 0
+    assert plan(num_threads=3).num_threads == 3
+    assert "num_threads is -1" in refusal(num_threads=-1)
+
+
+@pytest.mark.parametrize("mode", ["policy_eval", "resume_training", "interactive"])
+def test_modes_of_later_versions_are_refused(home: Path, mode: str) -> None:
+    (home / "policy").write_bytes(b"x")
+    expected = f"mode '{mode}' is not in this version of the worker; it trains only"
+    assert refusal(mode=mode, policy_path="policy", checkpoint_path="policy") == expected
+
+
+@pytest.mark.parametrize("name", ["curriculum", "curriculum_schedule"])
+def test_curricula_are_refused(name: str) -> None:
+    assert f"extra '{name}' is not in this version" in refusal(**{name: [{"env_id": "CartPole-v1"}]})
+    assert flags(**{name: None}) == []
+
+
+def test_unknown_algorithm_is_refused_with_the_nearest() -> None:
+    assert refusal("ppoo") == "unknown algo 'ppoo'; did you mean 'ppo'? List them with: cleanrl-worker --list"
+    assert refusal("zzzzzz").startswith("unknown algo 'zzzzzz'. List them")
+    for strange in ("..", "a..b", "ppo; rm", "os.path "):
+        assert "unknown algo" in refusal(strange)
+
+
+def test_action_space_that_the_algorithm_cannot_drive_is_refused_with_those_that_can() -> None:
+    message = refusal("ppo", "Pendulum-v1")
+    assert "'Pendulum-v1' takes continuous ones" in message
+    assert "ppo_continuous_action" in message and "sac_continuous_action" in message and "dqn" not in message
+
+
+def test_algorithm_whose_package_is_missing_names_the_extra(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "package_exists", lambda name: name != "jax")
+    assert refusal("dqn_jax") == "algo 'dqn_jax' needs jax, which is not installed: pip install 'mosaic-rl[jax]'"
+
+
+def test_cleanrl_module_that_is_not_installed_becomes_ours_with_a_warning() -> None:
+    made = plan("cleanrl.ppo")
+    assert (made.module, made.ours) == ("cleanrl_worker.algorithms.ppo", True)
+    assert made.warnings == ("module 'cleanrl.ppo' is not installed; running our 'ppo' instead",)
+    assert "did you mean 'ppo'?" in refusal("cleanrl.ppoo")
+
+
+def test_cleanrl_module_that_is_installed_is_taken_and_not_imported(home: Path) -> None:
+    write(home / "cleanrl" / "__init__.py", "raise RuntimeError('imported')")
+    write(home / "cleanrl" / "ppo.py", TYRO_SCRIPT)
+    made = plan("cleanrl.ppo")
+    assert (made.module, made.callable, made.ours) == ("cleanrl.ppo", "__main__", False)
+    assert made.argv == ("--env-id=CartPole-v1", "--total-timesteps=10000", "--seed=1")
+    assert made.warnings == ()
+
+
+def test_other_module_with_main_is_called_and_one_that_is_nowhere_refused(home: Path) -> None:
+    write(home / "lab" / "algo.py", TYRO_SCRIPT + "\n    def main():\n        pass\n")
+    assert plan("lab.algo").callable == "main"
+    assert "module 'lab.none' cannot be found" in refusal("lab.none")
+    assert plan("cleanrl_worker.algorithms.dqn").ours
+
+
+def test_registry_may_name_a_module_of_the_users_own(home: Path) -> None:
+    write(home / "lab_algo.py", TYRO_SCRIPT)
+    made = make_plan(config("mine"), RunPaths("run-1"), {"mine": "lab_algo"})
+    assert (made.module, made.ours, made.argv[0]) == ("lab_algo", False, "--env-id=CartPole-v1")
+    with pytest.raises(ConfigError, match="'gone' cannot be found"):
+        make_plan(config("mine"), RunPaths("run-1"), {"mine": "gone"})
+
+
+def test_script_gets_the_flags_it_declares_in_tyros_dialect(home: Path) -> None:
+    script = write(home / "my_ppo.py", TYRO_SCRIPT)
+    made = plan("my_ppo.py", cuda=False, layers=[8, 4], save_model=True, num_threads=2, algo_params={"num_envs": 2})
+    assert (made.module, made.script, made.callable, made.ours) == (None, script, "__main__", False)
+    assert made.argv[3:] == ("--num-envs=2", "--no-cuda", "--layers", "8", "4")
+    assert made.warnings == ("my_ppo.py declares no --save-model; save_model is not passed to it",)
+    assert made.num_threads == 2
+    assert "a whole number is needed" in refusal("my_ppo.py", algo_params={"num_envs": "x"})
+
+
+def test_script_gets_the_flags_it_declares_in_argparses_dialect(home: Path) -> None:
+    script = write(home / "old.py", ARGPARSE_SCRIPT)
+    made = plan(str(script), cuda=False, layers=[8, 4], track_wandb=True, wandb_run_name="n")
+    assert made.argv == (
+        *("--env_id=CartPole-v1", "--total-timesteps=10000", "--track", "--cuda=false", "--layers", "8", "4"),
+    )
+    assert [warning.split(";")[0] for warning in made.warnings] == [
+        f"{script} declares no --seed",
+        f"{script} declares no --wandb-run-name",
+    ]
+    assert made.num_threads == 0
+
+
+def test_script_that_reads_no_flags_gets_none_and_may_be_tracked_by_the_worker(home: Path) -> None:
+    write(home / "plain.py", "print('hello')")
+    made = plan("plain.py", env_id="Nonsense-v0", track_wandb=True, wandb_entity="e", tensorboard_dir="tb")
+    assert made.argv == ()
+    assert [warning.split()[3].strip(";") for warning in made.warnings] == ["--env-id", "--total-timesteps", "--seed"]
+
+
+def test_script_is_looked_for_in_this_folder_and_then_in_home(
+    home: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_home = write(home / "algos" / "mine.py", TYRO_SCRIPT)
+    here = tmp_path_factory.mktemp("here")
+    monkeypatch.chdir(here)
+    assert plan("algos/mine.py").script == in_home
+    nearer = write(here / "algos" / "mine.py", TYRO_SCRIPT)
+    assert plan("algos/mine.py").script == nearer
+    assert "did you mean 'mine.py'?" in refusal("algos/mien.py")
+
+
+def test_script_that_is_no_python_is_refused(home: Path) -> None:
+    write(home / "bad.py", "def f(:\n")
+    assert "bad.py line 1: no valid Python" in refusal("bad.py")
+
+
+def test_interpreter_of_a_script_must_be_there_and_run(home: Path) -> None:
+    write(home / "my.py", TYRO_SCRIPT)
+    link = home / "env" / "bin" / "python"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(sys.executable)
+    assert plan("my.py", python=str(link)).interpreter == str(link)
+    assert plan("my.py", python="env/bin/python").interpreter == str(link)
+    assert os.path.isabs(plan("my.py", python="sh").interpreter)
+    assert "extras.python: 'nowhere' is not there" in refusal("my.py", python="nowhere")
+    assert "no program that can be run" in refusal("my.py", python="my.py")
+
+
+def test_our_algorithms_run_in_the_workers_interpreter() -> None:
+    made = plan(python="sh")
+    assert made.interpreter == sys.executable
+    assert "extras.python is for scripts of your own" in made.warnings[0]
+
+
+def test_module_is_looked_for_by_the_interpreter_that_will_run_it(home: Path) -> None:
+    packages = home / "other" / "packages"
+    write(packages / "lab" / "__init__.py", "print('noise')")
+    algo = write(packages / "lab" / "algo.py", TYRO_SCRIPT)
+    python = write(home / "other" / "python", f'#!/bin/sh\nPYTHONPATH={packages} exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    made = plan("lab.algo", python=str(python))
+    assert (made.module, made.interpreter) == ("lab.algo", str(python))
+    assert algo.is_file() and made.argv[0] == "--env-id=CartPole-v1"
+    assert "cannot be found" in refusal("lab.none", python=str(python))
+    python.write_text("#!/bin/sh\nexit 3\n")
+    assert "cannot be found" in refusal("lab.algo", python=str(python))
+
+
+def test_unknown_config_keys_are_warned_about() -> None:
+    made = make_plan(parse_worker_config({**FLAT, "zzz": 1}), RunPaths("run-1"), DEFAULT_ALGO_REGISTRY)
+    assert made.warnings == ("config key 'zzz' is unknown and has no effect",)
