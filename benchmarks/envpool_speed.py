@@ -38,12 +38,15 @@ def main() -> None:
     chosen = args.env_ids.split(",") if args.env_ids else ENVS
     rows: list[dict[str, Any]] = []
     for env_id in chosen:
-        if args.training and env_id not in ATARI:
-            rows += training(env_id, counts, args.iterations, args.repetitions)
-        elif not args.training:
-            rows += speeds(env_id, counts, args.seconds, args.repetitions)
+        if args.training and env_id in ATARI:
+            continue  # our Atari algorithm has EnvPool only
+        if args.training:
+            found = training(env_id, counts, args.iterations, args.repetitions)
+        else:
+            found = speeds(env_id, counts, args.seconds, args.repetitions)
+        rows += found
+        save("envpool_speed", {f"{'training' if args.training else 'stepping'} {env_id}": found})
     print(markdown(rows))
-    save("envpool_speed", {"training" if args.training else "speed": rows})
 
 
 def training(env_id: str, counts: list[int], iterations: int, repetitions: int) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ set-up and the random phase of DQN and SAC are left out. How to make SB3's envir
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -60,9 +61,9 @@ def main() -> None:
     parser.add_argument("--only", help="algorithms, separated by commas")
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--scale", type=float, default=1.0, help="multiplies the steps after the warm-up")
-    parser.add_argument("--sb3-python", help="an interpreter that has stable-baselines3")
+    parser.add_argument("--sb3-python", type=interpreter, help="an interpreter that has stable-baselines3")
     parser.add_argument("--cleanrl", type=Path, help="a CleanRL checkout")
-    parser.add_argument("--cleanrl-python", help="the interpreter that runs it")
+    parser.add_argument("--cleanrl-python", type=interpreter, help="the interpreter that runs it")
     parser.add_argument(
         "--as-is", action=argparse.BooleanOptionalAction, default=True, help="also without OMP_NUM_THREADS"
     )
@@ -80,6 +81,14 @@ def main() -> None:
             "speed", {case.name: {"total_timesteps": case.total, "warm_up": case.warm_up, "steps_per_second": measured}}
         )
     print(markdown(rows))
+
+
+def interpreter(given: str) -> str:
+    """An absolute path, since contenders run in folders of their own; links stay, or a venv would be left."""
+    found = shutil.which(given)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"no interpreter at {given!r}")
+    return str(Path(found).absolute())
 
 
 def contenders_of(args: argparse.Namespace) -> dict[str, Contender]:

@@ -85,7 +85,9 @@ def configs(home: Path, pattern: str) -> list[dict[str, Any]]:
 def test_completed_run_exits_0_and_ends_with_one_summary_line(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["train", "learns", "CartPole-v1"]) == 0
     last = capsys.readouterr().out.splitlines()[-1]
-    assert last.startswith("completed (seed 11): mean return of the last 100 episodes 500 (solved: the threshold is 475)")
+    assert last.startswith(
+        "completed (seed 11): mean return of the last 100 episodes 500 (solved: the threshold is 475)"
+    )
     assert "1,000 steps in" in last
     assert "2,000 steps/s" in last and "home/var/trainer/runs/" in last
 

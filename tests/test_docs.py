@@ -41,7 +41,7 @@ def commands(page: Path, program: str) -> Iterator[list[str]]:
 
 def flags_of_benchmarks() -> set[str]:
     sources = [file.read_text() for file in (ROOT / "benchmarks").glob("*.py")]
-    return {flag for text in sources for flag in re.findall(r'"(--[a-z][a-z-]*)"', text)}
+    return {flag for text in sources for flag in re.findall(r'"(--[a-z][a-z0-9-]*)"', text)}
 
 
 def flags_of_algorithms() -> set[str]:

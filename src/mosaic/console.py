@@ -274,8 +274,10 @@ def status_line(progress: Progress, brief: bool = False) -> str:
 def summary_line(progress: Progress) -> str:
     """What a finished run amounts to, in one line."""
     mean = progress.mean_return
-    said = "no episode ended" if mean is None else (
-        f"mean return of the last {len(progress.returns)} episodes {short(mean)}{verdict(progress)}"
+    said = (
+        "no episode ended"
+        if mean is None
+        else (f"mean return of the last {len(progress.returns)} episodes {short(mean)}{verdict(progress)}")
     )
     rate = f" · {progress.steps_per_second:,.0f} steps/s" if progress.steps_per_second else ""
     seed = "" if progress.seed is None else f" (seed {progress.seed})"
