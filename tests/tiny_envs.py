@@ -10,17 +10,21 @@ from gymnasium.vector import AutoresetMode
 class Corridor(gym.Env[np.ndarray, Any]):
     """`length` steps, each with reward 1, ending as told; the observation is (steps done, episode number).
 
-    With `scaled` it is (share of the steps done, 1), and the last one looks like the first: a value that bootstraps from it
-    uses nothing the network was not trained on.
+    With `scaled` it is (share of the steps done, 1), and the last one looks like the first: a value that bootstraps
+    from it uses nothing the network was not trained on.
     """
 
-    def __init__(self, length: int = 5, truncates: bool = False, continuous: bool = False, scaled: bool = False) -> None:
+    def __init__(
+        self, length: int = 5, truncates: bool = False, continuous: bool = False, scaled: bool = False
+    ) -> None:
         self.length, self.truncates, self.scaled = length, truncates, scaled
         self.observation_space = gym.spaces.Box(-1000.0, 1000.0, (2,), np.float32)
         self.action_space = gym.spaces.Box(-2.0, 2.0, (1,), np.float32) if continuous else gym.spaces.Discrete(2)
         self.episode = -1
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)
         self.steps = 0
         self.episode += 1
@@ -70,7 +74,11 @@ def register() -> None:
             env_id = f"Tiny/{ending}{kind}-v0"
             if env_id in gym.registry:
                 continue
-            options = {"truncates": ending == "Truncating", "scaled": "Scaled" in kind, "continuous": "Continuous" in kind}
+            options = {
+                "truncates": ending == "Truncating",
+                "scaled": "Scaled" in kind,
+                "continuous": "Continuous" in kind,
+            }
             gym.register(env_id, entry_point=Corridor, vector_entry_point=VectorCorridor, kwargs=options)
 
 

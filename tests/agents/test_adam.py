@@ -1,6 +1,7 @@
 import torch
-from cleanrl_worker.agents.adam import FlatAdam
 from torch import nn
+
+from cleanrl_worker.agents.adam import FlatAdam
 
 
 def test_flat_adam_moves_as_torch_adam_with_clipping_does():

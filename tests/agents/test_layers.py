@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
 import torch
-from cleanrl_worker.agents.layers import as_numpy, orthogonal
 from torch import nn
+
+from cleanrl_worker.agents.layers import as_numpy, orthogonal
 
 
 def test_the_numpy_network_gives_what_torch_gives_and_follows_the_weights():

@@ -3,6 +3,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+
 from cleanrl_worker.agents.mlp import MLPAgent, SeparateMLPAgent
 
 ENVS = SimpleNamespace(single_observation_space=SimpleNamespace(shape=(4,)), single_action_space=SimpleNamespace(n=3))
@@ -19,9 +20,18 @@ def test_acting_in_numpy_uses_the_same_policy_as_learning(agent_type):
 
 def test_separate_networks_carry_cleanrl_keys():
     keys = set(SeparateMLPAgent(ENVS).state_dict())
-    assert keys == {f"{tower}.{layer}.{part}" for tower in ("critic", "actor") for layer in (0, 2, 4) for part in ("weight", "bias")}
+    assert keys == {
+        f"{tower}.{layer}.{part}" for tower in ("critic", "actor") for layer in (0, 2, 4) for part in ("weight", "bias")
+    }
 
 
 def test_the_shared_network_is_one_trunk_of_64_and_64_with_two_heads():
-    shapes = {name: tuple(value.shape) for name, value in MLPAgent(ENVS).state_dict().items() if name.endswith("weight")}
-    assert shapes == {"trunk.0.weight": (64, 4), "trunk.2.weight": (64, 64), "actor.weight": (3, 64), "critic.weight": (1, 64)}
+    shapes = {
+        name: tuple(value.shape) for name, value in MLPAgent(ENVS).state_dict().items() if name.endswith("weight")
+    }
+    assert shapes == {
+        "trunk.0.weight": (64, 4),
+        "trunk.2.weight": (64, 64),
+        "actor.weight": (3, 64),
+        "critic.weight": (1, 64),
+    }

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny_envs
+
 from mosaic.wire import metrics
 
 tiny_envs.register()
@@ -49,9 +50,16 @@ def first_value(folder):
 @pytest.mark.parametrize(("ending", "low", "high"), [("Truncating", 9.0, 10.6), ("Terminating", 2.0, 4.5)])
 def test_dqn_values_bootstrap_at_a_truncation_and_stop_at_a_termination(name, ending, low, high, tmp_path):
     rows = train(
-        name, tmp_path, env_id=f"Tiny/{ending}Scaled-v0", total_timesteps=3000, learning_starts=200, train_frequency=2,
-        target_network_frequency=20, learning_rate=1e-3, buffer_size=1000,
-    )  # fmt: skip
+        name,
+        tmp_path,
+        env_id=f"Tiny/{ending}Scaled-v0",
+        total_timesteps=3000,
+        learning_starts=200,
+        train_frequency=2,
+        target_network_frequency=20,
+        learning_rate=1e-3,
+        buffer_size=1000,
+    )
     q_values = [row["losses/q_values"] for row in rows if "losses/q_values" in row][-5:]
     assert low < np.mean(q_values) < high
 
@@ -59,9 +67,17 @@ def test_dqn_values_bootstrap_at_a_truncation_and_stop_at_a_termination(name, en
 @pytest.mark.parametrize(("ending", "low", "high"), [("Truncating", 8.5, 11.0), ("Terminating", 1.5, 4.5)])
 def test_sac_values_bootstrap_at_a_truncation_and_stop_at_a_termination(ending, low, high, tmp_path):
     rows = train(
-        "sac_continuous_action", tmp_path, env_id=f"Tiny/{ending}ScaledContinuous-v0", total_timesteps=1500, learning_starts=100,
-        tau=0.1, buffer_size=2000, batch_size=64, autotune=False, alpha=0.0,
-    )  # fmt: skip
+        "sac_continuous_action",
+        tmp_path,
+        env_id=f"Tiny/{ending}ScaledContinuous-v0",
+        total_timesteps=1500,
+        learning_starts=100,
+        tau=0.1,
+        buffer_size=2000,
+        batch_size=64,
+        autotune=False,
+        alpha=0.0,
+    )
     q_values = [row["losses/qf1_values"] for row in rows if "losses/qf1_values" in row][-3:]
     assert low < np.mean(q_values) < high
 
@@ -70,9 +86,17 @@ def test_sac_values_bootstrap_at_a_truncation_and_stop_at_a_termination(ending, 
 @pytest.mark.parametrize(("ending", "low", "high"), [("Truncating", 8.5, 11.0), ("Terminating", 3.3, 4.9)])
 def test_ppo_values_bootstrap_at_a_truncation_and_stop_at_a_termination(vectorization, ending, low, high, tmp_path):
     train(
-        "ppo", tmp_path, env_id=f"Tiny/{ending}Scaled-v0", total_timesteps=12000, num_steps=25, learning_rate=3e-3, network="separate",
-        vectorization=vectorization, clip_vloss=False, save_model=True,
-    )  # fmt: skip
+        "ppo",
+        tmp_path,
+        env_id=f"Tiny/{ending}Scaled-v0",
+        total_timesteps=12000,
+        num_steps=25,
+        learning_rate=3e-3,
+        network="separate",
+        vectorization=vectorization,
+        clip_vloss=False,
+        save_model=True,
+    )
     assert low < first_value(tmp_path) < high
 
 
@@ -80,9 +104,16 @@ def test_ppo_continuous_values_bootstrap_at_a_truncation(tmp_path):
     values = {}
     for ending in ("Truncating", "Terminating"):
         train(
-            "ppo_continuous_action", tmp_path / ending, env_id=f"Tiny/{ending}ScaledContinuous-v0", total_timesteps=8000,
-            num_steps=200, num_minibatches=8, learning_rate=3e-3, clip_vloss=False, save_model=True,
-        )  # fmt: skip
+            "ppo_continuous_action",
+            tmp_path / ending,
+            env_id=f"Tiny/{ending}ScaledContinuous-v0",
+            total_timesteps=8000,
+            num_steps=200,
+            num_minibatches=8,
+            learning_rate=3e-3,
+            clip_vloss=False,
+            save_model=True,
+        )
         values[ending] = first_value(tmp_path / ending)
     # rewards are scaled by a running deviation, so only the ratio is known: 10 / 4.1, the scale being near equal
     assert values["Truncating"] > 1.5 * values["Terminating"] > 0

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from cleanrl_worker.runtime import DEFAULT_ALGO_REGISTRY
 from mosaic.wire import metrics
 
@@ -17,7 +18,12 @@ TINY = {
     "ppo_atari_envpool": SMALL_PPO | {"env_id": "Pong-v5", "total_timesteps": 64, "num_steps": 16},
     "dqn": SMALL_DQN,
     "dqn_jax": SMALL_DQN,
-    "sac_continuous_action": {"env_id": "Pendulum-v1", "total_timesteps": 420, "learning_starts": 200, "buffer_size": 400},
+    "sac_continuous_action": {
+        "env_id": "Pendulum-v1",
+        "total_timesteps": 420,
+        "learning_starts": 200,
+        "buffer_size": 400,
+    },
 }
 
 
@@ -29,7 +35,9 @@ def run(name, folder, **options):
 
 @pytest.mark.parametrize("name", DEFAULT_ALGO_REGISTRY)
 def test_the_same_seed_gives_the_same_metrics_bit_for_bit_and_another_seed_others(name, tmp_path):
-    first, again, other = (metrics.comparable(run(name, tmp_path / key, seed=seed)) for key, seed in zip("abc", (3, 3, 4), strict=True))
+    first, again, other = (
+        metrics.comparable(run(name, tmp_path / key, seed=seed)) for key, seed in zip("abc", (3, 3, 4), strict=True)
+    )
     assert first == again
     assert first != other
     assert b"losses/" in first
@@ -92,6 +100,8 @@ KEYS = {
     "ppo_continuous_action": layers("critic", (0, 2, 4)) | layers("actor_mean", (0, 2, 4)) | {"actor_logstd"},
     "ppo_atari_envpool": layers("network", (0, 2, 4, 7)) | HEADS,
     "dqn": layers("network", (0, 2, 4)),
-    "sac_continuous_action": {f"{layer}.{part}" for layer in ("fc1", "fc2", "fc_mean", "fc_logstd") for part in ("weight", "bias")}
+    "sac_continuous_action": {
+        f"{layer}.{part}" for layer in ("fc1", "fc2", "fc_mean", "fc_logstd") for part in ("weight", "bias")
+    }
     | {"action_scale", "action_bias"},
 }

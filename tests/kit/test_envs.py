@@ -2,6 +2,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import tiny_envs
+
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import pools
 from cleanrl_worker.kit.args import RunArgs

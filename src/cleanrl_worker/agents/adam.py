@@ -7,14 +7,18 @@ from torch import nn
 
 
 class FlatAdam:
-    """Same updates as `torch.optim.Adam`; the parameters become views of one vector, so a step is a handful of operations.
+    """Same updates as `torch.optim.Adam`, on parameters that become views of one vector: a step is a few operations.
 
-    For small networks that is three times faster than Adam's loop over tensors, and importing torch.optim's machinery
-    (1–2 s at the first step) is left out.
+    For small networks that is three times faster than a loop over tensors, and the 1–2 s that torch.optim spends on
+    importing its compiler at the first step are saved.
     """
 
     def __init__(
-        self, parameters: Iterable[nn.Parameter], lr: float, eps: float = 1e-8, betas: tuple[float, float] = (0.9, 0.999)
+        self,
+        parameters: Iterable[nn.Parameter],
+        lr: float,
+        eps: float = 1e-8,
+        betas: tuple[float, float] = (0.9, 0.999),
     ) -> None:
         self.parameters = list(parameters)
         self.lr, self.eps, self.betas = lr, eps, betas

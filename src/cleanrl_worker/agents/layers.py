@@ -25,7 +25,8 @@ def as_numpy(*modules: nn.Module) -> NumpyNet:
     """The modules one after the other as a numpy function.
 
     A torch call costs tens of microseconds before it computes anything; for the few rows of a rollout step numpy is
-    several times faster. On the CPU the function shares the weights, from a GPU it holds a copy: ask anew after an update.
+    several times faster. On the CPU the function shares the weights, from a GPU it holds a copy: ask anew after an
+    update.
     """
     layers: list[NumpyNet] = []
     for module in modules:

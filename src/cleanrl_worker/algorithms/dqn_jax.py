@@ -1,5 +1,6 @@
 """DQN in JAX for flat observations and discrete actions (Mnih et al. 2015). Siblings: dqn."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,19 +84,27 @@ def main(args: Args | None = None) -> None:
     run = experiment.start(args)
     envs = kit_envs.vector(args, run.video_folder)
     q_network = QNetwork(actions=int(envs.single_action_space.n))
-    params = q_network.init(jax.random.key(args.seed), jnp.zeros((1, *envs.single_observation_space.shape)))
-    target_params = params
     optimizer = optax.adam(args.learning_rate)
-    optimizer_state = optimizer.init(params)
+
+    @jax.jit  # compiled as one: operation by operation it takes seconds
+    def init(seed: int) -> tuple[Any, Any]:
+        params = q_network.init(jax.random.key(seed), jnp.zeros((1, *envs.single_observation_space.shape)))
+        return params, optimizer.init(params)
+
+    params, optimizer_state = init(args.seed)
+    target_params = params
     buffer = ReplayBuffer(args.buffer_size, envs.single_observation_space.shape, (), np.int64)
+
+    value_of: Callable[[Any, Any], jax.Array] = q_network.apply  # type: ignore[assignment]
+    move_target = jax.jit(optax.incremental_update)
 
     @jax.jit
     def update(params: Any, target_params: Any, optimizer_state: Any, sample: Transitions) -> tuple[Any, Any, Any, Any]:
-        target_max = q_network.apply(target_params, sample.next_obs).max(axis=1)
+        target_max = value_of(target_params, sample.next_obs).max(axis=1)
         td_target = sample.rewards + args.gamma * (1.0 - sample.terminations) * target_max
 
         def mse_loss(params: Any) -> tuple[jax.Array, jax.Array]:
-            values = q_network.apply(params, sample.obs)
+            values = value_of(params, sample.obs)
             taken = jnp.take_along_axis(values, sample.actions[:, None], axis=1).squeeze(1)
             return ((taken - td_target) ** 2).mean(), taken.mean()
 
@@ -132,7 +141,7 @@ def main(args: Args | None = None) -> None:
 
         # 3 move the target network
         if step > args.learning_starts and _due(args.target_network_frequency, previous, step):
-            target_params = optax.incremental_update(params, target_params, args.tau)
+            target_params = move_target(params, target_params, args.tau)
 
     if args.save_model:
         run.save_policy(step, policy_arrays(params))

@@ -1,4 +1,4 @@
-"""PPO for flat observations and discrete actions (arXiv:1707.06347). Siblings: ppo_continuous_action, ppo_atari_envpool."""
+"""PPO for flat observations, discrete actions (arXiv:1707.06347). Siblings: ppo_continuous_action, ppo_atari_envpool."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -88,7 +88,7 @@ def main(args: Args | None = None) -> None:
     run = experiment.start(args)
     device = run.device
     envs = kit_envs.vector(args, run.video_folder)
-    agent = {"shared": MLPAgent, "separate": SeparateMLPAgent}[args.network](envs).to(device)
+    agent = (MLPAgent(envs) if args.network == "shared" else SeparateMLPAgent(envs)).to(device)
     optimizer = FlatAdam(agent.parameters(), lr=args.learning_rate, eps=1e-5)
 
     shape = (args.num_steps, args.num_envs)

@@ -146,7 +146,9 @@ def main(args: Args | None = None) -> None:
             obs[t] = torch.from_numpy(next_obs)
             with torch.no_grad():
                 logits, values[t] = agent(obs[t])
-                action = (logits + torch.from_numpy(noise[t]).to(device)).argmax(dim=1)  # Gumbel-max: a sample of softmax
+                action = (logits + torch.from_numpy(noise[t]).to(device)).argmax(
+                    dim=1
+                )  # Gumbel-max: a sample of softmax
                 logprobs[t] = F.log_softmax(logits, dim=-1).gather(1, action.unsqueeze(1)).squeeze(1)
             actions[t] = action.cpu().numpy()
             reached = envs.step(actions[t])

@@ -197,7 +197,9 @@ def main(args: Args | None = None) -> None:
                 for slow, fast in zip(target_critic.parameters(), critic.parameters(), strict=True):
                     slow.lerp_(fast, args.tau)
         if _due(100, previous, step):
-            for index, (value, loss) in enumerate(zip(values.mean(dim=1).tolist(), q_losses.tolist(), strict=True), start=1):
+            for index, (value, loss) in enumerate(
+                zip(values.mean(dim=1).tolist(), q_losses.tolist(), strict=True), start=1
+            ):
                 losses |= {f"losses/qf{index}_values": value, f"losses/qf{index}_loss": loss}
             losses |= {"losses/qf_loss": q_losses.mean().item(), "losses/alpha": alpha}
             run.log(step, {tag: float(value) for tag, value in losses.items()})

@@ -18,11 +18,13 @@ class Transitions(NamedTuple):
 class ReplayBuffer:
     """The newest `capacity` transitions; environments write side by side, sampling is uniform."""
 
-    def __init__(self, capacity: int, obs_shape: tuple[int, ...], action_shape: tuple[int, ...], action_dtype: type) -> None:
+    def __init__(
+        self, capacity: int, obs_shape: tuple[int, ...], action_shape: tuple[int, ...], action_dtype: type
+    ) -> None:
         self.capacity = capacity
         self.obs = np.zeros((capacity, *obs_shape), np.float32)
         self.next_obs = np.zeros((capacity, *obs_shape), np.float32)
-        self.actions = np.zeros((capacity, *action_shape), action_dtype)
+        self.actions: np.ndarray = np.zeros((capacity, *action_shape), action_dtype)
         self.rewards = np.zeros(capacity, np.float32)
         self.terminations = np.zeros(capacity, np.float32)
         self.added = 0

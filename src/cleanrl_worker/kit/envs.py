@@ -24,7 +24,9 @@ def vector(args: RunArgs, video_folder: Path | None = None) -> VectorEnvs:
     """Environments with flat observations, from the backend that `--env-backend` names."""
     if args.env_backend == "envpool" or (args.env_backend == "auto" and pools.is_better(args, video_folder)):
         if video_folder is not None:
-            raise SystemExit("--capture-video needs --env-backend gymnasium: EnvPool's environments are not filmed here")
+            raise SystemExit(
+                "--capture-video needs --env-backend gymnasium: EnvPool's environments are not filmed here"
+            )
         return pools.make_flat(args)
     makers = [EnvMaker(args.env_id, video_folder if index == 0 else None) for index in range(args.num_envs)]
     if args.vectorization == "sync":
@@ -32,7 +34,9 @@ def vector(args: RunArgs, video_folder: Path | None = None) -> VectorEnvs:
     if args.vectorization == "async":
         return GymnasiumEnvs(AsyncVectorEnv(makers, autoreset_mode=AutoresetMode.SAME_STEP))
     if video_folder is not None:
-        raise SystemExit("--capture-video needs --vectorization sync or async: a native vector environment is not filmed")
+        raise SystemExit(
+            "--capture-video needs --vectorization sync or async: a native vector environment is not filmed"
+        )
     return GymnasiumEnvs(make_native(args.env_id, args.num_envs))
 
 
@@ -40,7 +44,9 @@ def atari(args: RunArgs, video_folder: Path | None = None) -> VectorEnvs:
     """Atari games as DQN's authors prepared them: four grey 84×84 frames, lives as episodes, rewards clipped to ±1."""
     if args.env_backend == "gymnasium":
         if video_folder is not None:
-            raise SystemExit("--capture-video needs --env-backend envpool here: ale-py's vector environment is not filmed")
+            raise SystemExit(
+                "--capture-video needs --env-backend envpool here: ale-py's vector environment is not filmed"
+            )
         game = f"ALE/{pools.atari_game(args.env_id)}-v5"
         native = make_native(game, args.num_envs, reward_clipping=False, repeat_action_probability=0.0)
         return GymnasiumEnvs(native, lives=True)
@@ -56,8 +62,8 @@ class EnvMaker:
 
     def __call__(self) -> gym.Env[Any, Any]:
         register_plugins(self.env_id)
-        options = {} if self.video_folder is None else {"render_mode": "rgb_array"}
-        env = gym.make(self.env_id, disable_env_checker=True, **options)
+        render_mode = None if self.video_folder is None else "rgb_array"
+        env = gym.make(self.env_id, disable_env_checker=True, render_mode=render_mode)
         if self.video_folder is not None:
             env = FilmWrapper(env, self.video_folder)
         if not isinstance(env.observation_space, gym.spaces.Box) or len(env.observation_space.shape) != 1:
@@ -68,7 +74,7 @@ class EnvMaker:
 class SyncEnvs:
     """Gymnasium environments stepped one after the other in this process.
 
-    Gymnasium's own SyncVectorEnv gathers `info` and copies more than we need: 1.6 times the time of this loop on CartPole.
+    Gymnasium's own SyncVectorEnv gathers `info` and copies more than we need: 1.6 times this loop's time on CartPole.
     """
 
     backend = "gymnasium"
@@ -76,8 +82,8 @@ class SyncEnvs:
     def __init__(self, makers: list[Callable[[], gym.Env[Any, Any]]] | list[EnvMaker]) -> None:
         self.envs = [make() for make in makers]
         self.num_envs = len(self.envs)
-        self.single_observation_space = self.envs[0].observation_space
-        self.single_action_space = self.envs[0].action_space
+        self.single_observation_space: Any = self.envs[0].observation_space
+        self.single_action_space: Any = self.envs[0].action_space
         self._discrete = isinstance(self.single_action_space, gym.spaces.Discrete)
         self._shape = (self.num_envs, *(self.single_observation_space.shape or ()))
         self._dtype = self.single_observation_space.dtype
@@ -128,8 +134,8 @@ class GymnasiumEnvs:
     def __init__(self, envs: gym.vector.VectorEnv[Any, Any, Any], lives: bool = False) -> None:
         self.envs = envs
         self.num_envs = envs.num_envs
-        self.single_observation_space = envs.single_observation_space
-        self.single_action_space = envs.single_action_space
+        self.single_observation_space: Any = envs.single_observation_space
+        self.single_action_space: Any = envs.single_action_space
         self._has_lives = lives
         self._lives = np.zeros(self.num_envs)
         self._episodes = Episodes(self.num_envs)
@@ -165,7 +171,7 @@ def make_native(env_id: str, num_envs: int, **options: Any) -> gym.vector.Vector
     register_plugins(env_id)
     if gym.spec(env_id).vector_entry_point is None:
         raise SystemExit(f"{env_id} has no vector version of its own; use --vectorization sync or async")
-    same_step = {"autoreset_mode": AutoresetMode.SAME_STEP}
+    same_step: dict[str, Any] = {"autoreset_mode": AutoresetMode.SAME_STEP}
     try:
         envs = gym.make_vec(env_id, num_envs, vectorization_mode="vector_entry_point", **same_step, **options)
     except TypeError:  # its constructor knows no autoreset_mode

@@ -2,7 +2,6 @@
 
 from typing import Any, NamedTuple, Protocol
 
-import gymnasium as gym
 import numpy as np
 
 
@@ -33,8 +32,8 @@ class VectorEnvs(Protocol):
 
     backend: str
     num_envs: int
-    single_observation_space: gym.Space[Any]
-    single_action_space: gym.Space[Any]
+    single_observation_space: Any
+    single_action_space: Any
 
     def reset(self, seed: int) -> np.ndarray:
         """Start every environment anew; environment i is seeded with seed + i."""

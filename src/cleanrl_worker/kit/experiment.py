@@ -39,7 +39,8 @@ def start(args: RunArgs) -> "Run":
 class Run:
     """What an algorithm tells the world: rows of `metrics.jsonl`, a line on the terminal, the policy at the end.
 
-    A shell that hosts the run tails `metrics.jsonl` for TensorBoard and W&B; alone, a thread and a process of our own do so.
+    A shell that hosts the run tails `metrics.jsonl` for TensorBoard and W&B; alone, a thread and a process of our own
+    do so.
     """
 
     def __init__(self, args: RunArgs) -> None:
@@ -87,7 +88,9 @@ class Run:
 
         return torch.device("cuda" if self.args.cuda and torch.cuda.is_available() else "cpu")
 
-    def save_policy(self, step: int, state: Mapping[str, Any], statistics: Mapping[str, np.ndarray] | None = None) -> Path:
+    def save_policy(
+        self, step: int, state: Mapping[str, Any], statistics: Mapping[str, np.ndarray] | None = None
+    ) -> Path:
         """Write `<exp>.cleanrl_model` (torch tensors by torch.save, numpy arrays as safetensors) and its sidecar."""
         path = self.policy_folder / f"{self.exp_name}.cleanrl_model"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -99,7 +102,8 @@ class Run:
             "seed": self.args.seed,
             "step": step,
             "args": as_json(self.args),
-            "observation_statistics": {key: np.asarray(value).tolist() for key, value in (statistics or {}).items()} or None,
+            "observation_statistics": {key: np.asarray(value).tolist() for key, value in (statistics or {}).items()}
+            or None,
             "versions": _versions(),
         }
         write_atomic(path.with_name(path.name + ".json"), json.dumps(sidecar, indent=2))
@@ -228,7 +232,14 @@ def _start_tracker(folder: Path, name: str, args: RunArgs, offset: int) -> Calla
     config = folder / "wandb_config.json"
     write_atomic(config, json.dumps(as_json(args)))
     command = [sys.executable, "-m", "cleanrl_worker.tracking", "--run-dir", str(folder), "--offset", str(offset)]
-    command += ["--project", args.wandb_project_name, "--name", args.wandb_run_name or name, "--config-file", str(config)]
+    command += [
+        "--project",
+        args.wandb_project_name,
+        "--name",
+        args.wandb_run_name or name,
+        "--config-file",
+        str(config),
+    ]
     if args.wandb_entity:
         command += ["--entity", args.wandb_entity]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
@@ -241,6 +252,6 @@ def _start_tracker(folder: Path, name: str, args: RunArgs, offset: int) -> Calla
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-            print(f"W&B did not finish within {TRACKER_PATIENCE:.0f} s and was ended; its offline files are in {folder}/wandb")
+            print(f"W&B did not finish within {TRACKER_PATIENCE:.0f} s and was ended; its files are in {folder}/wandb")
 
     return close
