@@ -3,13 +3,13 @@ import pytest
 import torch
 from torch import nn
 
-from cleanrl_worker.agents.layers import as_numpy, orthogonal
+from cleanrl_worker.agents.layers import NumpyNet, orthogonal
 
 
 def test_the_numpy_network_gives_what_torch_gives_and_follows_the_weights():
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(4, 64), nn.Tanh(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 3))
-    policy = as_numpy(net)
+    policy = NumpyNet(net)
     x = torch.randn(5, 4)
     np.testing.assert_allclose(policy(x.numpy()), net(x).detach().numpy(), atol=1e-5)
     with torch.no_grad():
@@ -19,7 +19,7 @@ def test_the_numpy_network_gives_what_torch_gives_and_follows_the_weights():
 
 def test_a_layer_without_a_numpy_version_is_named():
     with pytest.raises(TypeError, match="no numpy version of Softplus"):
-        as_numpy(nn.Softplus())
+        NumpyNet(nn.Softplus())
 
 
 def test_orthogonal_weights_have_the_gain_asked_for():

@@ -7,9 +7,6 @@ import numpy as np
 import torch
 from torch import nn
 
-NumpyNet = Callable[[np.ndarray], np.ndarray]
-
-
 LayerT = TypeVar("LayerT", nn.Linear, nn.Conv2d)
 
 
@@ -21,27 +18,32 @@ def orthogonal(layer: LayerT, gain: float = 2**0.5) -> LayerT:
     return layer
 
 
-def as_numpy(*modules: nn.Module) -> NumpyNet:
-    """The modules one after the other as a numpy function.
+class NumpyNet:
+    """Modules one after the other, computed in numpy: for acting.
 
     A torch call costs tens of microseconds before it computes anything; for the few rows of a rollout step numpy is
-    several times faster. On the CPU the function shares the weights, from a GPU it holds a copy: ask anew after an
-    update.
+    several times faster. On the CPU the weights are shared, from a GPU they are copied: call `refresh` after an update.
     """
-    layers: list[NumpyNet] = []
-    for module in modules:
-        for layer in module if isinstance(module, nn.Sequential) else [module]:
-            layers.append(_numpy_layer(layer))
 
-    def net(x: np.ndarray) -> np.ndarray:
-        for layer in layers:
+    def __init__(self, *modules: nn.Module) -> None:
+        self._modules = [
+            layer for module in modules for layer in (module if isinstance(module, nn.Sequential) else [module])
+        ]
+        self._shared = all(parameter.device.type == "cpu" for module in modules for parameter in module.parameters())
+        self._layers = [_numpy_layer(layer) for layer in self._modules]
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        for layer in self._layers:
             x = layer(x)
         return x
 
-    return net
+    def refresh(self) -> None:
+        """Take today's weights."""
+        if not self._shared:
+            self._layers = [_numpy_layer(layer) for layer in self._modules]
 
 
-def _numpy_layer(layer: nn.Module) -> NumpyNet:
+def _numpy_layer(layer: nn.Module) -> Callable[[np.ndarray], np.ndarray]:
     if isinstance(layer, nn.Linear):
         weight = layer.weight.detach().cpu().numpy().T
         bias = layer.bias.detach().cpu().numpy()

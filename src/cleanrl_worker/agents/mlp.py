@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from cleanrl_worker.agents.layers import NumpyNet, as_numpy, flat_size, orthogonal
+from cleanrl_worker.agents.layers import NumpyNet, flat_size, orthogonal
 
 
 class MLPAgent(nn.Module):
@@ -29,7 +29,7 @@ class MLPAgent(nn.Module):
 
     def numpy_policy(self) -> NumpyNet:
         """Observations to logits, for acting."""
-        return as_numpy(self.trunk, self.actor)
+        return NumpyNet(self.trunk, self.actor)
 
 
 class SeparateMLPAgent(nn.Module):
@@ -47,7 +47,7 @@ class SeparateMLPAgent(nn.Module):
 
     def numpy_policy(self) -> NumpyNet:
         """Observations to logits, for acting."""
-        return as_numpy(self.actor)
+        return NumpyNet(self.actor)
 
 
 def _tower(inputs: int, hidden: int, outputs: int, gain: float) -> nn.Sequential:

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from cleanrl_worker.agents.adam import FlatAdam
-from cleanrl_worker.agents.layers import as_numpy, flat_size, numbers
+from cleanrl_worker.agents.layers import NumpyNet, flat_size, numbers
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment
 from cleanrl_worker.kit.args import RunArgs, parse
@@ -82,7 +82,7 @@ def main(args: Args | None = None) -> None:
     target_network.load_state_dict(q_network.state_dict())
     optimizer = FlatAdam(q_network.parameters(), lr=args.learning_rate)
     buffer = ReplayBuffer(args.buffer_size, envs.single_observation_space.shape, (), np.int64)
-    policy = as_numpy(q_network.network)
+    policy = NumpyNet(q_network.network)
     obs = envs.reset(args.seed)
     step = 0
 
@@ -111,7 +111,7 @@ def main(args: Args | None = None) -> None:
             old_values = q_network(numbers(sample.obs, device)).gather(1, taken).squeeze(1)
             loss = F.mse_loss(old_values, td_target)
             optimizer.step(loss)
-            policy = as_numpy(q_network.network)
+            policy.refresh()
             if _due(100, previous, step):
                 run.log(step, {"losses/td_loss": loss.item(), "losses/q_values": old_values.mean().item()})
                 run.log_speed(step)

@@ -1,4 +1,4 @@
-"""PPO for flat observations, discrete actions (arXiv:1707.06347). Siblings: ppo_continuous_action, ppo_atari_envpool."""
+"""PPO for flat observations, discrete actions (arXiv:1707.06347). See ppo_continuous_action, ppo_atari_envpool too."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -97,6 +97,7 @@ def main(args: Args | None = None) -> None:
     rewards = np.zeros(shape, np.float32)
     terminations = np.zeros(shape, np.float32)
     ends = np.zeros(shape, np.float32)
+    policy = agent.numpy_policy()
     next_obs = envs.reset(args.seed)
     step = 0
 
@@ -104,8 +105,8 @@ def main(args: Args | None = None) -> None:
         if args.anneal_lr:
             optimizer.lr = args.learning_rate * (1.0 - iteration / args.num_iterations)
 
-        # 1 collect: act in numpy with a copy of the policy; values and probabilities follow for the whole batch at once
-        policy = agent.numpy_policy()
+        # 1 collect: act in numpy; values and probabilities follow for the whole batch at once
+        policy.refresh()
         noise = run.rng.gumbel(size=(*shape, envs.single_action_space.n)).astype(np.float32)
         truncated_at: list[tuple[int, np.ndarray]] = []
         for t in range(args.num_steps):

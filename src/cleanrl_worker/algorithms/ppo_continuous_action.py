@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from cleanrl_worker.agents.adam import FlatAdam
-from cleanrl_worker.agents.layers import NumpyNet, as_numpy, flat_size, numbers, orthogonal
+from cleanrl_worker.agents.layers import NumpyNet, flat_size, numbers, orthogonal
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment
 from cleanrl_worker.kit.args import RunArgs, parse
@@ -94,7 +94,7 @@ class Agent(nn.Module):
 
     def numpy_policy(self) -> NumpyNet:
         """Observations to means, for acting."""
-        return as_numpy(self.actor_mean)
+        return NumpyNet(self.actor_mean)
 
 
 def gae(
@@ -134,6 +134,7 @@ def main(args: Args | None = None) -> None:
     ends = np.zeros(shape, np.float32)
     obs_normalizer = ObservationNormalizer(obs_shape)
     reward_normalizer = RewardNormalizer(args.num_envs, args.gamma)
+    policy = agent.numpy_policy()
     next_obs = obs_normalizer.observe(envs.reset(args.seed))
     step = 0
 
@@ -141,8 +142,8 @@ def main(args: Args | None = None) -> None:
         if args.anneal_lr:
             optimizer.lr = args.learning_rate * (1.0 - iteration / args.num_iterations)
 
-        # 1 collect: act in numpy with a copy of the policy; values and probabilities follow for the whole batch at once
-        policy = agent.numpy_policy()
+        # 1 collect: act in numpy; values and probabilities follow for the whole batch at once
+        policy.refresh()
         noise = run.rng.standard_normal(actions.shape, np.float32) * agent.actor_logstd.detach().exp().cpu().numpy()
         truncated_at: list[tuple[int, np.ndarray]] = []
         for t in range(args.num_steps):

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from cleanrl_worker.agents.adam import FlatAdam
-from cleanrl_worker.agents.layers import NumpyNet, as_numpy, flat_size, numbers
+from cleanrl_worker.agents.layers import NumpyNet, flat_size, numbers
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment
 from cleanrl_worker.kit.args import RunArgs, parse
@@ -111,17 +111,22 @@ class Actor(nn.Module):
         logprob = logprob - torch.log(self.action_scale * (1.0 - squashed**2) + 1e-6)  # appendix C: change of variables
         return squashed * self.action_scale + self.action_bias, logprob.sum(dim=1)
 
-    def numpy_policy(self) -> NumpyNet:
-        """Observations to (mean, log-deviation) side by side, for acting."""
-        relu = nn.ReLU()
-        trunk, mean, logstd = as_numpy(self.fc1, relu, self.fc2, relu), as_numpy(self.fc_mean), as_numpy(self.fc_logstd)
 
-        def policy(obs: np.ndarray) -> np.ndarray:
-            hidden = trunk(obs)
-            squashed = np.tanh(logstd(hidden))
-            return np.stack([mean(hidden), LOG_STD_MIN + 0.5 * (LOG_STD_MAX - LOG_STD_MIN) * (squashed + 1.0)])
+class ActingPolicy:
+    """The actor in numpy: mean and log-deviation side by side."""
 
-        return policy
+    def __init__(self, actor: Actor) -> None:
+        self._trunk = NumpyNet(actor.fc1, nn.ReLU(), actor.fc2, nn.ReLU())
+        self._mean, self._log_std = NumpyNet(actor.fc_mean), NumpyNet(actor.fc_logstd)
+
+    def __call__(self, obs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        hidden = self._trunk(obs)
+        squashed = np.tanh(self._log_std(hidden))
+        return self._mean(hidden), LOG_STD_MIN + 0.5 * (LOG_STD_MAX - LOG_STD_MIN) * (squashed + 1.0)
+
+    def refresh(self) -> None:
+        for net in (self._trunk, self._mean, self._log_std):
+            net.refresh()
 
 
 def main(args: Args | None = None) -> None:
@@ -142,7 +147,7 @@ def main(args: Args | None = None) -> None:
     target_entropy = -float(flat_size(space.shape))
     scale, bias = actor.action_scale.cpu().numpy(), actor.action_bias.cpu().numpy()
     buffer = ReplayBuffer(args.buffer_size, envs.single_observation_space.shape, space.shape, np.float32)
-    policy = actor.numpy_policy()
+    policy = ActingPolicy(actor)
     obs = envs.reset(args.seed)
     losses: dict[str, Any] = {}
     step = 0
@@ -189,7 +194,7 @@ def main(args: Args | None = None) -> None:
                     alpha_optimizer.step(alpha_loss)
                     alpha = log_alpha.exp().item()
                     losses["losses/alpha_loss"] = alpha_loss.detach()
-            policy = actor.numpy_policy()
+            policy.refresh()
 
         # 4 move the target critics, log
         if _due(args.target_network_frequency, previous, step):

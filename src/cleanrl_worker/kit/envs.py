@@ -62,8 +62,9 @@ class EnvMaker:
 
     def __call__(self) -> gym.Env[Any, Any]:
         register_plugins(self.env_id)
-        render_mode = None if self.video_folder is None else "rgb_array"
-        env = gym.make(self.env_id, disable_env_checker=True, render_mode=render_mode)
+        # an environment may not know the word render_mode: say it only when it is needed
+        options: dict[str, Any] = {} if self.video_folder is None else {"render_mode": "rgb_array"}
+        env = gym.make(self.env_id, disable_env_checker=True, **options)
         if self.video_folder is not None:
             env = FilmWrapper(env, self.video_folder)
         if not isinstance(env.observation_space, gym.spaces.Box) or len(env.observation_space.shape) != 1:
@@ -88,6 +89,8 @@ class SyncEnvs:
         self._shape = (self.num_envs, *(self.single_observation_space.shape or ()))
         self._dtype = self.single_observation_space.dtype
         self._episodes = Episodes(self.num_envs)
+        self._nowhere = np.zeros(self.num_envs, dtype=bool)  # handed out by each step that ends no episode
+        self._nowhere.flags.writeable = False
 
     def reset(self, seed: int) -> np.ndarray:
         self._episodes.clear()
@@ -99,22 +102,21 @@ class SyncEnvs:
     def step(self, actions: np.ndarray) -> Step:
         obs = final_obs = np.empty(self._shape, self._dtype)
         rewards = np.empty(self.num_envs)
-        terminations = np.zeros(self.num_envs, dtype=bool)
-        truncations = np.zeros(self.num_envs, dtype=bool)
-        ended = False
+        terminations = truncations = self._nowhere
         # tolist: plain ints are what the environments' own checks are fastest with
         for index, action in enumerate(actions.tolist() if self._discrete else actions):
             env = self.envs[index]
             obs[index], rewards[index], terminated, truncated, _ = env.step(action)
             if terminated or truncated:
-                if not ended:
-                    ended, final_obs = True, obs.copy()
+                if final_obs is obs:
+                    final_obs = obs.copy()
+                    terminations, truncations = self._nowhere.copy(), self._nowhere.copy()
                 final_obs[index] = obs[index]
                 terminations[index], truncations[index] = terminated, truncated
                 obs[index] = env.reset()[0]
-            elif ended:
+            elif final_obs is not obs:
                 final_obs[index] = obs[index]
-        episodes = self._episodes.add(rewards, terminations | truncations)
+        episodes = self._episodes.add(rewards, None if final_obs is obs else terminations | truncations)
         return Step(obs, rewards, terminations, truncations, final_obs, episodes)
 
     def close(self) -> None:

@@ -51,10 +51,11 @@ class Episodes:
         self.returns = np.zeros(num_envs)
         self.lengths = np.zeros(num_envs, dtype=np.int64)
 
-    def add(self, rewards: np.ndarray, ends: np.ndarray) -> list[Episode]:
+    def add(self, rewards: np.ndarray, ends: np.ndarray | None) -> list[Episode]:
+        """Count one step of every environment; `ends` says which episodes it ended, None that it ended none."""
         self.returns += rewards
         self.lengths += 1
-        if not ends.any():
+        if ends is None or not ends.any():
             return []
         finished = [Episode(int(i), float(self.returns[i]), int(self.lengths[i])) for i in np.flatnonzero(ends)]
         self.returns[ends] = 0.0
