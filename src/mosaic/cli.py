@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -264,8 +263,7 @@ def timesteps(config: dict[str, Any]) -> int:
 def reward_threshold(env_id: str) -> float | None:
     """The mean return at which the catalog calls an environment solved."""
     environment = catalog.find(env_id)
-    found = re.search(r"solved at ([−-]?\d+)", environment.doc) if environment else None
-    return float(found[1].replace("−", "-")) if found else None
+    return environment.reward_threshold if environment else None
 
 
 def shortest(path: Path) -> str:
