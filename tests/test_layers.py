@@ -16,8 +16,8 @@ ALGORITHMS = f"{WORKER}.algorithms"
 SHELL = tuple(
     f"{WORKER}.{name}"
     for name in (
-        *("cli", "config", "schema", "source", "runtime", "telemetry", "analytics"),
-        *("command", "environments", "process", "tracking"),
+        *("cli", "config", "schema", "source", "interpreter", "runtime", "telemetry", "analytics"),
+        *("command", "environments", "lock", "process", "tracking"),
     )
 )
 SIDE = tuple(

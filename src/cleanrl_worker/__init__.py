@@ -27,6 +27,6 @@ def get_worker_metadata() -> WorkerCapabilities:
         supports_policy_load=True,
         requires_gpu=False,
         estimated_memory_mb=512,
-        command=(sys.executable, "-m", "cleanrl_worker.cli"),
+        command=(sys.executable, "-P", "-m", "cleanrl_worker.cli"),
         schema=describe,
     )

@@ -57,6 +57,8 @@ def _run(args: argparse.Namespace) -> int:
     if args.emit_summary:
         print(summary.to_json(), flush=True)
     elif args.dry_run:
+        for warning in summary.warnings:
+            print(f"{PROGRAM}: warning: {warning}", file=sys.stderr)
         print(f"{PROGRAM}: this would run {summary.module} {' '.join(summary.argv)}", file=sys.stderr)
     return 0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-import subprocess
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,6 +14,7 @@ from typing import Any
 from cleanrl_worker import schema
 from cleanrl_worker.config import RESERVED_EXTRAS, CleanRLWorkerConfig, find_path, worker_variables
 from cleanrl_worker.environments import check_environment
+from cleanrl_worker.interpreter import find_interpreter, locate
 from cleanrl_worker.source import locate_module, package_exists
 from mosaic.wire import variables
 from mosaic.wire.errors import ConfigError, nearest, shown
@@ -78,20 +79,13 @@ def make_plan(config: CleanRLWorkerConfig, paths: RunPaths, registry: Mapping[st
     """Everything that can be said before the run starts; ConfigError for what would fail."""
     refuse_not_yet(config)
     warnings = list(config.warnings)
+    if config.extras.get("telemetry") == "steps":
+        warnings.append("extras.telemetry 'steps': step events are not in this version; episodes and metrics are")
     target = _resolve(config, registry, warnings)
     _check_packages(target)
     argv, num_threads, env_passed = _command_line(config, paths, target, warnings)
     if env_passed:
-        spaces = schema.action_spaces(target.source) if target.source else ()
-        backend = config.algo_params.get("env_backend") or config.extras.get("env_backend")
-        warnings += check_environment(
-            config.env_id,
-            target.name,
-            spaces,
-            target.interpreter,
-            ours=target.ours,
-            backend=backend if target.ours and backend != "auto" else None,
-        )
+        warnings += _check_environment(config, target, argv)
     return Plan(
         module=target.module,
         script=target.script,
@@ -127,15 +121,16 @@ def _resolve(config: CleanRLWorkerConfig, registry: Mapping[str, str], warnings:
     algo = config.algo
     if algo.endswith(".py"):
         script = _find_script(algo)
-        return _Target(algo, None, script, script, "__main__", False, _interpreter(config))
+        interpreter = find_interpreter(config.extras.get("python"))
+        return _Target(algo, None, script, script, "__main__", False, interpreter)
     module = registry.get(algo, algo)
     if module != algo or algo in registry.values():
         return _registered(config, algo, module, warnings)
     if "." not in algo or not all(part.isidentifier() for part in algo.split(".")):
         near = nearest(algo, registry) or "."
         raise ConfigError(f"unknown algo {shown(algo)}{near} List them with: cleanrl-worker --list")
-    interpreter = _interpreter(config)
-    source = _locate(algo, interpreter)
+    interpreter = find_interpreter(config.extras.get("python"))
+    source = locate(algo, interpreter)
     if source is None:
         return _instead_of_cleanrl(config, registry, warnings)
     return _foreign(algo, algo, source, interpreter)
@@ -146,7 +141,7 @@ def _registered(config: CleanRLWorkerConfig, algo: str, module: str, warnings: l
     if source is None:
         raise ConfigError(f"algo {algo!r}: its module {module!r} cannot be found")
     if not module.startswith("cleanrl_worker."):
-        return _foreign(algo, module, source, _interpreter(config))
+        return _foreign(algo, module, source, find_interpreter(config.extras.get("python")))
     if config.extras.get("python"):
         warnings.append(f"extras.python is for scripts of your own; {algo!r} runs in the worker's interpreter")
     return _Target(module.rpartition(".")[2], module, None, source, "main", True, sys.executable)
@@ -175,41 +170,6 @@ def _find_script(algo: str) -> Path:
     raise ConfigError(f"script {algo!r} is not there (looked for {path}){nearest(path.name, beside)}")
 
 
-def _interpreter(config: CleanRLWorkerConfig) -> str:
-    given = config.extras.get("python")
-    if not given:
-        return sys.executable
-    import shutil
-
-    found = shutil.which(os.path.expanduser(given)) or find_path(given)
-    # Not resolved: a virtual environment's python is a link that must be called by its own name.
-    path = os.path.abspath(found)
-    if not os.path.isfile(path):
-        raise ConfigError(f"extras.python: {given!r} is not there; give the path of a Python interpreter")
-    if not os.access(path, os.X_OK):
-        raise ConfigError(f"extras.python: {given!r} is no program that can be run; give a Python interpreter")
-    return path
-
-
-def _locate(module: str, interpreter: str) -> Path | None:
-    """The file of a module, as the interpreter that will run it finds it."""
-    if interpreter == sys.executable:
-        return locate_module(module, (os.getcwd(),))
-    code = (
-        "import importlib.util, sys; sys.path[:] = [p for p in sys.path if p] + [sys.argv[2]]; "
-        "spec = importlib.util.find_spec(sys.argv[1]); sys.stdout.write('\\n' + (spec and spec.origin or ''))"
-    )
-    command = [interpreter, "-c", code, module, os.getcwd()]
-    try:
-        child = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise ConfigError(f"extras.python: {interpreter} does not answer as a Python interpreter ({error})") from error
-    origin = child.stdout.rpartition("\n")[2]
-    return Path(origin) if child.returncode == 0 and os.path.isabs(origin) else None
-
-
 def _check_packages(target: _Target) -> None:
     """An algorithm of ours whose package is missing would only fail when it is imported."""
     if not target.ours or target.source is None:
@@ -221,12 +181,32 @@ def _check_packages(target: _Target) -> None:
             raise ConfigError(f"algo {target.name!r} needs {package}, which is not installed: pip install '{install}'")
 
 
+def _check_environment(config: CleanRLWorkerConfig, target: _Target, argv: list[str]) -> list[str]:
+    scope = schema.read_scope(target.source) if target.source else schema.Scope()
+    folder = str(target.script.parent) if target.script else None
+    if not target.ours:  # of a stranger's file, only the plainest of the names means what it means in ours
+        scope = schema.Scope(scope.action_spaces)
+    asked = next((flag.partition("=")[2] for flag in argv if flag.startswith("--env-backend=")), "auto")
+    backend = scope.default_backend if asked == "auto" else asked
+    return check_environment(
+        config.env_id,
+        target.name,
+        scope.action_spaces,
+        target.interpreter,
+        ours=target.ours,
+        backend=backend if target.ours else None,
+        observation_spaces=scope.observation_spaces,
+        families=scope.families,
+        script_folder=folder,
+    )
+
+
 def _command_line(
     config: CleanRLWorkerConfig, paths: RunPaths, target: _Target, warnings: list[str]
 ) -> tuple[list[str], int, bool]:
     """The arguments, the thread count, and whether the environment is among the arguments."""
     settings = _settings(config, paths, target.ours)
-    declared = _declared(target)
+    declared = _declared(target, warnings)
     _add_num_envs(settings, declared, {**worker_variables(), **config.environment})
     argv: list[str] = []
     for setting in settings.values():
@@ -235,6 +215,8 @@ def _command_line(
             _drop(setting, target, declared, warnings)
             continue
         value = _fitting(setting, field)
+        if target.ours:
+            _check_count(setting, field, value)
         argv += _written(setting, value) if target.ours else _written_for_script(field, value)
     field = declared.get("num_threads") or schema.Field("num_threads", "int", 0)
     asked = settings.get("num_threads")
@@ -277,12 +259,16 @@ def _all_settings(config: CleanRLWorkerConfig, paths: RunPaths, ours: bool) -> I
             yield _Setting("cuda" if name == "use_cuda" else name.replace("-", "_"), value, "extras")
 
 
-def _declared(target: _Target) -> dict[str, schema.Field]:
+def _declared(target: _Target, warnings: list[str]) -> dict[str, schema.Field]:
     if target.source is None:
         return {}
     if target.ours:
         return {field.name: field for field in schema.read_fields(target.source)}
-    return dict(schema.read_flags(target.source).flags)
+    found = schema.read_flags(target.source)
+    if found.dialect == "unread":
+        options = ", ".join(flag.option for flag in found.flags.values())
+        warnings.append(f"{target.name}: its source does not show its flags; only {options} are passed")
+    return dict(found.flags)
 
 
 def _add_num_envs(
@@ -320,13 +306,25 @@ def _fitting(setting: _Setting, field: schema.Field) -> Any:
             f"{setting.place}.{setting.name}: {_TYPE_WORDS.get(field.type, field.type)} is needed, "
             f"not {shown(setting.value)} (default {field.default})"
         ) from None
-    if field.choices and value not in field.choices:
+    items = value if isinstance(value, list) else [value]
+    if field.choices and not all(item in field.choices for item in items):
         choices = [str(choice) for choice in field.choices]
         raise ConfigError(
             f"{setting.place}.{setting.name}: {shown(setting.value)} is none of {', '.join(choices)}"
             f"{nearest(str(value), choices)}"
         )
     return value
+
+
+# How many, how large, how often: no run can do with none of them. (Starts, seeds and threads may be 0.)
+_COUNT = re.compile(r"num_(?!threads)\w+|\w+_(size|frequency|epochs)")
+
+
+def _check_count(setting: _Setting, field: schema.Field, value: Any) -> None:
+    """Refuse a count below 1, where the default does not say that 0 means something."""
+    counts = field.type == "int" and isinstance(field.default, int) and field.default >= 1
+    if counts and value < 1 and _COUNT.fullmatch(field.name):
+        raise ConfigError(f"{setting.place}.{setting.name}: 1 or more is needed, not {value} (default {field.default})")
 
 
 _TYPE_WORDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text", "path": "a path"}
@@ -370,7 +368,8 @@ def _written_for_script(field: schema.Field, value: Any) -> list[str]:
         return [field.option, *words] if field.many == "words" else [f"{field.option}={word}" for word in words]
     if isinstance(value, bool) and field.switch != "value":
         if field.switch == "pair":
-            return [field.option if value else f"--no-{field.option[2:]}"]
+            group, dot, name = field.option[2:].rpartition(".")  # tyro writes --group.no-name
+            return [field.option if value else f"--{group}{dot}no-{name}"]
         return [field.option] if value == (field.switch == "on") else []
     return [f"{field.option}={_text(value)}"]
 

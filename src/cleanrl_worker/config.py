@@ -7,7 +7,7 @@ import json
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +93,8 @@ class CleanRLWorkerConfig:
     raw: dict[str, Any] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict, repr=False, compare=False)
     """variables that the nested payload asks for; may hold secrets, so it is in no `to_dict`"""
+    left_to_trainer: tuple[str, ...] = field(default=(), repr=False, compare=False)
+    """parts of the nested payload that a worker does not act on"""
 
     def __post_init__(self) -> None:
         check_run_id(self.run_id)
@@ -116,13 +118,12 @@ class CleanRLWorkerConfig:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """One line for each key of the document that means nothing here."""
-        known = [*(item.name for item in fields(self) if item.name not in ("raw", "environment")), "agent_id"]
-        return tuple(
-            f"config key {key!r} is unknown and has no effect{nearest(key, known)}"
-            for key in self.raw
-            if key not in known
-        )
+        """One line for each key of the document that means nothing here, and one for what is the trainer's."""
+        known = [*self.to_dict(), "agent_id"]
+        unknown = [key for key in self.raw if key not in known]
+        lines = [f"config key {key!r} is unknown and has no effect{nearest(key, known)}" for key in unknown]
+        left = ", ".join(self.left_to_trainer)
+        return tuple([*lines, f"only a trainer daemon acts on {left}; this worker does not"] if left else lines)
 
     def with_overrides(
         self,
@@ -145,7 +146,7 @@ class CleanRLWorkerConfig:
             "worker_id": worker_id,
             "extras": extras,
         }
-        return _build(_merge(self.to_dict(), given), raw=self.raw, environment=self.environment)
+        return _build(_merge(self.to_dict(), given), self.raw, self.environment, self.left_to_trainer)
 
     def to_dict(self) -> dict[str, Any]:
         """The flat document that makes this config again."""
@@ -171,10 +172,9 @@ def parse_worker_config(payload: Mapping[str, Any], overrides: Mapping[str, Any]
         raise ConfigError(f"a config is a JSON object, not {shown(payload)}")
     if "metadata" not in payload and not {"algo", "env_id", "total_timesteps", "extras"}.isdisjoint(payload):
         flat: dict[str, Any] = copy.deepcopy(dict(payload))
-        environment: dict[str, str] = {}
-    else:
-        flat, environment = _from_job(payload)
-    return _build(_merge(flat, overrides or {}), raw=flat, environment=environment)
+        return _build(_merge(flat, overrides or {}), flat, {})
+    flat, environment, left = _from_job(payload)
+    return _build(_merge(flat, overrides or {}), flat, environment, left)
 
 
 def read_object(text: str, what: str) -> dict[str, Any]:
@@ -204,14 +204,14 @@ def find_path(text: str) -> Path:
     return Path.cwd() / path
 
 
-def _from_job(payload: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+def _from_job(payload: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str], tuple[str, ...]]:
     from mosaic.wire.job import JobConfig  # pydantic: 75 ms that a flat config need not pay
 
     job = JobConfig.parse(payload)
     worker, flat = job.metadata.worker, job.worker_config
     defaults = {"worker_id": worker.worker_id, "agent_id": worker.agent_id or job.metadata.ui.agent_id}
     flat.update({name: value for name, value in defaults.items() if value and not flat.get(name)})
-    return flat, dict(job.environment)
+    return flat, dict(job.environment), job.left_to_trainer
 
 
 def _merge(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
@@ -225,7 +225,9 @@ def _merge(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, A
     return merged
 
 
-def _build(flat: Mapping[str, Any], raw: dict[str, Any], environment: dict[str, str]) -> CleanRLWorkerConfig:
+def _build(
+    flat: Mapping[str, Any], raw: dict[str, Any], environment: dict[str, str], left: tuple[str, ...] = ()
+) -> CleanRLWorkerConfig:
     extras = _own_extras(flat)
     _apply_variables(extras, {**worker_variables(), **environment})
     values: dict[str, Any] = {name: flat.get(name) for name in ("algo", "env_id", "total_timesteps", "seed")}
@@ -248,6 +250,7 @@ def _build(flat: Mapping[str, Any], raw: dict[str, Any], environment: dict[str, 
         worker_id=flat.get("worker_id"),
         raw=copy.deepcopy(raw),
         environment=environment,
+        left_to_trainer=left,
     )
 
 

@@ -16,6 +16,10 @@ from mosaic.wire.errors import ConfigError, nearest, shown
 LOOKUP_SECONDS = 120.0
 
 
+# What EnvPool gives of environments with such observations is not flat, and nothing there flattens it.
+_NOT_FLAT_IN_ENVPOOL = ("discrete", "dict")
+
+
 def check_environment(
     env_id: str,
     algo: str,
@@ -24,42 +28,87 @@ def check_environment(
     *,
     ours: bool = True,
     backend: str | None = None,
+    observation_spaces: Sequence[str] = (),
+    families: Sequence[str] = (),
+    script_folder: str | None = None,
 ) -> list[str]:
     """Refuse an environment that cannot be made or driven; return warnings.
 
-    `action_spaces` is what the algorithm drives, empty where that is unknown; `backend` the one that the config asks
-    for. A script of the user's own (`ours` false) may register environments itself: there, an id that nobody knows is
-    a warning.
+    The spaces and families are what the algorithm is for, empty where that is unknown; `backend` the one that will make
+    the environment, None where that is unknown. A script of the user's own (`ours` false) may register environments
+    itself: there, an id that nobody knows is a warning.
     """
     known = catalog.find(env_id)
+    if families and (known is None or known.family not in families):
+        raise ConfigError(_other_family(env_id, known, algo, families))
     if known is None:
-        return _look_up(env_id, interpreter, ours)
-    # What another interpreter has installed is its own affair; a backend that the catalog does not name, the kit's.
-    if interpreter == sys.executable and backend in (None, *known.backends):
-        missing = catalog.missing_package(known, backend)
-        if missing:
-            raise ConfigError(f"environment {env_id!r}: {missing}")
+        return _look_up(env_id, interpreter, ours, script_folder)
     if known.action_space and action_spaces and known.action_space not in action_spaces:
         raise ConfigError(
             f"algo {algo!r} drives {' and '.join(action_spaces)} actions, but {env_id!r} takes {known.action_space} "
-            f"ones; {_algorithms_for(known.action_space)}"
+            f"ones; {_algorithms_for(known)}"
         )
+    if observation_spaces and known.observation_space not in observation_spaces:
+        raise ConfigError(
+            f"algo {algo!r} learns from {', '.join(observation_spaces)} observations, but {env_id!r} gives "
+            f"{known.observation_space} ones; {_algorithms_for(known)}"
+        )
+    made = known if backend is None else _on_backend(known, backend, flat=known.family not in families)
+    # What another interpreter has installed is its own affair.
+    missing = catalog.missing_package(made, backend) if interpreter == sys.executable else None
+    if missing:
+        raise ConfigError(f"environment {env_id!r}: {missing}")
     return []
 
 
-def _algorithms_for(action_space: str) -> str:
+def _other_family(env_id: str, known: catalog.Environment | None, algo: str, families: Sequence[str]) -> str:
+    refusal = f"algo {algo!r} is for {' and '.join(families)} environments only, and {shown(env_id, 120)} is none"
+    if known is not None:
+        return f"{refusal}; {_algorithms_for(known)}"
+    newer = catalog.successor(env_id)
+    of_them = [one for family in families for one in catalog.ids(family)]
+    return refusal + (f"; did you mean {newer!r}?" if newer in of_them else nearest(env_id, of_them))
+
+
+def _algorithms_for(known: catalog.Environment) -> str:
     from cleanrl_worker.schema import describe
 
-    able = [name for name, entry in describe().items() if action_space in entry["action_spaces"]]
-    return f"use {' or '.join(able)}" if able else "no algorithm here does"
+    able = [
+        name
+        for name, entry in describe().items()
+        if known.action_space in (None, *entry["action_spaces"])
+        and known.observation_space in (entry["observation_spaces"] or [known.observation_space])
+        and known.family in (entry["families"] or [known.family])
+    ]
+    return f"use {' or '.join(able)}" if able else "no algorithm here does yet"
 
 
-def _look_up(env_id: str, interpreter: str, ours: bool) -> list[str]:
-    answer = ask_registry(env_id, interpreter)
+def _on_backend(known: catalog.Environment, backend: str, flat: bool) -> catalog.Environment:
+    """The environment as this backend has it; `flat` when the algorithm needs one row of numbers."""
+    made = _same_game(known, backend)
+    if made is None:
+        only = " or ".join(known.backends)
+        raise ConfigError(f"environment {known.env_id!r} is made by {only} only: set env_backend to {only}")
+    if flat and backend == "envpool" and made.observation_space in _NOT_FLAT_IN_ENVPOOL:
+        remedy = "set env_backend to gymnasium" if "gymnasium" in known.backends else "take another environment"
+        raise ConfigError(f"EnvPool's {known.env_id!r} has no flat observations: {remedy}")
+    return made
+
+
+def _same_game(known: catalog.Environment, backend: str) -> catalog.Environment | None:
+    """An Atari game goes by ALE/Pong-v5, PongNoFrameskip-v4 and EnvPool's Pong-v5: the kit takes them as one."""
+    if backend in known.backends or known.family != "atari":
+        return known if backend in known.backends else None
+    game = known.env_id.removeprefix("ALE/").rpartition("-v")[0].removesuffix("NoFrameskip")
+    return catalog.find(f"{game}-v5" if backend == "envpool" else f"ALE/{game}-v5")
+
+
+def _look_up(env_id: str, interpreter: str, ours: bool, script_folder: str | None) -> list[str]:
+    answer = ask_registry(env_id, interpreter, script_folder)
     if answer.get("known"):
         return []
     newer = catalog.successor(env_id)
-    near = f"; did you mean {newer!r}?" if newer else nearest(env_id, [*answer.get("ids", ()), *catalog.ids()])
+    near = f"; did you mean {newer!r}?" if newer else _nearest_id(env_id, answer.get("ids", ()))
     if "problem" in answer:
         refusal = f"environment {shown(env_id, 120)}: {answer['problem']}{near if newer else ''}"
     else:
@@ -69,11 +118,20 @@ def _look_up(env_id: str, interpreter: str, ours: bool) -> list[str]:
     return [f"{refusal} (left to the script)"]
 
 
-def ask_registry(env_id: str, interpreter: str = sys.executable) -> dict[str, Any]:
+def _nearest_id(env_id: str, registered: Sequence[str]) -> str:
+    """What the module of a `module:Id` registers is only there under its module's name."""
+    module, colon, name = env_id.rpartition(":")
+    near = nearest(name, registered if module else [*registered, *catalog.ids()])
+    return near.replace("mean '", f"mean '{module}{colon}")
+
+
+def ask_registry(env_id: str, interpreter: str = sys.executable, script_folder: str | None = None) -> dict[str, Any]:
     """Ask Gymnasium in a child process: `known`, or a `problem` in words, or the `ids` that it does have."""
+    # As for the algorithm: a script's folder comes first, the current one last and only for modules.
+    folders = (script_folder, "") if script_folder else ("", os.getcwd())
     try:
         child = subprocess.run(
-            [interpreter, "-c", _LOOKUP, env_id, os.getcwd()],
+            [interpreter, "-c", _LOOKUP, env_id, *folders],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -92,13 +150,16 @@ def ask_registry(env_id: str, interpreter: str = sys.executable) -> dict[str, An
 
 
 # Runs in the algorithm's interpreter: Python 3.8 or later, its gymnasium, or the older gym. What imported modules
-# print goes nowhere, the answer has the only way out. The current folder is last on the path, as for the algorithm.
+# print goes nowhere, the answer has the only way out. The current folder is taken off the path before anything is
+# imported that a file in it could shadow.
 _LOOKUP = """
-import functools, importlib, json, os, sys
+import sys
+sys.path[:] = [entry for entry in sys.path if entry]
+import functools, importlib, json, os
 answer = os.fdopen(os.dup(1), "w")
 os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-env_id, folder = sys.argv[1:]
-sys.path[:] = [entry for entry in sys.path if entry] + [folder]
+env_id, first, last = sys.argv[1:]
+sys.path[:] = [entry for entry in [first, *sys.path, last] if entry]
 
 def attempt(action):
     try:

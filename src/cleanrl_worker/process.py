@@ -209,7 +209,11 @@ def child_environment(
 
 
 class Signals:
-    """Remembers, in order, the signals that the shell gets; its loop acts on them."""
+    """Remembers the signals that the shell gets; its loop acts on them.
+
+    What comes in the same moment is acted on by number (pause, then continue): the kernel keeps no order among pending
+    signals, and what it hands over to a wake-up pipe is often the reverse.
+    """
 
     def __init__(self) -> None:
         self.received: collections.deque[int] = collections.deque()
@@ -293,6 +297,10 @@ KNOWN_CAUSES: tuple[tuple[str, str], ...] = (
     (
         r"Environment `?.*`? (?:doesn't exist|not found)|NameNotFound|VersionNotFound|NamespaceNotFound",
         "Gymnasium does not know the environment: check env_id, or name its module as 'module:Id'",
+    ),
+    (
+        r"unexpected keyword argument 'render_mode'|rgb_array",
+        "the environment cannot draw its pictures (render_mode='rgb_array'): train with capture_video=false",
     ),
     (r"device-side assert|CUDA error", "a CUDA kernel failed: run again with CUDA_LAUNCH_BLOCKING=1 to see which one"),
     (r"Too many open files", "too many files are open: raise the limit (ulimit -n 4096) or lower num_envs"),

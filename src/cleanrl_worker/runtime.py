@@ -17,6 +17,7 @@ import orjson
 
 from cleanrl_worker.analytics import build_manifest, identity, write_manifest
 from cleanrl_worker.config import worker_variables
+from cleanrl_worker.lock import holding
 from cleanrl_worker.process import STOP_SIGNALS, AlgorithmProcess, Signals, Vitals, child_environment, describe_end
 from cleanrl_worker.telemetry import LifecycleEmitter, MetricsRelay, ScriptScalars
 from cleanrl_worker.tracking import Tracker, project_of, wandb_variables, with_key, without_key
@@ -119,16 +120,19 @@ class CleanRLWorkerRuntime:
         if self._dry_run:
             return self._summary("dry-run")
         self.paths.create()
+        with holding(self.paths):
+            return self._summary("completed", self._run(plan))
+
+    def _run(self, plan: Plan) -> dict[str, Any]:
         cut_torn_tail(self.paths.metrics)
         self.paths.pause_file.unlink(missing_ok=True)
         emitter = LifecycleEmitter(EventLog(self.paths.events, self.config.run_id))
         try:
             with Signals() as signals:
                 run = _Run(self.config, plan, self.paths, emitter, signals)
-                manifest = run.to_end(self._warnings(), self._grpc_target, self._heartbeat_seconds, self._grace_seconds)
+                return run.to_end(self._warnings(), self._grpc_target, self._heartbeat_seconds, self._grace_seconds)
         finally:
             emitter.close()
-        return self._summary("completed", manifest)
 
     def _warnings(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys((*self.config.warnings, *self.plan.warnings)))

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cleanrl_worker.source import Source, dotted, locate_module
+from cleanrl_worker.source import Definition, Source, dotted, locate_module
 from mosaic.wire.errors import ConfigError
 
 
@@ -37,14 +37,36 @@ class Flag(Field):
 
 @dataclass(frozen=True)
 class ScriptFlags:
-    """What a script declares: `tyro`, `argparse` or, where neither is found, `none`; flags by name with `_`."""
+    """What a script declares, by name with `_`: in the dialect of `tyro` or `argparse`; `none` without flags.
+
+    `unread`: it has some that its source does not show; the flags are those that CleanRL-style scripts all have.
+    """
 
     dialect: str
     flags: dict[str, Flag]
 
 
+@dataclass(frozen=True)
+class Scope:
+    """What an algorithm's file says it is for, in the catalog's words; empty where it says nothing."""
+
+    action_spaces: tuple[str, ...] = ()
+    observation_spaces: tuple[str, ...] = ()
+    families: tuple[str, ...] = ()
+    default_backend: str = "gymnasium"
+    """who makes the environments when the config does not say"""
+
+
+_PARSERS = frozenset(("tyro", "argparse", "simple_parsing", "click", "typer", "fire"))
+_USUAL_FLAGS = {
+    "env_id": Flag("env_id", "str", option="--env-id"),
+    "total_timesteps": Flag("total_timesteps", "int", option="--total-timesteps"),
+    "seed": Flag("seed", "int", option="--seed"),
+}
+
+
 def describe(registry: Mapping[str, str] | None = None) -> dict[str, dict[str, Any]]:
-    """Every algorithm with its module, first docstring line, action spaces and fields, as plain JSON types."""
+    """Every algorithm with its module, first docstring line, scope and fields, as plain JSON types."""
     from cleanrl_worker.runtime import DEFAULT_ALGO_REGISTRY
 
     described = {}
@@ -52,10 +74,13 @@ def describe(registry: Mapping[str, str] | None = None) -> dict[str, dict[str, A
         path = locate_module(module)
         if path is None:
             raise ConfigError(f"algo {name!r}: its module {module!r} cannot be found; reinstall mosaic-rl")
+        scope = read_scope(path)
         described[name] = {
             "module": module,
             "doc": first_line(path),
-            "action_spaces": list(action_spaces(path)),
+            "action_spaces": list(scope.action_spaces),
+            "observation_spaces": list(scope.observation_spaces),
+            "families": list(scope.families),
             "fields": [{**asdict(field), "choices": list(field.choices)} for field in read_fields(path)],
         }
     return described
@@ -64,32 +89,39 @@ def describe(registry: Mapping[str, str] | None = None) -> dict[str, dict[str, A
 def read_fields(path: Path) -> list[Field]:
     """The fields of the file's `Args` (or of what it hands to `tyro.cli`), inherited ones first; [] without one."""
     source = Source.read(path, head=True)
-    name = "Args" if "Args" in source.classes else source.tyro_class()
-    return list(_class_fields(source, name).values()) if name else []
+    found = source.find("Args") if "Args" in source.definitions else source.tyro_target()
+    return list(_fields(*found).values()) if found else []
 
 
 def read_flags(path: Path) -> ScriptFlags:
     """The flags a script declares, in its own dialect."""
     source = Source.read(path)
-    name = source.tyro_class()
-    if name:
-        fields = _class_fields(source, name)
-        flags = {
-            field.name: Flag(**vars(field), option="--" + field.name.replace("_", "-"), switch="pair")
-            for field in fields.values()
-        }
-        return ScriptFlags("tyro", flags)
+    found = source.tyro_target()
+    if found:
+        return ScriptFlags("tyro", {flag.name: flag for flag in _tyro_flags(*found)})
     flags = {flag.name: flag for flag in _argparse_flags(source)}
+    if not flags and source.imports_any(_PARSERS):
+        return ScriptFlags("unread", dict(_USUAL_FLAGS))
     return ScriptFlags("argparse" if flags else "none", flags)
 
 
-def action_spaces(path: Path) -> tuple[str, ...]:
-    """The action spaces that the module says it drives, in its constant `ACTION_SPACES`; () when it says nothing."""
+def read_scope(path: Path) -> Scope:
+    """What the module's constants ACTION_SPACES, OBSERVATION_SPACES, FAMILIES and DEFAULT_BACKEND say; all optional."""
     source = Source.read(path, head=True)
-    if "ACTION_SPACES" not in source.constants:
+    if "ACTION_SPACES" not in source.constants:  # they stand together, above `Args` in ours
         source = Source.read(path)
-    found = source.value(source.constants.get("ACTION_SPACES"))
-    return tuple(found) if isinstance(found, tuple | list) else ()
+
+    def words(name: str) -> tuple[str, ...]:
+        value = source.value(source.constants.get(name))
+        return tuple(value) if isinstance(value, tuple | list) else ()
+
+    backend = source.value(source.constants.get("DEFAULT_BACKEND")) or Scope.default_backend
+    return Scope(words("ACTION_SPACES"), words("OBSERVATION_SPACES"), words("FAMILIES"), str(backend))
+
+
+def action_spaces(path: Path) -> tuple[str, ...]:
+    """The action spaces that the module says it drives."""
+    return read_scope(path).action_spaces
 
 
 def first_line(path: Path) -> str:
@@ -114,19 +146,45 @@ def has_main(path: Path) -> bool:
     return any(isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == "main" for node in body)
 
 
-def _class_fields(source: Source, name: str) -> dict[str, Field]:
+def _tyro_flags(source: Source, node: Definition) -> Iterator[Flag]:
+    for field in _fields(source, node).values():
+        option = "--" + field.name.replace("_", "-")
+        found = source.find(field.type) if isinstance(node, ast.FunctionDef) else None
+        nested = list(_tyro_flags(*found)) if found else []
+        yield from (replace(inner, option=f"{option}.{inner.option[2:]}") for inner in nested)
+        if not nested:
+            yield Flag(**vars(field), option=option, switch="pair")
+
+
+def _fields(source: Source, node: Definition) -> dict[str, Field]:
+    return _class_fields(source, node) if isinstance(node, ast.ClassDef) else _parameters(source, node)
+
+
+def _parameters(source: Source, node: ast.FunctionDef) -> dict[str, Field]:
+    """The parameters of a function that can be flags; tyro takes its help from the docstring, which is not read."""
+    given = node.args
+    places = [*given.posonlyargs, *given.args]
+    required = [None] * (len(places) - len(given.defaults))
+    defaults = [*required, *given.defaults, *given.kw_defaults]
+    return {
+        item.arg: _field(source, item.arg, item.annotation, default)
+        for item, default in zip([*places, *given.kwonlyargs], defaults, strict=True)
+        if item.annotation
+    }
+
+
+def _class_fields(source: Source, node: ast.ClassDef) -> dict[str, Field]:
     fields: dict[str, Field] = {}
-    node = source.classes[name]
     for base in reversed(node.bases):
-        found = source.find_class(dotted(base))
-        if found:
-            fields.update(_class_fields(*found))
+        found = source.find(dotted(base))
+        if found and isinstance(found[1], ast.ClassDef):
+            fields.update(_class_fields(found[0], found[1]))
     for index, statement in enumerate(node.body):
         if not isinstance(statement, ast.AnnAssign) or not isinstance(statement.target, ast.Name):
             continue
         if dotted(statement.annotation).endswith(("ClassVar", "InitVar")):
             continue
-        field = _field(source, statement)
+        field = _field(source, statement.target.id, statement.annotation, statement.value)
         follower = node.body[index + 1] if index + 1 < len(node.body) else None
         text = source.value(follower.value) if isinstance(follower, ast.Expr) else None
         inherited = fields[field.name].help if field.name in fields else ""
@@ -134,10 +192,8 @@ def _class_fields(source: Source, name: str) -> dict[str, Field]:
     return fields
 
 
-def _field(source: Source, node: ast.AnnAssign) -> Field:
-    assert isinstance(node.target, ast.Name)
-    kind, optional, choices = read_type(node.annotation)
-    default = node.value
+def _field(source: Source, name: str, annotation: ast.expr, default: ast.expr | None) -> Field:
+    kind, optional, choices = read_type(annotation)
     if isinstance(default, ast.Call) and dotted(default.func).endswith("field"):
         given = {keyword.arg: keyword.value for keyword in default.keywords}
         factory = given.get("default_factory")
@@ -145,7 +201,7 @@ def _field(source: Source, node: ast.AnnAssign) -> Field:
     value = source.value(default)
     if isinstance(value, tuple):
         value = list(value)
-    return Field(node.target.id, kind, value, optional, choices)
+    return Field(name, kind, value, optional, choices)
 
 
 _PLAIN = {"int": "int", "float": "float", "str": "str", "bool": "bool", "Path": "path", "PathLike": "path"}
@@ -198,7 +254,8 @@ def _argparse_flags(source: Source) -> Iterator[Flag]:
         name = source.value(given.get("dest")) or option.lstrip("-").replace("-", "_")
         action = source.value(given.get("action")) or dotted(given.get("action")).rpartition(".")[2]
         kind, switch = _argparse_kind(given.get("type"), action)
-        many = action == "append" or source.value(given.get("nargs")) in ("+", "*")
+        nargs = source.value(given.get("nargs"))
+        many = action in ("append", "extend") or nargs in ("+", "*") or isinstance(nargs, int)
         choices = source.value(given.get("choices"))
         yield Flag(
             name=name,
@@ -208,7 +265,7 @@ def _argparse_flags(source: Source) -> Iterator[Flag]:
             help=str(source.value(given.get("help")) or ""),
             option=option,
             switch=switch,
-            many="repeat" if action == "append" else "words",
+            many="repeat" if action == "append" and nargs is None else "words",
         )
 
 

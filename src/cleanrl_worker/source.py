@@ -14,14 +14,16 @@ from typing import Any
 
 from mosaic.wire.errors import ConfigError
 
+Definition = ast.ClassDef | ast.FunctionDef
+
 
 class Source:
-    """A parsed file with its top-level classes, constants and imports."""
+    """A parsed file with its top-level classes, functions, constants and imports."""
 
     def __init__(self, path: Path, tree: ast.Module) -> None:
         self.path = path
         self.tree = tree
-        self.classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+        self.definitions = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
         self.constants = {
             target.id: node.value
             for node in tree.body
@@ -43,14 +45,23 @@ class Source:
             where = f"{path} line {line}" if line else str(path)
             raise ConfigError(f"{where}: no valid Python: {getattr(error, 'msg', error)}") from error
 
-    def tyro_class(self) -> str | None:
-        """The class of this file that is handed to `tyro.cli`, or to our `parse`, which calls it."""
+    def tyro_target(self) -> tuple[Source, Definition] | None:
+        """The class or function that is handed to `tyro.cli`, or the class to our `parse`, which calls it."""
         for call in self.calls():
-            if dotted(call.func).rpartition(".")[2] in ("cli", "parse") and call.args:
-                target = call.args[0]
-                if isinstance(target, ast.Name) and target.id in self.classes:
-                    return target.id
+            function = dotted(call.func).rpartition(".")[2]
+            found = self.find(dotted(call.args[0])) if function in ("cli", "parse") and call.args else None
+            if found and (function == "cli" or isinstance(found[1], ast.ClassDef)):
+                return found
         return None
+
+    def imports_any(self, packages: frozenset[str]) -> bool:
+        """Whether one of the packages is imported, at the top or anywhere below."""
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import) and any(alias.name.partition(".")[0] in packages for alias in node.names):
+                return True
+            if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in packages:
+                return not node.level
+        return False
 
     def calls(self) -> Iterator[ast.Call]:
         return (node for node in ast.walk(self.tree) if isinstance(node, ast.Call))
@@ -64,33 +75,37 @@ class Source:
         except (_Unknown, ArithmeticError, TypeError, ValueError, IndexError, AttributeError, RecursionError):
             return None
 
-    def find_class(self, name: str) -> tuple[Source, str] | None:
-        """The file and name of a class used here, followed through `from … import`."""
-        if name in self.classes:
-            return self, name
-        first, _, rest = name.partition(".")
-        for node, alias in self._imported_names():
-            if (alias.asname or alias.name) != first:
+    def find(self, name: str) -> tuple[Source, Definition] | None:
+        """The file and node of a class or function used here, followed through the imports at the top."""
+        if name in self.definitions:
+            return self, self.definitions[name]
+        for known_as, module, level, wanted in self._imported_names():
+            if name != known_as and not name.startswith(f"{known_as}."):
                 continue
-            module, wanted = node.module or "", alias.name
-            if rest:  # `from package import module`, then `module.Class`
-                module, wanted = f"{module}.{alias.name}".lstrip("."), rest
-            path = self._import_path(module, node.level)
-            return Source.read(path).find_class(wanted) if path else None
+            rest = name[len(known_as) + 1 :]
+            if wanted and rest:  # `from package import module`, then `module.Class`
+                module, wanted = f"{module}.{wanted}".lstrip("."), rest
+            path = self._import_path(module, level)
+            return Source.read(path).find(wanted or rest) if path else None
         return None
 
-    def _imported_names(self) -> Iterator[tuple[ast.ImportFrom, ast.alias]]:
+    def _imported_names(self) -> Iterator[tuple[str, str, int, str]]:
+        """Each import as (name here, module, level, name there); the last is "" for a module as a whole."""
         for node in self.tree.body:
             if isinstance(node, ast.ImportFrom):
-                yield from ((node, alias) for alias in node.names)
+                for alias in node.names:
+                    yield alias.asname or alias.name, node.module or "", node.level, alias.name
+            elif isinstance(node, ast.Import):
+                for alias in node.names:
+                    yield alias.asname or alias.name, alias.name, 0, ""
 
     def _import_path(self, module: str, level: int) -> Path | None:
-        found = None if level else locate_module(module)
-        if found:
-            return found
+        """A file beside this one comes first, as for a script; compiled modules are none."""
         folder = self.path.parents[level - 1] if level else self.path.parent
         base = folder.joinpath(*module.split("."))
-        return next((path for path in (base.with_suffix(".py"), base / "__init__.py") if path.is_file()), None)
+        beside = next((path for path in (base.with_suffix(".py"), base / "__init__.py") if path.is_file()), None)
+        found = beside or (None if level else locate_module(module))
+        return found if found and found.suffix == ".py" and found != self.path else None
 
 
 def locate_module(name: str, also: tuple[str, ...] = ()) -> Path | None:

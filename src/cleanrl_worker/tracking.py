@@ -27,6 +27,7 @@ from mosaic.wire import variables
 from mosaic.wire.errors import ConfigError, EventError, storage_error
 from mosaic.wire.metrics import Tail
 from mosaic.wire.paths import resolve_home, write_atomic
+from mosaic.wire.secrets import mask_secrets
 
 if TYPE_CHECKING:
     from mosaic.wire.paths import RunPaths
@@ -39,7 +40,8 @@ HANG_SECONDS = 60.0
 # How long a finished run waits for the upload of its last rows before it ends the tracker.
 FINISH_SECONDS = 20.0
 CONNECT_SECONDS = 5.0
-INIT_SECONDS = 30.0
+# Well below FINISH_SECONDS: a short run whose server accepts and never answers must still have time to track offline.
+INIT_SECONDS = 10.0
 # A tracker whose shell was killed may upload so long before it ends itself, hung or not.
 LINGER_SECONDS = 120.0
 
@@ -66,7 +68,8 @@ class Tracker:
         settings = paths.logs / SETTINGS
         write_atomic(settings, json.dumps(dict(config or {}), indent=2, default=str) + "\n")
         offset = paths.metrics.stat().st_size if paths.metrics.exists() else 0
-        command = [sys.executable, "-m", "cleanrl_worker.tracking", "--run-dir", str(paths.folder)]
+        # -P: a json.py in the folder that the run was started from is not ours to import.
+        command = [sys.executable, "-P", "-m", "cleanrl_worker.tracking", "--run-dir", str(paths.folder)]
         command += ["--project", project, "--config-file", str(settings), "--offset", str(offset)]
         command += [f"--entity={entity}"] * bool(entity) + [f"--name={name}"] * bool(name)
         try:
@@ -105,8 +108,7 @@ class Tracker:
         if self._process.poll() is not None:
             return None if already_told else self._last_words()
         self.kill()
-        folder = self._status.parent / (self._read_status().get("folder") or "wandb/latest-run")
-        return None if already_told else f"W&B was ended before it had sent everything; the rest: wandb sync {folder}"
+        return None if already_told else self._epitaph()
 
     def kill(self) -> None:
         """End the process and its group now; W&B's own service ends with it."""
@@ -131,6 +133,13 @@ class Tracker:
             return f"W&B's process failed (exit code {self._process.returncode}); see logs/{LOG}"
         return None
 
+    def _epitaph(self) -> str:
+        status = self._read_status()
+        if not status.get("mode"):
+            return "W&B was ended before it had started: nothing is tracked, metrics.jsonl has it all"
+        folder = self._status.parent / (status.get("folder") or "wandb/latest-run")
+        return f"W&B was ended before it had sent everything; the rest: wandb sync {folder}"
+
     def _read_status(self) -> dict[str, Any]:
         try:
             return dict(json.loads(self._status.read_bytes()))
@@ -154,13 +163,17 @@ def project_of(extras: Mapping[str, Any]) -> str:
 
 
 def wandb_variables(extras: Mapping[str, Any], inherited: Mapping[str, str]) -> dict[str, str]:
-    """The e-mail and HTTP(S)_PROXY that the extras ask for, with this machine itself exempt from the proxy."""
+    """The e-mail and HTTP(S)_PROXY that the extras ask for, with this machine itself exempt from the proxy.
+
+    A proxy whose login the config masks is taken whole from the environment.
+    """
     email = {variables.WANDB_EMAIL: str(extras["wandb_email"])} if extras.get("wandb_email") else {}
     asked = {
         variables.HTTP_PROXY: extras.get("wandb_http_proxy"),
         variables.HTTPS_PROXY: extras.get("wandb_https_proxy"),
     }
     proxies = {name: str(value) for name, value in asked.items() if value and extras.get("wandb_use_vpn_proxy")}
+    proxies |= {name: inherited[name] for name in proxies if mask_secrets(inherited.get(name)) == proxies[name]}
     if proxies:
         exempt = [host for host in inherited.get(variables.NO_PROXY, "").split(",") if host]
         exempt += [host for host in ("localhost", "127.0.0.1", "::1") if host not in exempt]

@@ -15,10 +15,13 @@ from mosaic.wire import variables
 from mosaic.wire.errors import ConfigError, EventError, WorkerError
 from mosaic.wire.events import Event, decode
 from mosaic.wire.paths import RunPaths, write_atomic
+from mosaic.wire.secrets import mask_secrets, without_secrets
 from mosaic.wire.workers import WorkerCapabilities
 
 # The worker's exit code for a config that it refuses.
 REFUSED = 2
+# The extras that may hold a login, and the variable in which the worker then finds them whole.
+PROXIES = {"wandb_http_proxy": variables.HTTP_PROXY, "wandb_https_proxy": variables.HTTPS_PROXY}
 
 
 class ForegroundWorker:
@@ -29,9 +32,11 @@ class ForegroundWorker:
         self.strays: list[str] = []
         self.exit_code: int | None = None
         self._seen_event = False
+        self._program = f"{capabilities.worker_type}-worker: "
+        proxies = proxy_variables(config)
         self._files = write_configs(self.paths, config)
         self._stderr: IO[bytes] = tempfile.TemporaryFile()
-        self._process = start([*capabilities.command, "--config", str(self._files[-1])], home, self._stderr)
+        self._process = start([*capabilities.command, "--config", str(self._files[-1])], home, self._stderr, proxies)
 
     def events(self) -> Iterator[Event]:
         """The worker's events as they come; afterwards the process has ended. A refused config is a ConfigError."""
@@ -48,7 +53,8 @@ class ForegroundWorker:
         if self.exit_code == REFUSED and not self._seen_event:
             for file in self._files:
                 file.unlink(missing_ok=True)
-            raise ConfigError("\n".join(self.stderr_tail()) or "the worker refused this config and gave no reason")
+            reason = "\n".join(line.removeprefix(self._program) for line in self.stderr_tail())
+            raise ConfigError(reason or "the worker refused this config and gave no reason")
 
     def stderr_tail(self, lines: int = 20) -> list[str]:
         """The last lines that the worker itself, not its algorithm, wrote to stderr."""
@@ -91,11 +97,22 @@ def passing_signals(worker: ForegroundWorker, say: Callable[[str], None]) -> Ite
             signal.signal(number, handler)
 
 
+def proxy_variables(config: dict[str, Any]) -> dict[str, str]:
+    """The proxies whose logins the config's files leave out; any other login is refused."""
+    extras = config.get("extras") or {}
+    for key, value in {**config, **extras, **(extras.get("algo_params") or {})}.items():
+        if key not in ("extras", "algo_params", *PROXIES) and mask_secrets(value) != value:
+            raise ConfigError(f"{key} holds a login or another secret, which must not lie in a file: leave it out")
+    if not extras.get("wandb_use_vpn_proxy"):
+        return {}
+    return {variable: extras[key] for key, variable in PROXIES.items() if isinstance(extras.get(key), str)}
+
+
 def write_configs(paths: RunPaths, config: dict[str, Any]) -> tuple[Path, Path]:
-    """Write the accepted config and the worker's own copy of it."""
+    """Write the accepted config and the worker's own copy of it, logins masked."""
     accepted, given = paths.config_file, paths.worker_config(next_slot(paths.configs_folder))
     for file in (accepted, given):
-        write_atomic(file, json.dumps(config, indent=2) + "\n")
+        write_atomic(file, json.dumps(without_secrets(config), indent=2) + "\n")
     return accepted, given
 
 
@@ -105,14 +122,14 @@ def next_slot(folder: Path) -> int:
     return max((int(slot) for slot in slots if slot.isdecimal()), default=0) + 1
 
 
-def start(command: list[str], home: Path, stderr: IO[bytes]) -> subprocess.Popen[bytes]:
+def start(command: list[str], home: Path, stderr: IO[bytes], proxies: dict[str, str]) -> subprocess.Popen[bytes]:
     try:
         return subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=stderr,
-            env={**os.environ, variables.MOSAIC_HOME: str(home)},
+            env={**os.environ, **proxies, variables.MOSAIC_HOME: str(home)},
             process_group=0,
         )
     except OSError as error:

@@ -123,6 +123,20 @@ def test_what_is_wrong_is_refused_in_one_line_with_the_path_of_the_field(path: s
     assert "\n" not in str(refused.value)
 
 
+def test_parts_that_only_the_trainer_enforces_are_named_where_they_ask_for_something() -> None:
+    plain = {"metadata": {"worker": {"config": {}}}}
+    assert JobConfig.parse(plain).left_to_trainer == ()
+    worker = {"config": {}, "arguments": ["--dry-run"], "use_grpc": False, "grpc_target": "there:1"}
+    asking = {
+        "resources": {"cpus": 2},
+        "artifacts": {"persist_logs": True},
+        "retry": {"max_restarts": 1},
+        "metadata": {"worker": worker},
+    }
+    expected = ("resources", "retry", "metadata.worker.arguments", "metadata.worker.grpc_target")
+    assert JobConfig.parse(asking).left_to_trainer == expected
+
+
 def test_several_problems_are_counted() -> None:
     with pytest.raises(ConfigError, match=r"\(and 1 more\)$"):
         JobConfig.parse(changed("resources", {"cpus": "a", "memory_mb": "b"}))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -56,15 +58,19 @@ def test_a_tag_that_only_looks_like_a_null_is_fine() -> None:
     assert decode_row(encode_row(1, 2.0, {"x:null": 3.0}))["x:null"] == 3.0
 
 
-def test_a_row_of_three_values_takes_the_training_loop_a_few_microseconds() -> None:
+def test_a_row_costs_the_training_loop_less_than_twice_the_standard_library() -> None:
     values = {"charts/episodic_return": 21.0, "charts/episodic_length": 21, "losses/value_loss": 0.123456}
-    best = math.inf
-    for _ in range(20):
-        start = time.perf_counter()
+    row = {"step": 100_000, "time": 1731660000.123, **values}
+
+    def cpu_seconds(encode: Callable[[], object]) -> float:
+        start = time.thread_time()
         for _ in range(500):
-            encode_row(100_000, 1731660000.123, values)
-        best = min(best, (time.perf_counter() - start) / 500)
-    assert best < 5e-6  # 1 to 2 on an idle machine
+            encode()
+        return time.thread_time() - start
+
+    # CPU time, side by side, the best of many: the machine may be busy. About a third on an idle one.
+    pairs = [(cpu_seconds(lambda: encode_row(1, 2.0, values)), cpu_seconds(lambda: json.dumps(row))) for _ in range(20)]
+    assert min(ours for ours, _ in pairs) < 2 * min(theirs for _, theirs in pairs)
 
 
 @pytest.mark.parametrize(

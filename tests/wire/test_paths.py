@@ -63,6 +63,7 @@ def test_the_layout_is_the_contract() -> None:
         "stdout_log": "var/trainer/runs/R1/logs/cleanrl.stdout.log",
         "stderr_log": "var/trainer/runs/R1/logs/cleanrl.stderr.log",
         "events": "var/trainer/runs/R1/logs/worker.jsonl",
+        "lock": "var/trainer/runs/R1/logs/worker.lock",
         "pause_file": "var/trainer/runs/R1/logs/paused_seconds",
         "metrics": "var/trainer/runs/R1/metrics.jsonl",
         "tensorboard": "var/trainer/runs/R1/tensorboard",

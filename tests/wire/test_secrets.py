@@ -29,6 +29,10 @@ def test_what_may_lie_on_disk_has_no_secret_variable_and_the_original_keeps_it()
     assert payload["metadata"] == {"worker": {"config": {"num_tokens": 5}}}
     assert without_secrets({"algo": "ppo"}) == {"algo": "ppo"}
     assert without_secrets({"environment": None}) == {"environment": None}
+    proxied = {"extras": {"wandb_https_proxy": "http://me:k@proxy:3128", "hidden": ["ftp://me:k@host/x"]}}
+    assert without_secrets(proxied) == {
+        "extras": {"wandb_https_proxy": "http://***@proxy:3128", "hidden": ["ftp://***@host/x"]}
+    }
 
 
 def test_what_may_be_shown_has_no_secret_at_any_level() -> None:

@@ -1,4 +1,3 @@
-import os
 import sys
 from pathlib import Path
 from textwrap import dedent
@@ -42,6 +41,11 @@ ARGPARSE_SCRIPT = """
         parser.add_argument("--track", action="store_true")
         parser.add_argument("--layers", type=int, nargs="+")
         args = parser.parse_args()
+"""
+
+MAIN_OF_ARGS = """
+    def main(args: Args) -> None:
+        pass
 """
 
 
@@ -169,10 +173,21 @@ def test_num_envs_of_the_environment_counts_unless_the_extras_say_otherwise(monk
         ({"seed": 2}, "extras.algo_params.seed is 2, but the config says 1; give it once"),
         ({"run_dir": "/tmp"}, "but the worker says"),
         ({"total_frames": 40000}, "algo 'ppo' has no such parameter"),
+        ({"num_envs": 0}, "extras.algo_params.num_envs: 1 or more is needed, not 0 (default 4)"),
+        ({"num_envs": -3}, "1 or more is needed, not -3"),
+        ({"num_steps": 0}, "1 or more is needed, not 0 (default 128)"),
+        ({"num_minibatches": "0"}, "1 or more is needed"),
+        ({"update_epochs": 0}, "1 or more is needed"),
     ],
 )
 def test_parameter_that_the_algorithm_would_choke_on_is_refused(params: dict[str, Any], message: str) -> None:
     assert message in refusal(algo_params=params)
+
+
+def test_counts_of_which_none_is_too_few_are_refused_and_zeros_with_a_meaning_taken() -> None:
+    for name in ("buffer_size", "batch_size", "train_frequency", "target_network_frequency"):
+        assert f"{name}: 1 or more is needed" in refusal("dqn", algo_params={name: 0})
+    assert flags("dqn", learning_starts=0, num_threads=0) == ["--learning-starts=0", "--num-threads=0"]
 
 
 def test_forwarded_extra_is_checked_like_a_parameter() -> None:
@@ -209,6 +224,11 @@ def test_curricula_are_refused(name: str) -> None:
     assert flags(**{name: None}) == []
 
 
+def test_step_events_that_nobody_emits_are_warned_about() -> None:
+    assert "step events are not in this version" in plan(telemetry="steps").warnings[0]
+    assert plan(telemetry="episodes").warnings == ()
+
+
 def test_unknown_algorithm_is_refused_with_the_nearest() -> None:
     assert refusal("ppoo") == "unknown algo 'ppoo'; did you mean 'ppo'? List them with: cleanrl-worker --list"
     assert refusal("zzzzzz").startswith("unknown algo 'zzzzzz'. List them")
@@ -220,6 +240,30 @@ def test_action_space_that_the_algorithm_cannot_drive_is_refused_with_those_that
     message = refusal("ppo", "Pendulum-v1")
     assert "'Pendulum-v1' takes continuous ones" in message
     assert "ppo_continuous_action" in message and "sac_continuous_action" in message and "dqn" not in message
+
+
+def test_environment_is_checked_on_the_backend_that_will_make_it() -> None:
+    for env_id in ("ALE/Pong-v5", "PongNoFrameskip-v4", "Pong-v5"):
+        assert plan("ppo_atari_envpool", env_id).warnings == ()
+        assert refusal("ppo", env_id).endswith("gives image ones; use ppo_atari_envpool")
+    assert "is for atari environments only" in refusal("ppo_atari_envpool", "CartPole-v1")
+    assert "no algorithm here does yet" in refusal("dqn", "CoinrunEasy-v0")
+    assert "no algorithm here does yet" in refusal("ppo", "MiniGrid-Empty-5x5-v0")
+    assert plan("ppo", "FrozenLake-v1").warnings == ()
+    for name in ("env_backend", "env-backend"):
+        assert "has no flat observations" in refusal("ppo", "FrozenLake-v1", algo_params={name: "envpool"})
+
+
+def test_constants_of_a_script_limit_its_actions_only(home: Path) -> None:
+    constants = """
+    ACTION_SPACES = ("discrete",)
+    OBSERVATION_SPACES = ("mine",)
+    FAMILIES = ("mine",)
+    DEFAULT_BACKEND = "mine"
+    """
+    write(home / "my.py", constants + TYRO_SCRIPT)
+    assert plan("my.py").warnings == ()
+    assert "takes continuous ones" in refusal("my.py", "Pendulum-v1")
 
 
 def test_algorithm_whose_package_is_missing_names_the_extra(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -281,6 +325,34 @@ def test_script_gets_the_flags_it_declares_in_argparses_dialect(home: Path) -> N
     assert made.num_threads == 0
 
 
+def test_script_gets_sequences_of_a_fixed_length_and_switches_of_a_group(home: Path) -> None:
+    add = 'import argparse\nargparse.ArgumentParser().add_argument("--hidden", type=int, nargs=2, choices=[4, 5])\n'
+    write(home / "fixed.py", add)
+    assert plan("fixed.py", algo_params={"hidden": [4, 5]}).argv == ("--hidden", "4", "5")
+    assert "is none of 4, 5" in refusal("fixed.py", algo_params={"hidden": [4, 6]})
+    write(home / "group.py", TYRO_SCRIPT.replace("tyro.cli(Args)", "tyro.cli(main)") + MAIN_OF_ARGS)
+    made = plan("group.py", cuda=False)
+    assert made.argv[0] == "--args.env-id=CartPole-v1" and made.argv[-1] == "--args.no-cuda"
+    assert made.warnings == ()
+
+
+def test_script_whose_flags_cannot_be_read_gets_the_usual_ones_with_a_warning(home: Path) -> None:
+    write(home / "clicks.py", "import click\n")
+    made = plan("clicks.py", gamma=0.9)
+    assert made.argv == ("--env-id=CartPole-v1", "--total-timesteps=10000", "--seed=1")
+    assert made.warnings[0] == (
+        "clicks.py: its source does not show its flags; only --env-id, --total-timesteps, --seed are passed"
+    )
+    assert "unknown environment" in plan("clicks.py", "Nonsense-v0").warnings[-1]
+
+
+def test_environments_beside_a_script_are_found_from_another_folder(home: Path) -> None:
+    write(home / "own" / "my.py", TYRO_SCRIPT)
+    register = "import gymnasium\ngymnasium.register('Tiny-v0', entry_point='collections:OrderedDict')\n"
+    write(home / "own" / "tiny_envs.py", register)
+    assert plan("own/my.py", "tiny_envs:Tiny-v0").warnings == ()
+
+
 def test_script_that_reads_no_flags_gets_none_and_may_be_tracked_by_the_worker(home: Path) -> None:
     write(home / "plain.py", "print('hello')")
     made = plan("plain.py", env_id="Nonsense-v0", track_wandb=True, wandb_entity="e", tensorboard_dir="tb")
@@ -305,16 +377,13 @@ def test_script_that_is_no_python_is_refused(home: Path) -> None:
     assert "bad.py line 1: no valid Python" in refusal("bad.py")
 
 
-def test_interpreter_of_a_script_must_be_there_and_run(home: Path) -> None:
+def test_script_runs_in_the_interpreter_that_is_given(home: Path) -> None:
     write(home / "my.py", TYRO_SCRIPT)
     link = home / "env" / "bin" / "python"
     link.parent.mkdir(parents=True)
     link.symlink_to(sys.executable)
-    assert plan("my.py", python=str(link)).interpreter == str(link)
     assert plan("my.py", python="env/bin/python").interpreter == str(link)
-    assert os.path.isabs(plan("my.py", python="sh").interpreter)
-    assert "extras.python: 'nowhere' is not there" in refusal("my.py", python="nowhere")
-    assert "no program that can be run" in refusal("my.py", python="my.py")
+    assert "does not answer as a Python interpreter" in refusal("my.py", python="sh")
 
 
 def test_our_algorithms_run_in_the_workers_interpreter() -> None:
@@ -334,7 +403,7 @@ def test_module_is_looked_for_by_the_interpreter_that_will_run_it(home: Path) ->
     assert algo.is_file() and made.argv[0] == "--env-id=CartPole-v1"
     assert "cannot be found" in refusal("lab.none", python=str(python))
     python.write_text("#!/bin/sh\nexit 3\n")
-    assert "cannot be found" in refusal("lab.algo", python=str(python))
+    assert "does not answer as a Python interpreter" in refusal("lab.algo", python=str(python))
 
 
 def test_unknown_config_keys_are_warned_about() -> None:

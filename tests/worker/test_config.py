@@ -75,6 +75,19 @@ def test_variables_of_a_payload_count_like_those_of_the_process() -> None:
     assert parse_worker_config(payload).extras == {"track_wandb": True}
 
 
+def test_what_only_the_trainer_acts_on_is_said_in_one_warning() -> None:
+    payload = {
+        "resources": {"gpus": {"requested": 0}},
+        "schedule": {"max_duration_seconds": 5},
+        "metadata": {"worker": {"config": {**FLAT, "zzz": 1}, "use_grpc": True}},
+    }
+    config = parse_worker_config(payload)
+    expected = "only a trainer daemon acts on schedule, metadata.worker.use_grpc; this worker does not"
+    assert config.warnings[1:] == (expected,)
+    assert config.with_overrides(seed=2).warnings == config.warnings
+    assert parse_worker_config({"metadata": {"worker": {"config": FLAT}}}).warnings == ()
+
+
 def test_nested_payload_without_a_config_is_refused_with_its_path() -> None:
     assert "metadata.worker.config" in refusal({"metadata": {"worker": {}}})
 

@@ -1,12 +1,14 @@
 import sys
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import pytest
 
 from cleanrl_worker import environments
 from cleanrl_worker.environments import ask_registry, check_environment
 from mosaic import catalog
+from mosaic.catalog import requirements
 from mosaic.wire.errors import ConfigError
 
 OWN = """
@@ -33,9 +35,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def refusal(env_id: str, action_spaces: tuple[str, ...] = ("discrete",)) -> str:
+def refusal(env_id: str, action_spaces: tuple[str, ...] = ("discrete",), algo: str = "ppo", **limits: Any) -> str:
     with pytest.raises(ConfigError) as caught:
-        check_environment(env_id, "ppo", action_spaces)
+        check_environment(env_id, algo, action_spaces, **limits)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -62,6 +64,52 @@ def test_missing_package_names_the_extra_to_install(monkeypatch: pytest.MonkeyPa
     assert check_environment("LunarLander-v3", "mine", (), "/another/python", ours=False) == []
 
 
+def test_observations_that_the_algorithm_cannot_learn_from_are_refused() -> None:
+    flat = ("vector", "discrete", "tuple", "dict")
+    for env_id in ("CartPole-v1", "FrozenLake-v1", "Blackjack-v1"):
+        assert check_environment(env_id, "ppo", ("discrete",), observation_spaces=flat) == []
+    message = refusal("MiniGrid-Empty-5x5-v0", observation_spaces=flat)
+    assert "learns from vector, discrete, tuple, dict observations" in message
+    assert "'MiniGrid-Empty-5x5-v0' gives grid ones" in message
+    assert "gives image ones" in refusal("ALE/Pong-v5", observation_spaces=flat)
+
+
+def test_environment_of_another_family_is_refused() -> None:
+    limits = {"algo": "ppo_atari_envpool", "families": ("atari",), "backend": "envpool"}
+    message = refusal("CartPole-v1", **limits)
+    assert "is for atari environments only, and 'CartPole-v1' is none; use ppo or dqn" in message
+    assert refusal("ALE/Pnog-v5", **limits).endswith("'ALE/Pnog-v5' is none; did you mean 'ALE/Pong-v5'?")
+    assert refusal("Pong-v4", **limits).endswith("did you mean 'ALE/Pong-v5'?")
+    assert "own_envs:Own-v0" in refusal("own_envs:Own-v0", **limits)
+
+
+@pytest.mark.parametrize("env_id", ["ALE/Pong-v5", "PongNoFrameskip-v4", "Pong-v5"])
+def test_atari_game_needs_the_package_of_the_backend_that_plays_it(
+    env_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def only(*installed: str) -> None:
+        monkeypatch.setattr(requirements, "find_spec", lambda name: name if name in installed else None)
+
+    only("envpool")
+    limits: dict[str, Any] = {"families": ("atari",), "observation_spaces": ("image",)}
+    assert check_environment(env_id, "ppo_atari_envpool", ("discrete",), backend="envpool", **limits) == []
+    assert "pip install 'mosaic-rl[atari]'" in refusal(env_id, backend="gymnasium", **limits)
+    only("ale_py")
+    assert check_environment(env_id, "ppo_atari_envpool", ("discrete",), backend="gymnasium", **limits) == []
+    assert "pip install 'mosaic-rl[envpool]'" in refusal(env_id, backend="envpool", **limits)
+
+
+def test_backend_that_does_not_have_the_environment_is_refused_with_the_one_that_does() -> None:
+    message = "'CoinrunEasy-v0' is made by envpool only: set env_backend to envpool"
+    assert message in refusal("CoinrunEasy-v0", backend="gymnasium")
+    assert "is made by gymnasium only" in refusal("Taxi-v4", backend="envpool")
+    assert "is made by" in refusal("ALE/TicTacToe3D-v5", backend="envpool")
+    assert "'FrozenLake-v1' has no flat observations: set env_backend to gymnasium" in refusal(
+        "FrozenLake-v1", backend="envpool"
+    )
+    assert "take another environment" in refusal("CheetahRun-v1", ("continuous",), backend="envpool")
+
+
 def test_environment_of_the_users_own_is_imported_in_a_child(capfd: pytest.CaptureFixture[str]) -> None:
     assert check_environment("own_envs:Own-v0", "ppo", ("discrete",)) == []
     assert "own_envs" not in sys.modules
@@ -78,12 +126,34 @@ def test_environment_whose_module_or_class_is_gone_is_refused() -> None:
 def test_unknown_environment_is_refused_with_the_nearest() -> None:
     assert refusal("CartPol-v1").endswith("; did you mean 'CartPole-v1'?")
     assert refusal("own_envs:Ownn-v0").startswith("unknown environment 'own_envs:Ownn-v0'")
+    assert refusal("own_envs:Ownn-v0").endswith("; did you mean 'own_envs:Own-v0'?")
+    assert "did you mean" not in refusal("own_envs:Zzzzzzzz")
     assert "did you mean 'HalfCheetah-v5'?" in refusal("HalfCheetah-v3", ("continuous",))
 
 
 def test_environment_that_only_the_script_may_know_is_a_warning() -> None:
     (warning,) = check_environment("starpilot-x", "my.py", (), ours=False)
     assert warning.startswith("unknown environment 'starpilot-x'") and warning.endswith("(left to the script)")
+
+
+def test_folder_of_a_script_is_looked_in_first_and_instead_of_the_current_one(folder: Path) -> None:
+    beside = folder / "scripts"
+    beside.mkdir()
+    text = "import gymnasium\ngymnasium.register('Beside-v0', entry_point='collections:OrderedDict')\n"
+    (beside / "beside_envs.py").write_text(text)
+    (beside / "own_envs.py").write_text(text)
+    here: dict[str, Any] = {"ours": False, "script_folder": str(beside)}
+    assert check_environment("beside_envs:Beside-v0", "my.py", (), **here) == []
+    assert check_environment("own_envs:Beside-v0", "my.py", (), **here) == []
+    (folder / "only_here.py").write_text(text)
+    assert "cannot be imported" in check_environment("only_here:Beside-v0", "my.py", (), **here)[0]
+    assert check_environment("only_here:Beside-v0", "lab.algo", (), ours=False) == []
+
+
+def test_file_of_the_current_folder_shadows_nothing_of_the_standard_library(folder: Path) -> None:
+    for name in ("json", "functools", "os", "importlib"):
+        (folder / f"{name}.py").write_text("raise RuntimeError('shadowed')")
+    assert check_environment("own_envs:Own-v0", "ppo", ("discrete",)) == []
 
 
 @pytest.mark.parametrize(

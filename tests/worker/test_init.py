@@ -11,7 +11,7 @@ def test_worker_says_what_it_can_do() -> None:
     assert worker.env_families == ("gymnasium", "atari", "procgen", "mujoco", "dm_control", "minigrid", "babyai")
     assert (worker.action_spaces, worker.observation_spaces) == (("discrete", "continuous"), ("vector", "image"))
     assert worker.supports_checkpointing and worker.supports_policy_load and not worker.requires_gpu
-    assert worker.command == (sys.executable, "-m", "cleanrl_worker.cli")
+    assert worker.command == (sys.executable, "-P", "-m", "cleanrl_worker.cli")
     assert "ppo" in worker.schema()
 
 

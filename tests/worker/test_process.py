@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cleanrl_worker.command import Plan
-from cleanrl_worker.process import AlgorithmProcess, Vitals, child_environment, describe_end, signal_name
+from cleanrl_worker.process import AlgorithmProcess, Signals, Vitals, child_environment, describe_end, signal_name
 from mosaic.wire.errors import StorageError, WorkerError
 from mosaic.wire.paths import RunPaths
 
@@ -263,6 +263,12 @@ def test_headless_mujoco_draws_through_egl(paths: RunPaths) -> None:
             "NaN",
         ),
         (1, "gymnasium.error.NameNotFound: Environment `Foo` doesn't exist.", "env_id"),
+        (1, "TypeError: Tiny.__init__() got an unexpected keyword argument 'render_mode'", "capture_video=false"),
+        (
+            1,
+            "UserWarning: render_mode='rgb_array' that is not in the possible render_modes ([])",
+            "capture_video=false",
+        ),
         (1, "OSError: [Errno 24] Too many open files", "ulimit"),
         (-11, "", "native code"),
         (75, "", "started again"),
@@ -277,6 +283,16 @@ def test_unknown_cause_comes_without_advice(tmp_path: Path) -> None:
     lines = ["Traceback:", "ValueError: FROM here on, illegal"]
     assert describe_end(4, lines, tmp_path) == {"exit_code": 4, "signal": None, "stderr_tail": lines, "hint": None}
     assert describe_end(-15, [], tmp_path) == {"exit_code": None, "signal": "SIGTERM", "stderr_tail": [], "hint": None}
+
+
+@pytest.mark.parametrize("sent", [(signal.SIGUSR1, signal.SIGUSR2), (signal.SIGUSR2, signal.SIGUSR1)])
+def test_pause_and_continue_of_one_moment_let_the_run_go_on(sent: tuple[signal.Signals, ...]) -> None:
+    with Signals() as signals:
+        signal.pthread_sigmask(signal.SIG_BLOCK, sent)
+        for number in sent:
+            os.kill(os.getpid(), number)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, sent)
+        assert list(signals.received) == [signal.SIGUSR1, signal.SIGUSR2]
 
 
 def test_signals_have_names() -> None:

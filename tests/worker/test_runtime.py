@@ -158,22 +158,37 @@ def test_second_run_under_an_id_appends(start_run: StartRun) -> None:
     }
 
 
+def test_run_that_is_still_alive_takes_no_second_shell(start_run: StartRun, tmp_path: Path) -> None:
+    run = start_run("forever()")
+    run.first("episode")
+    before = set(run.paths.home.rglob("*"))
+    with pytest.raises(ConfigError, match=rf"run run-1 is still alive \(pid {run.process.pid}\)"):
+        CleanRLWorkerRuntime(config_of(tmp_path)).run()
+    assert set(run.paths.home.rglob("*")) == before
+    assert [event.event for event in run.events()].count("run_started") == 1
+    run.process.kill()
+    run.wait()
+    assert start_run("pass").wait() == 0
+
+
 def test_variable_asks_for_tensorboard(start_run: StartRun) -> None:
     run = start_run(LEARN, environment={"TRACK_TENSORBOARD": "1"})
     assert run.wait() == 0
     assert len(list(run.paths.tensorboard.iterdir())) == 1
 
 
-def test_interpreter_that_cannot_be_started_is_one_clear_line(start_run: StartRun, tmp_path: Path) -> None:
+def test_interpreter_that_cannot_be_started_is_refused_in_one_line_before_the_run(
+    start_run: StartRun, tmp_path: Path
+) -> None:
     python = tmp_path / "python"
     python.write_bytes(b"\x7fELF no program")
     python.chmod(0o755)
     (tmp_path / "plain.py").write_text("print('hello')\n")
     run = start_run(extras={"python": str(python)}, algo=str(tmp_path / "plain.py"))
     assert run.wait() == 1
-    assert stderr_of(run).splitlines() == [f"cannot start {python}: Exec format error; is it a Python?"]
-    assert [event.event for event in run.events() if event.event != "warning"] == ["run_failed"]
-    assert "Exec format error" in run.events("run_failed")[0].payload["error"]
+    (line,) = stderr_of(run).splitlines()
+    assert line == f"extras.python: {python} does not answer as a Python interpreter (Exec format error)"
+    assert not run.paths.folder.exists()
 
 
 def test_secrets_that_an_algorithm_prints_stay_out_of_the_events(start_run: StartRun) -> None:

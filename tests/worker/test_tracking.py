@@ -4,6 +4,7 @@ import http.server
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -164,6 +165,26 @@ def test_no_network_means_offline_soon(paths: RunPaths, track: Callable[..., Tra
     assert (paths.folder / status(paths)["folder"]).is_dir()
 
 
+def test_server_that_accepts_and_never_answers_means_offline_with_every_row(
+    paths: RunPaths, track: Callable[..., Tracker], server: Server
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        tracker = track({"WANDB_API_KEY": KEY, "WANDB_BASE_URL": f"http://127.0.0.1:{silent.getsockname()[1]}"})
+        append(paths, 1, 2)
+        said = tracker.close(0)
+    assert said is not None and "W&B could not be reached" in said and "wandb sync" in said
+    assert uploaded(paths, server) == [(1, 0.5), (2, 1.0)]
+
+
+def test_files_of_the_folder_it_starts_in_are_not_imported(
+    paths: RunPaths, track: Callable[..., Tracker], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "json.py").write_text("raise SystemExit(7)\n")
+    monkeypatch.chdir(tmp_path)
+    assert track({"WANDB_MODE": "offline"}).close(0) is None
+    assert status(paths)["mode"] == "offline"
+
+
 def test_online_run_is_sent_whole_and_its_key_lies_nowhere(
     paths: RunPaths, track: Callable[..., Tracker], server: Server, until: Callable[..., None]
 ) -> None:
@@ -263,8 +284,9 @@ def test_second_request_to_stop_does_not_wait_for_wandb(
     paths: RunPaths, track: Callable[..., Tracker], fake_wandb: Callable[[str], dict[str, str]]
 ) -> None:
     began = time.monotonic()
-    track(fake_wandb("init")).close(0, seconds=60, hurry=lambda: time.monotonic() - began > 0.5)
+    said = track(fake_wandb("init")).close(0, seconds=60, hurry=lambda: time.monotonic() - began > 0.5)
     assert time.monotonic() - began < 10
+    assert said == "W&B was ended before it had started: nothing is tracked, metrics.jsonl has it all"
 
 
 def test_tracker_that_dies_is_reported_once(
@@ -333,4 +355,7 @@ def test_proxies_and_email_become_variables() -> None:
         "NO_PROXY": "intranet,localhost,127.0.0.1,::1",
         "no_proxy": "intranet,localhost,127.0.0.1,::1",
     }
+    masked = {**extras, "wandb_https_proxy": "http://***@p:1"}
+    assert wandb_variables(masked, {"HTTPS_PROXY": "http://me:pw@p:1"})["HTTPS_PROXY"] == "http://me:pw@p:1"
+    assert wandb_variables(extras, {"HTTPS_PROXY": "http://me:pw@q:1"})["HTTPS_PROXY"] == "http://p:1"
     assert wandb_variables({**extras, "wandb_use_vpn_proxy": False, "wandb_email": ""}, {}) == {}

@@ -12,10 +12,11 @@ from cleanrl_worker.agents.adam import FlatAdam
 from cleanrl_worker.agents.layers import NumpyNet, flat_size, numbers
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment
-from cleanrl_worker.kit.args import RunArgs, parse
+from cleanrl_worker.kit.args import RunArgs, parse, require
 from cleanrl_worker.kit.buffers import ReplayBuffer
 
 ACTION_SPACES = ("discrete",)
+OBSERVATION_SPACES = ("vector", "discrete", "tuple", "dict")
 
 
 @dataclass(kw_only=True)
@@ -74,6 +75,8 @@ def linear_schedule(start: float, end: float, duration: float, step: int) -> flo
 
 def main(args: Args | None = None) -> None:
     args = args or parse(Args)
+    counts = ("buffer_size", "batch_size", "train_frequency", "target_network_frequency")
+    require(args, *counts, shares=("gamma", "tau", "start_e", "end_e"))
     run = experiment.start(args)
     device = run.device
     envs = kit_envs.vector(args, run.video_folder)

@@ -12,10 +12,11 @@ import optax
 
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment
-from cleanrl_worker.kit.args import RunArgs, parse
+from cleanrl_worker.kit.args import RunArgs, parse, require
 from cleanrl_worker.kit.buffers import ReplayBuffer, Transitions
 
 ACTION_SPACES = ("discrete",)
+OBSERVATION_SPACES = ("vector", "discrete", "tuple", "dict")
 
 
 @dataclass(kw_only=True)
@@ -81,6 +82,10 @@ def numpy_policy(params: Any) -> Any:
 
 def main(args: Args | None = None) -> None:
     args = args or parse(Args)
+    counts = ("buffer_size", "batch_size", "train_frequency", "target_network_frequency")
+    require(args, *counts, shares=("gamma", "tau", "start_e", "end_e"))
+    if not args.cuda:
+        jax.config.update("jax_platforms", "cpu")
     run = experiment.start(args)
     envs = kit_envs.vector(args, run.video_folder)
     q_network = QNetwork(actions=int(envs.single_action_space.n))
@@ -91,7 +96,7 @@ def main(args: Args | None = None) -> None:
         params = q_network.init(jax.random.key(seed), jnp.zeros((1, *envs.single_observation_space.shape)))
         return params, optimizer.init(params)
 
-    params, optimizer_state = init(args.seed)
+    params, optimizer_state = init(args.seed % 2**31)  # JAX counts in 32 bits
     target_params = params
     buffer = ReplayBuffer(args.buffer_size, envs.single_observation_space.shape, (), np.int64)
 

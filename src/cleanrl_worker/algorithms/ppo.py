@@ -1,4 +1,7 @@
-"""PPO for flat observations, discrete actions (arXiv:1707.06347). See ppo_continuous_action, ppo_atari_envpool too."""
+"""PPO for flat observations and discrete actions (arXiv:1707.06347).
+
+Siblings: ppo_continuous_action, ppo_atari_envpool.
+"""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -12,9 +15,10 @@ from cleanrl_worker.agents.layers import numbers
 from cleanrl_worker.agents.mlp import MLPAgent, SeparateMLPAgent
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment
-from cleanrl_worker.kit.args import RunArgs, parse
+from cleanrl_worker.kit.args import RunArgs, check_minibatches, parse, refuse_derived, require
 
 ACTION_SPACES = ("discrete",)
+OBSERVATION_SPACES = ("vector", "discrete", "tuple", "dict")
 
 
 @dataclass(kw_only=True)
@@ -82,9 +86,12 @@ def gae(
 
 def main(args: Args | None = None) -> None:
     args = args or parse(Args)
+    require(args, "num_steps", "num_minibatches", "update_epochs", shares=("gamma", "gae_lambda"))
+    refuse_derived(args, "batch_size", "minibatch_size", "num_iterations")
     args.batch_size = args.num_envs * args.num_steps
     args.minibatch_size = args.batch_size // args.num_minibatches
     args.num_iterations = -(-args.total_timesteps // args.batch_size)
+    check_minibatches(args.batch_size, args.num_minibatches, args.norm_adv)
     run = experiment.start(args)
     device = run.device
     envs = kit_envs.vector(args, run.video_folder)

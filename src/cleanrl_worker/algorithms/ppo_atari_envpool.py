@@ -13,9 +13,12 @@ from cleanrl_worker.agents.adam import FlatAdam
 from cleanrl_worker.agents.layers import orthogonal
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment
-from cleanrl_worker.kit.args import RunArgs, parse
+from cleanrl_worker.kit.args import RunArgs, check_minibatches, parse, refuse_derived, require
 
 ACTION_SPACES = ("discrete",)
+OBSERVATION_SPACES = ("image",)
+FAMILIES = ("atari",)
+DEFAULT_BACKEND = "envpool"
 
 
 @dataclass(kw_only=True)
@@ -113,10 +116,15 @@ def main(args: Args | None = None) -> None:
     if args.total_frames:
         if args.total_timesteps != Args.total_timesteps:
             raise SystemExit("--total-frames and --total-timesteps are both given; give one (a step is four frames)")
+        if args.total_frames < 4:
+            raise SystemExit(f"--total-frames must be at least 4, which is one step, not {args.total_frames}")
         args.total_timesteps = args.total_frames // 4
+    require(args, "num_steps", "num_minibatches", "update_epochs", shares=("gamma", "gae_lambda"))
+    refuse_derived(args, "batch_size", "minibatch_size", "num_iterations")
     args.batch_size = args.num_envs * args.num_steps
     args.minibatch_size = args.batch_size // args.num_minibatches
     args.num_iterations = -(-args.total_timesteps // args.batch_size)
+    check_minibatches(args.batch_size, args.num_minibatches, args.norm_adv)
     run = experiment.start(args)
     device = run.device
     envs = kit_envs.atari(args, run.video_folder)
@@ -146,9 +154,8 @@ def main(args: Args | None = None) -> None:
             obs[t] = torch.from_numpy(next_obs)
             with torch.no_grad():
                 logits, values[t] = agent(obs[t])
-                action = (logits + torch.from_numpy(noise[t]).to(device)).argmax(
-                    dim=1
-                )  # Gumbel-max: a sample of softmax
+                # Gumbel-max: a sample of softmax(logits)
+                action = (logits + torch.from_numpy(noise[t]).to(device)).argmax(dim=1)
                 logprobs[t] = F.log_softmax(logits, dim=-1).gather(1, action.unsqueeze(1)).squeeze(1)
             actions[t] = action.cpu().numpy()
             reached = envs.step(actions[t])

@@ -11,10 +11,11 @@ from cleanrl_worker.agents.adam import FlatAdam
 from cleanrl_worker.agents.layers import NumpyNet, flat_size, numbers, orthogonal
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment
-from cleanrl_worker.kit.args import RunArgs, parse
+from cleanrl_worker.kit.args import RunArgs, check_minibatches, parse, refuse_derived, require
 from cleanrl_worker.kit.normalize import ObservationNormalizer, RewardNormalizer
 
 ACTION_SPACES = ("continuous",)
+OBSERVATION_SPACES = ("vector", "discrete", "tuple", "dict")
 LOG_TWO_PI = float(np.log(2 * np.pi))
 
 
@@ -116,9 +117,12 @@ def gae(
 
 def main(args: Args | None = None) -> None:
     args = args or parse(Args)
+    require(args, "num_steps", "num_minibatches", "update_epochs", shares=("gamma", "gae_lambda"))
+    refuse_derived(args, "batch_size", "minibatch_size", "num_iterations")
     args.batch_size = args.num_envs * args.num_steps
     args.minibatch_size = args.batch_size // args.num_minibatches
     args.num_iterations = -(-args.total_timesteps // args.batch_size)
+    check_minibatches(args.batch_size, args.num_minibatches, args.norm_adv)
     run = experiment.start(args)
     device = run.device
     envs = kit_envs.vector(args, run.video_folder)

@@ -12,10 +12,11 @@ from cleanrl_worker.agents.adam import FlatAdam
 from cleanrl_worker.agents.layers import NumpyNet, flat_size, numbers
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment
-from cleanrl_worker.kit.args import RunArgs, parse
+from cleanrl_worker.kit.args import RunArgs, parse, require
 from cleanrl_worker.kit.buffers import ReplayBuffer
 
 ACTION_SPACES = ("continuous",)
+OBSERVATION_SPACES = ("vector", "discrete", "tuple", "dict")
 LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
 LOG_TWO_PI = float(np.log(2 * np.pi))
 
@@ -43,9 +44,9 @@ class Args(RunArgs):
     q_lr: float = 1e-3
     """step size of the critics' Adam"""
     policy_frequency: int = 2
-    """steps between two rounds of actor updates (a round makes as many updates)"""
+    """critic updates between two rounds of actor updates (a round makes as many updates)"""
     target_network_frequency: int = 1
-    """steps between two updates of the target critics"""
+    """critic updates between two updates of the target critics"""
     alpha: float = 0.2
     """weight of the entropy when it is not tuned"""
     autotune: bool = True
@@ -131,10 +132,14 @@ class ActingPolicy:
 
 def main(args: Args | None = None) -> None:
     args = args or parse(Args)
+    counts = ("buffer_size", "batch_size", "policy_frequency", "target_network_frequency")
+    require(args, *counts, shares=("gamma", "tau"))
     run = experiment.start(args)
     device = run.device
     envs = kit_envs.vector(args, run.video_folder)
     space = envs.single_action_space
+    if not space.is_bounded():
+        raise SystemExit(f"{args.env_id} has actions without bounds: {space}; use ppo_continuous_action")
     actor = Actor(envs).to(device)
     critic = TwinCritic(envs).to(device)
     target_critic = TwinCritic(envs).to(device)
@@ -182,7 +187,8 @@ def main(args: Args | None = None) -> None:
         q_optimizer.step(q_losses.sum())
 
         # 3 learn the actor, and the weight of its entropy
-        if _due(args.policy_frequency, previous, step):
+        updates = step // args.num_envs
+        if updates % args.policy_frequency == 0:
             for _ in range(args.policy_frequency):
                 new_actions, logprobs = actor.sample(b_obs)
                 actor_loss = (alpha * logprobs - critic(b_obs, new_actions).amin(dim=0)).mean()
@@ -197,7 +203,7 @@ def main(args: Args | None = None) -> None:
             policy.refresh()
 
         # 4 move the target critics, log
-        if _due(args.target_network_frequency, previous, step):
+        if updates % args.target_network_frequency == 0:
             with torch.no_grad():
                 for slow, fast in zip(target_critic.parameters(), critic.parameters(), strict=True):
                     slow.lerp_(fast, args.tau)

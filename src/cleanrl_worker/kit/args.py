@@ -1,13 +1,20 @@
 """The flags every algorithm shares, and how a command line becomes an `Args`."""
 
+import contextlib
 import dataclasses
+import io
+import math
 import sys
 import typing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal, NoReturn, TypeVar
 
 import tyro
+
+from mosaic.wire.errors import nearest
+
+LARGEST_SEED = 2**63 - 1  # what torch's generator takes
 
 
 @dataclass(kw_only=True)
@@ -27,9 +34,9 @@ class RunArgs:
     wandb_project_name: str = "cleanRL"
     """W&B project"""
     wandb_entity: str | None = None
-    """W&B team or user (default: that of the key)"""
+    """W&B team or user (None: that of the key)"""
     wandb_run_name: str | None = None
-    """W&B run name (default: <env>__<exp>__<seed>__<unix time>)"""
+    """W&B run name (None: <env>__<exp>__<seed>__<unix time>)"""
     capture_video: bool = False
     """record mp4 videos of the first environment's episodes 0, 1, 8, 27, … into videos/"""
     save_model: bool = False
@@ -45,9 +52,9 @@ class RunArgs:
     vectorization: Literal["sync", "async", "native"] = "sync"
     """Gymnasium environments in one process, one process each, or the environment's own vector version"""
     run_dir: Path | None = None
-    """folder the run writes into (default: runs/<env>__<exp>__<seed>__<unix time>)"""
+    """folder the run writes into (None: runs/<env>__<exp>__<seed>__<unix time>)"""
     tensorboard_dir: Path | None = None
-    """folder for TensorBoard files (default: tensorboard/ in the run folder when the file runs alone)"""
+    """folder for TensorBoard files (None: tensorboard/ in the run folder, when the file runs alone)"""
     num_threads: int = 1
     """CPU threads for the networks (0: torch's default); small networks are fastest with 1"""
 
@@ -59,12 +66,66 @@ def parse(args_type: type[ArgsT], argv: list[str] | None = None) -> ArgsT:
     """Read the command line; switches may be written --x, --no-x, --x=true or --x=false."""
     given = sys.argv[1:] if argv is None else argv
     switches = _switch_names(args_type)
-    return tyro.cli(
-        args_type,
-        args=[_one_dialect(flag, switches) for flag in given],
-        description=sys.modules[args_type.__module__].__doc__,
-        config=(tyro.conf.AvoidSubcommands,),
-    )
+    _refuse_unknown(given, args_type, switches)
+    flags = [_one_dialect(word, switches) for word in given]
+    module = sys.modules[args_type.__module__]
+    told = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(told):
+            return tyro.cli(
+                args_type,
+                args=flags,
+                prog=f"python -m {module.__spec__.name}" if module.__spec__ else None,
+                description=module.__doc__,
+                config=(tyro.conf.AvoidSubcommands,),
+            )
+    except SystemExit as end:
+        if not end.code:  # --help
+            raise
+        raise SystemExit(_first_paragraph(told.getvalue())) from None
+
+
+def require(args: RunArgs, *positive: str, shares: tuple[str, ...] = ()) -> None:
+    """Refuse what would only fail, or quietly learn nothing, later: the flags of every run, and those named.
+
+    `positive` must be at least 1, `shares` lie between 0 and 1.
+    """
+    for name in ("total_timesteps", "num_envs", *positive):
+        if getattr(args, name) < 1:
+            _refuse(args, name, "at least 1")
+    for name in ("seed", "num_threads"):
+        if getattr(args, name) < 0:
+            _refuse(args, name, "0 or more")
+    if args.seed > LARGEST_SEED:
+        _refuse(args, "seed", f"at most {LARGEST_SEED}")
+    for name in shares:
+        if not 0 <= getattr(args, name) <= 1:
+            _refuse(args, name, "between 0 and 1")
+    for name, value in vars(args).items():
+        if isinstance(value, float) and math.isnan(value):
+            _refuse(args, name, "a number")
+
+
+def refuse_derived(args: RunArgs, *names: str) -> None:
+    """Fields that CleanRL's forms show but a run computes: a value given for them would quietly do nothing."""
+    for name in names:
+        if getattr(args, name):
+            raise SystemExit(f"{_flag(name)} is computed from the other flags; leave it out")
+
+
+def check_minibatches(batch_size: int, num_minibatches: int, normalised: bool) -> None:
+    """Refuse to cut a batch into minibatches without a row, or of a single one where advantages are normalised."""
+    rows = batch_size // num_minibatches
+    if rows < 1:
+        raise SystemExit(
+            f"--num-minibatches must be at most {batch_size}, the rows of a batch (num_envs * num_steps), "
+            f"not {num_minibatches}"
+        )
+    if normalised and 1 in (rows, batch_size % rows):
+        raise SystemExit(
+            f"--num-minibatches={num_minibatches} cuts a batch of {batch_size} rows (num_envs * num_steps) so that a "
+            "minibatch has one row, whose advantage cannot be normalised; change one of the three, or add --no-norm-adv"
+        )
 
 
 def algo_name(args: RunArgs) -> str:
@@ -94,3 +155,33 @@ def _one_dialect(flag: str, switches: frozenset[str]) -> str:
     if value.lower() not in ("true", "false"):
         raise SystemExit(f"--{name} takes true or false, not {value!r}")
     return f"--{name}" if value.lower() == "true" else f"--no-{name}"
+
+
+def _refuse_unknown(given: list[str], args_type: type[RunArgs], switches: frozenset[str]) -> None:
+    names = [field.name for field in dataclasses.fields(args_type)]
+    flags = ["--help", *(_flag(name) for name in names), *(_flag(f"no_{name}") for name in switches)]
+    for word in given:
+        flag = _flag(word.removeprefix("--").partition("=")[0])
+        if word.startswith("--") and flag not in flags and not flag.startswith("--tyro-"):
+            near = nearest(flag, flags)
+            raise SystemExit(f"unknown flag {flag}{f'{near} List' if near else '; list'} all with --help")
+
+
+def _first_paragraph(told: str) -> str:
+    """What tyro says between the title and the first rule of its box, as one line."""
+    words: list[str] = []
+    for line in told.splitlines()[1:]:
+        inside = line.strip("│╭╮╰╯ ")
+        if inside.strip("─-"):
+            words.append(inside)
+        elif words:
+            break
+    return " ".join(words) or told
+
+
+def _refuse(args: RunArgs, name: str, allowed: str) -> NoReturn:
+    raise SystemExit(f"{_flag(name)} must be {allowed}, not {getattr(args, name)}")
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")

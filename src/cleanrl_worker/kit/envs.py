@@ -4,8 +4,11 @@ Every backend is presented as SAME_STEP: the step that ends an episode returns t
 `obs` and the episode's last one in `final_obs`, so no transition ever crosses a reset.
 """
 
+import ast
+import contextlib
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,13 +18,27 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 
 from cleanrl_worker.kit import pools
-from cleanrl_worker.kit.args import RunArgs
+from cleanrl_worker.kit.args import RunArgs, algo_name
 from cleanrl_worker.kit.episodes import Episodes, Step, VectorEnvs
 from cleanrl_worker.kit.video import FilmWrapper
+from mosaic.wire import variables
+
+ACTION_KINDS = {
+    gym.spaces.Discrete: "discrete",
+    gym.spaces.Box: "continuous",
+    gym.spaces.MultiDiscrete: "multi_discrete",
+}
 
 
 def vector(args: RunArgs, video_folder: Path | None = None) -> VectorEnvs:
     """Environments with flat observations, from the backend that `--env-backend` names."""
+    with _plain_refusals(args.env_id):
+        envs = _vector(args, video_folder)
+    _check_actions(args, envs)
+    return envs
+
+
+def _vector(args: RunArgs, video_folder: Path | None) -> VectorEnvs:
     if args.env_backend == "envpool" or (args.env_backend == "auto" and pools.is_better(args, video_folder)):
         if video_folder is not None:
             raise SystemExit(
@@ -42,12 +59,20 @@ def vector(args: RunArgs, video_folder: Path | None = None) -> VectorEnvs:
 
 def atari(args: RunArgs, video_folder: Path | None = None) -> VectorEnvs:
     """Atari games as DQN's authors prepared them: four grey 84×84 frames, lives as episodes, rewards clipped to ±1."""
+    with _plain_refusals(args.env_id):
+        return _atari(args, video_folder)
+
+
+def _atari(args: RunArgs, video_folder: Path | None) -> VectorEnvs:
     if args.env_backend == "gymnasium":
         if video_folder is not None:
             raise SystemExit(
                 "--capture-video needs --env-backend envpool here: ale-py's vector environment is not filmed"
             )
         game = f"ALE/{pools.atari_game(args.env_id)}-v5"
+        register_plugins(game)
+        if game not in gym.registry:
+            raise pools.no_game(args.env_id, (name for name in gym.registry if name.startswith("ALE/")))
         native = make_native(game, args.num_envs, reward_clipping=False, repeat_action_probability=0.0)
         return GymnasiumEnvs(native, lives=True)
     return pools.make_atari(args, video_folder)
@@ -64,12 +89,24 @@ class EnvMaker:
         register_plugins(self.env_id)
         # an environment may not know the word render_mode: say it only when it is needed
         options: dict[str, Any] = {} if self.video_folder is None else {"render_mode": "rgb_array"}
+        if self.video_folder is not None and sys.platform.startswith("linux") and not os.environ.get(variables.DISPLAY):
+            os.environ.setdefault(variables.MUJOCO_GL, "egl")  # MuJoCo's own choice needs a screen
         env = gym.make(self.env_id, disable_env_checker=True, **options)
         if self.video_folder is not None:
             env = FilmWrapper(env, self.video_folder)
         if not isinstance(env.observation_space, gym.spaces.Box) or len(env.observation_space.shape) != 1:
-            env = gym.wrappers.FlattenObservation(env)
+            env = self._flattened(env)
         return env
+
+    def _flattened(self, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
+        """Refuse what has no fixed number of values: text, graphs, sequences."""
+        try:
+            flat = gym.wrappers.FlattenObservation(env)
+        except NotImplementedError:  # a space of the environment's own, such as MiniGrid's mission
+            flat = None
+        if flat is None or not isinstance(flat.observation_space, gym.spaces.Box):
+            raise SystemExit(f"the observations of {self.env_id} cannot be made flat: {env.observation_space}")
+        return flat
 
 
 class SyncEnvs:
@@ -189,10 +226,48 @@ def make_native(env_id: str, num_envs: int, **options: Any) -> gym.vector.Vector
 def register_plugins(env_id: str) -> None:
     """Let the packages whose environments Gymnasium does not register by itself do so."""
     if env_id.startswith("ALE/") or "NoFrameskip" in env_id:
-        import ale_py
+        try:
+            import ale_py
+        except ImportError:
+            raise SystemExit(f"{env_id} needs ale-py: pip install 'mosaic-rl[atari]'") from None
 
         gym.register_envs(ale_py)
     elif env_id.startswith(("MiniGrid-", "BabyAI-")) and "minigrid" not in sys.modules:
         import minigrid
 
         gym.register_envs(minigrid)
+
+
+@contextlib.contextmanager
+def _plain_refusals(env_id: str) -> Iterator[None]:
+    """An id that nobody knows, or a package that is not there, as one line."""
+    try:
+        yield
+    except (gym.error.Error, ImportError) as error:
+        raise SystemExit(f"cannot make the environment {env_id!r}: {' '.join(str(error).split())}") from error
+
+
+def _check_actions(args: RunArgs, envs: VectorEnvs) -> None:
+    """Refuse actions that the algorithm does not drive (its file says which in ACTION_SPACES), naming who does."""
+    space = envs.single_action_space
+    kind = next((name for base, name in ACTION_KINDS.items() if isinstance(space, base)), type(space).__name__)
+    driven = getattr(sys.modules[type(args).__module__], "ACTION_SPACES", (kind,))
+    if kind not in driven:
+        envs.close()
+        able = " or ".join(_drivers(kind)) or "an algorithm of your own"
+        raise SystemExit(
+            f"{algo_name(args)} drives {' and '.join(driven)} actions, but {args.env_id} takes {kind} ones; use {able}"
+        )
+    if kind == "discrete" and space.start != 0:
+        envs.close()
+        raise SystemExit(f"the actions of {args.env_id} count from {space.start}; wrap it so that they count from 0")
+
+
+def _drivers(kind: str) -> list[str]:
+    """The algorithms whose files say that they drive such actions; read, never imported."""
+    names = []
+    for path in sorted((Path(__file__).parents[1] / "algorithms").glob("*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "ACTION_SPACES":
+                names += [path.stem] * (kind in ast.literal_eval(node.value))
+    return names

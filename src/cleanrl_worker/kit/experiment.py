@@ -1,5 +1,6 @@
 """One run of an algorithm: its folder, seeds, device, metrics and policy files."""
 
+import errno
 import json
 import os
 import platform
@@ -17,9 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from cleanrl_worker.kit.args import RunArgs, algo_name, as_json
+from cleanrl_worker.kit.args import RunArgs, algo_name, as_json, require
 from cleanrl_worker.kit.episodes import Episode
 from mosaic.wire import metrics, variables
+from mosaic.wire.errors import MosaicError, StorageError
+from mosaic.wire.events import cut_torn_tail
 from mosaic.wire.paths import write_atomic
 
 POLICY_FORMAT = 1
@@ -28,7 +31,7 @@ TRACKER_PATIENCE = 20.0  # seconds that W&B may take to finish after training; t
 
 def start(args: RunArgs) -> "Run":
     """Seed everything, make the run's folder and open its logs."""
-    _check(args)
+    require(args)
     random.seed(args.seed)
     np.random.seed(args.seed % 2**32)
     if "torch" in sys.modules:
@@ -46,10 +49,9 @@ class Run:
     def __init__(self, args: RunArgs) -> None:
         self.args = args
         self.algo = algo_name(args)
-        self.exp_name = args.exp_name or self.algo
-        self.name = f"{_file_name(args.env_id)}__{_file_name(self.exp_name)}__{args.seed}__{int(time.time())}"
+        self.exp_name = _file_name(args.exp_name or self.algo)
         self.hosted = os.environ.get(variables.MOSAIC_SHELL_PID) == str(os.getppid())
-        self.folder = (args.run_dir or Path("runs") / self.name).absolute()
+        self.name, self.folder = self._make_folder()
         self.policy_folder = self.folder if args.run_dir is None else self.folder / "runs" / self.name
         self.video_folder = self.folder / "videos" / self.name if args.capture_video else None
         self.rng = np.random.default_rng(args.seed)
@@ -61,7 +63,13 @@ class Run:
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         """Append one row; tags are CleanRL's (`losses/value_loss`)."""
-        os.write(self._metrics, metrics.encode_row(step, time.time(), values))
+        row = metrics.encode_row(step, time.time(), values)
+        try:
+            written = os.write(self._metrics, row)
+        except OSError as error:
+            raise self._unwritable(error) from error
+        if written < len(row):  # the next run in this folder cuts the half row off
+            raise self._unwritable(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
 
     def log_episodes(self, step: int, episodes: list[Episode]) -> None:
         for episode in episodes:
@@ -93,8 +101,6 @@ class Run:
     ) -> Path:
         """Write `<exp>.cleanrl_model` (torch tensors by torch.save, numpy arrays as safetensors) and its sidecar."""
         path = self.policy_folder / f"{self.exp_name}.cleanrl_model"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, _policy_bytes(state))
         sidecar = {
             "format": POLICY_FORMAT,
             "algo": self.algo,
@@ -106,7 +112,11 @@ class Run:
             or None,
             "versions": _versions(),
         }
-        write_atomic(path.with_name(path.name + ".json"), json.dumps(sidecar, indent=2))
+        try:
+            write_atomic(path, _policy_bytes(state))
+            write_atomic(path.with_name(path.name + ".json"), json.dumps(sidecar, indent=2))
+        except StorageError as error:
+            raise SystemExit(str(error)) from error
         return path
 
     def finish(self, step: int) -> None:
@@ -116,21 +126,40 @@ class Run:
         for close in self._closers:
             close()
 
+    def _make_folder(self) -> tuple[str, Path]:
+        """The run's name and folder; alone and without --run-dir, a name that no other run of this second has."""
+        unix = int(time.time())
+        while True:
+            name = f"{_file_name(self.args.env_id)}__{self.exp_name}__{self.args.seed}__{unix}"
+            folder = (self.args.run_dir or Path("runs") / name).absolute()
+            try:
+                folder.mkdir(parents=True, exist_ok=self.args.run_dir is not None)
+                return name, folder
+            except OSError as error:
+                if self.args.run_dir is not None or not folder.is_dir():
+                    raise self._unwritable(error, folder) from error
+            unix += 1
+
     def _open(self) -> None:
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            path = self.folder / "metrics.jsonl"
-            offset = path.stat().st_size if path.exists() else 0
-            self._metrics = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        except OSError as error:
-            raise SystemExit(f"cannot write into the run folder {self.folder}: {error.strerror}") from error
+        path = self.folder / "metrics.jsonl"
         self._closers: list[Callable[[], None]] = []
-        if not self.hosted:
-            self._closers.append(_tail_to_tensorboard(path, offset, self._tensorboard_folder()))
-            if self.args.track:
-                self._closers.append(_start_tracker(self.folder, self.name, self.args, offset))
+        try:
+            self._metrics = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+            cut_torn_tail(path)
+            offset = os.fstat(self._metrics).st_size
+            if not self.hosted:
+                self._closers.append(_tail_to_tensorboard(path, offset, self._tensorboard_folder()))
+                if self.args.track:
+                    self._closers.append(_start_tracker(self.folder, self.name, self.args, offset))
+        except OSError as error:
+            raise self._unwritable(error) from error
+        except StorageError as error:
+            raise SystemExit(str(error)) from error
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGCONT, self._note_pause)
+
+    def _unwritable(self, error: OSError, folder: Path | None = None) -> SystemExit:
+        return SystemExit(f"cannot write into the run folder {folder or self.folder}: {error.strerror}")
 
     def _tensorboard_folder(self) -> Path:
         return self.args.tensorboard_dir or self.folder / "tensorboard"
@@ -144,18 +173,8 @@ class Run:
 
     def _tell(self, step: int, speed: float) -> None:
         mean = f"{np.mean(self._recent):9.2f}" if self._recent else "        –"
-        share = 100 * step / max(self.args.total_timesteps, 1)
+        share = min(100.0, 100 * step / max(self.args.total_timesteps, 1))  # the last batch may go beyond
         print(f"step {step:>10,} ({share:3.0f} %)   return {mean}   {speed:>9,.0f} steps/s", flush=True)
-
-
-def _check(args: RunArgs) -> None:
-    """Refuse at the border what would only fail, or quietly do nothing, later."""
-    if args.total_timesteps < 1:
-        raise SystemExit(f"--total-timesteps must be at least 1, not {args.total_timesteps}")
-    if args.num_envs < 1:
-        raise SystemExit(f"--num-envs must be at least 1, not {args.num_envs}")
-    if args.seed < 0:
-        raise SystemExit(f"--seed must be 0 or more, not {args.seed}")
 
 
 def _prepare_torch(args: RunArgs) -> None:
@@ -212,8 +231,13 @@ def _tail_to_tensorboard(path: Path, offset: int, folder: Path) -> Callable[[], 
         writer.flush()
 
     def follow() -> None:
-        while not stop.wait(1.0):
+        try:
+            while not stop.wait(1.0):
+                copy_rows()
             copy_rows()
+            writer.close()
+        except MosaicError as error:
+            print(f"TensorBoard ended early, training goes on: {error}", file=sys.stderr, flush=True)
 
     thread = threading.Thread(target=follow, name="tensorboard", daemon=True)
     thread.start()
@@ -221,27 +245,18 @@ def _tail_to_tensorboard(path: Path, offset: int, folder: Path) -> Callable[[], 
     def close() -> None:
         stop.set()
         thread.join()
-        copy_rows()
-        writer.close()
 
     return close
 
 
 def _start_tracker(folder: Path, name: str, args: RunArgs, offset: int) -> Callable[[], None]:
     """W&B in a process of its own: it may hang or die without touching training."""
-    config = folder / "wandb_config.json"
+    config, status = folder / "wandb_config.json", folder / "wandb.json"
+    status.unlink(missing_ok=True)
     write_atomic(config, json.dumps(as_json(args)))
-    command = [sys.executable, "-m", "cleanrl_worker.tracking", "--run-dir", str(folder), "--offset", str(offset)]
-    command += [
-        "--project",
-        args.wandb_project_name,
-        "--name",
-        args.wandb_run_name or name,
-        "--config-file",
-        str(config),
-    ]
-    if args.wandb_entity:
-        command += ["--entity", args.wandb_entity]
+    command = [sys.executable, "-P", "-m", "cleanrl_worker.tracking", f"--run-dir={folder}", f"--offset={offset}"]
+    command += [f"--project={args.wandb_project_name}", f"--name={args.wandb_run_name or name}"]
+    command += [f"--config-file={config}"] + [f"--entity={args.wandb_entity}"] * bool(args.wandb_entity)
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
 
     def close() -> None:
@@ -253,5 +268,11 @@ def _start_tracker(folder: Path, name: str, args: RunArgs, offset: int) -> Calla
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             print(f"W&B did not finish within {TRACKER_PATIENCE:.0f} s and was ended; its files are in {folder}/wandb")
+        else:
+            if process.returncode:
+                print(f"W&B's process failed (exit code {process.returncode})")
+        trouble = json.loads(status.read_bytes())["error"] if status.exists() else None
+        if trouble:
+            print(trouble)
 
     return close

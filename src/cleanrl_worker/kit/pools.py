@@ -5,7 +5,7 @@ import importlib.util
 import sys
 import types
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 from cleanrl_worker.kit.args import RunArgs
 from cleanrl_worker.kit.episodes import Episodes, Step
 from cleanrl_worker.kit.video import EpisodeFilm
+from mosaic.wire.errors import nearest
 
 FAMILIES = ("classic_control", "mujoco.gym", "atari", "toy_text", "box2d", "minigrid", "procgen", "mujoco.dmc")
 
@@ -47,6 +48,9 @@ def make_atari(args: RunArgs, video_folder: Path | None) -> "PoolEnvs":
         options["render_mode"] = "rgb_array"
     film = None if video_folder is None else EpisodeFilm(video_folder, fps=15)  # 60 Hz screen, every 4th frame
     game = f"{atari_game(args.env_id)}-v5"
+    envpool = _import_envpool(game, ("atari",))
+    if game not in envpool.list_all_envs():
+        raise no_game(args.env_id, envpool.list_all_envs())
     return PoolEnvs(lambda seed: make_pool(game, args.num_envs, seed, **options), args.seed, lives=True, film=film)
 
 
@@ -55,8 +59,15 @@ def atari_game(env_id: str) -> str:
     return env_id.removeprefix("ALE/").rsplit("-v", 1)[0].removesuffix("NoFrameskip")
 
 
+def no_game(env_id: str, games: Iterable[str]) -> SystemExit:
+    near = nearest(env_id, games)
+    return SystemExit(f"{env_id!r} is no Atari game{near}{' O' if near else '; o'}ther environments: ppo and dqn")
+
+
 def make_pool(env_id: str, num_envs: int, seed: int, **options: Any) -> Any:
-    envpool = _import_envpool(env_id)
+    envpool = _import_envpool(env_id, FAMILIES)
+    if env_id not in envpool.list_all_envs():
+        raise SystemExit(f"EnvPool has no environment {env_id!r}; use --env-backend gymnasium")
     seeds = [(seed + index) % 2**31 for index in range(num_envs)]
     return envpool.make_gymnasium(env_id, num_envs=num_envs, seed=seeds, **options)
 
@@ -83,11 +94,14 @@ class PoolEnvs:
 
     def reset(self, seed: int) -> np.ndarray:
         """A pool takes its seeds only when it is made, so a used one is made anew (0–0.5 s)."""
+        if self._film is not None and self._fresh_seed is None:
+            self._film.cut()
         if seed != self._fresh_seed:
             self._pool = self._make(seed)
         self._fresh_seed = None
         self._episodes.clear()
         obs: np.ndarray = self._pool.reset()[0]
+        self._shoot()
         return obs
 
     def step(self, actions: np.ndarray) -> Step:
@@ -95,6 +109,8 @@ class PoolEnvs:
         final_obs = obs
         ends = terminations | truncations
         game_over = (info["terminated"] > 0) | truncations if self._lives else ends
+        if self._film is not None:
+            self._shoot()
         if ends.any():
             final_obs = obs.copy()
             # A step of just the ended ones is EnvPool's own autoreset: the action is ignored. reset(ids) would start a
@@ -102,8 +118,9 @@ class PoolEnvs:
             ids = np.flatnonzero(ends).astype(np.int32)
             obs[ids] = self._pool.step(actions[ids], ids)[0]
         episodes = self._episodes.add(info["reward"] if self._lives else rewards, game_over)
-        if self._film is not None:
-            self._shoot(bool(game_over[0]))
+        if self._film is not None and game_over[0]:
+            self._film.cut()
+            self._shoot()
         return Step(obs, rewards, terminations, truncations, final_obs, episodes)
 
     def close(self) -> None:
@@ -111,22 +128,19 @@ class PoolEnvs:
             self._film.close()
         self._pool = None
 
-    def _shoot(self, episode_ended: bool) -> None:
-        assert self._film is not None
-        if self._film.rolling:
+    def _shoot(self) -> None:
+        if self._film is not None and self._film.rolling:
             self._film.add(np.asarray(self._pool.render(env_ids=[0]))[0])
-        if episode_ended:
-            self._film.cut()
 
 
-def _import_envpool(env_id: str) -> Any:
-    """EnvPool with the first family that knows the environment.
+def _import_envpool(env_id: str, families: tuple[str, ...]) -> Any:
+    """EnvPool with the first of the families that knows the environment, or with all where none does.
 
     A plain `import envpool` loads all 17 families and JAX: 3 s and 220 MB. An empty stand-in for the module that pulls
     them in, and none for its JAX bridge, leave 0.02 s and 7 MB.
     """
     if importlib.util.find_spec("envpool") is None:
-        raise SystemExit("EnvPool is not installed: pip install 'mosaic-rl[envpool]'")
+        raise SystemExit("EnvPool is not installed: pip install 'mosaic-rl[envpool]', or use --env-backend gymnasium")
     if "envpool" not in sys.modules:
         sys.modules["envpool.entry"] = types.ModuleType("envpool.entry")
         sys.modules["envpool.python.lax"] = None  # type: ignore[assignment]
@@ -135,10 +149,8 @@ def _import_envpool(env_id: str) -> Any:
         finally:
             del sys.modules["envpool.entry"]
     envpool = sys.modules["envpool"]
-    for family in FAMILIES:
+    for family in families:
         if env_id in envpool.list_all_envs():
-            return envpool
+            break
         importlib.import_module(f"envpool.{family}.registration")
-    if env_id not in envpool.list_all_envs():
-        raise SystemExit(f"EnvPool has no environment {env_id!r}; use --env-backend gymnasium")
     return envpool

@@ -122,6 +122,16 @@ class JobConfig(_Section):
         """A copy of the config that the worker gets."""
         return copy.deepcopy(self.metadata.worker.config)
 
+    @property
+    def left_to_trainer(self) -> tuple[str, ...]:
+        """The parts that the trainer enforces and a worker does not, where they ask for something."""
+        worker, sections = self.metadata.worker, ("resources", "artifacts", "schedule", "retry")
+        parts: list[tuple[str, BaseModel, str]] = [(name, self, name) for name in sections]
+        parts += [(f"metadata.worker.{name}", worker, name) for name in ("arguments", "use_grpc", "grpc_target")]
+        return tuple(
+            place for place, part, name in parts if getattr(part, name) != type(part).model_fields[name].default
+        )
+
 
 def _is_nested(payload: Mapping[str, Any]) -> bool:
     """Tell a trainer payload, also one that lacks its metadata, from a flat worker config."""

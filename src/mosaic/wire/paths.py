@@ -77,6 +77,11 @@ class RunPaths:
         return self.logs / "worker.jsonl"
 
     @property
+    def lock(self) -> Path:
+        """Held by the run's shell as long as it lives; names its pid."""
+        return self.logs / "worker.lock"
+
+    @property
     def pause_file(self) -> Path:
         """Seconds this run has spent paused; they leave the steps per second."""
         return self.logs / "paused_seconds"

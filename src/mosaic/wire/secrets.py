@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 SECRET_NAMES = ("API_KEY", "TOKEN", "SECRET", "PASSWORD")
@@ -21,22 +21,26 @@ def is_secret(name: str) -> bool:
 
 
 def without_secrets(payload: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a deep copy without the secret variables of its `environment`: what may lie on disk."""
-    kept = copy.deepcopy(dict(payload))
+    """Return a deep copy without the secret variables of its `environment` and the logins of URLs: for the disk."""
+    kept = dict(payload)
     environment = kept.get("environment")
     if isinstance(environment, Mapping):
         kept["environment"] = {name: value for name, value in environment.items() if not is_secret(str(name))}
-    return kept
+    return dict(_masked(kept, lambda name: False))
 
 
 def mask_secrets(value: Any) -> Any:
     """Return a deep copy in which, at every level, secret values and the logins of URLs read ***: what may be shown."""
+    return _masked(value, is_secret)
+
+
+def _masked(value: Any, hidden: Callable[[str], bool]) -> Any:
     if isinstance(value, Mapping):
         return {
-            key: _MASK if isinstance(key, str) and is_secret(key) else mask_secrets(item) for key, item in value.items()
+            key: _MASK if isinstance(key, str) and hidden(key) else _masked(item, hidden) for key, item in value.items()
         }
     if isinstance(value, list | tuple):
-        return [mask_secrets(item) for item in value]
+        return [_masked(item, hidden) for item in value]
     if isinstance(value, str):
         return _URL_LOGIN.sub(_MASK, value)
     return copy.deepcopy(value)

@@ -1,0 +1,248 @@
+"""Every algorithm file runs alone, without the worker, and says in one line what it cannot do."""
+
+import importlib
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import av
+import gymnasium as gym
+import pytest
+import tiny_envs
+
+from cleanrl_worker.runtime import DEFAULT_ALGO_REGISTRY
+from mosaic.wire import metrics
+from mosaic.wire.tensorboard import ScalarReader
+
+tiny_envs.register()
+PPO = "--total-timesteps=64 --num-envs=2 --num-steps=16 --num-minibatches=2 --update-epochs=1"
+DQN = "--total-timesteps=150 --learning-starts=60 --buffer-size=100 --batch-size=16"
+TINY = {
+    "ppo": f"{PPO} --env-id=CartPole-v1",
+    "ppo_continuous_action": f"{PPO} --env-id=Pendulum-v1",
+    "ppo_atari_envpool": f"{PPO} --env-id=Pong-v5 --capture-video",
+    "dqn": f"{DQN} --env-id=CartPole-v1",
+    "dqn_jax": f"{DQN} --env-id=CartPole-v1",
+    "sac_continuous_action": f"{DQN} --env-id=Pendulum-v1",
+}
+
+OWN_PROCESS = ("ppo", "dqn_jax")
+"""run as real processes, one per framework; the others share this one, which has torch loaded"""
+
+
+@pytest.fixture
+def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """Runs an algorithm's main() with flags, in an empty current folder; returns where its runs lie."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MOSAIC_SHELL_PID", raising=False)
+
+    def run(name: str, *flags: str) -> Path:
+        module = importlib.import_module(DEFAULT_ALGO_REGISTRY[name])
+        monkeypatch.setattr(sys, "argv", [str(module.__file__), "--no-cuda", *flags])
+        module.main()
+        return tmp_path / "runs"
+
+    return run
+
+
+def check_run(folder: Path, name: str, seed: int) -> None:
+    """A run's folder holds its rows, the same in TensorBoard, and a policy with its sidecar."""
+    rows = metrics.read_rows(folder / "metrics.jsonl")
+    tags = {tag for row in rows for tag in row}
+    assert "charts/SPS" in tags and any(tag.startswith("losses/") for tag in tags)
+    (events,) = (folder / "tensorboard").iterdir()
+    told = [(step, tag) for _, step, tag, _ in ScalarReader(events).read()]
+    assert told == [(row["step"], tag) for row in rows for tag in row if tag not in ("step", "time")]
+    sidecar = json.loads((folder / f"{name}.cleanrl_model.json").read_text())
+    assert (sidecar["algo"], sidecar["seed"]) == (name, seed)
+    assert (folder / f"{name}.cleanrl_model").stat().st_size > 1000
+
+
+@pytest.mark.parametrize("name", [name for name in DEFAULT_ALGO_REGISTRY if name not in OWN_PROCESS])
+def test_a_file_runs_alone_and_leaves_rows_tensorboard_and_policy(name: str, alone: Callable[..., Path]) -> None:
+    (folder,) = alone(name, *TINY[name].split(), "--seed=3", "--save-model").iterdir()
+    env_id = TINY[name].partition("--env-id=")[2].partition(" ")[0]
+    assert folder.name.startswith(f"{env_id}__{name}__3__")
+    check_run(folder, name, seed=3)
+    if "--capture-video" in TINY[name]:
+        with av.open(str(folder / "videos" / folder.name / "episode-0.mp4")) as video:
+            assert sum(1 for _ in video.decode(video=0)) == 64 / 2 + 1
+
+
+@pytest.mark.parametrize("name", OWN_PROCESS)
+def test_a_file_runs_as_a_process_of_its_own(name: str, tmp_path: Path) -> None:
+    seed = 2**40 + 1  # more than JAX's 32 bits
+    command = [sys.executable, "-m", DEFAULT_ALGO_REGISTRY[name], *TINY[name].split(), f"--seed={seed}", "--save_model"]
+    environment = {key: value for key, value in os.environ.items() if key != "MOSAIC_SHELL_PID"}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.fullmatch(r"step .*\(100 %\) .* steps/s\n", done.stdout)
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+    (folder,) = (tmp_path / "runs").iterdir()
+    check_run(folder, name, seed)
+
+
+def test_a_refused_command_line_ends_with_one_line_and_an_error_code(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", DEFAULT_ALGO_REGISTRY["ppo"], "--env-id=Pendulum-v1", "--total-timesteps=64"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr == (
+        "ppo drives discrete actions, but Pendulum-v1 takes continuous ones; "
+        "use ppo_continuous_action or sac_continuous_action\n"
+    )
+
+
+def test_a_gymnasium_environment_is_filmed(alone: Callable[..., Path]) -> None:
+    (folder,) = alone("ppo", *TINY["ppo"].split(), "--capture-video").iterdir()
+    first = metrics.read_rows(folder / "metrics.jsonl")[0]
+    videos = folder / "videos" / folder.name
+    assert (videos / "episode-0.mp4").is_file() and (videos / "episode-1.mp4").is_file()
+    assert metrics.is_episode(first)
+
+
+def test_run_dir_holds_the_run_and_its_policies_folder(alone: Callable[..., Path], tmp_path: Path) -> None:
+    flags = [*TINY["dqn"].split(), "--run-dir=mine", "--save-model", "--exp-name=try"]
+    alone("dqn", *flags)
+    alone("dqn", *flags)
+    assert not (tmp_path / "runs").exists()
+    rows = metrics.read_rows(tmp_path / "mine" / "metrics.jsonl")
+    steps = [row["step"] for row in rows]
+    assert steps != sorted(steps), "the second run appends"
+    assert len(list((tmp_path / "mine").glob("runs/CartPole-v1__try__1__*/try.cleanrl_model"))) >= 1
+
+
+@pytest.mark.parametrize("name", ["dqn", "sac_continuous_action"])
+def test_learning_may_start_before_a_batch_is_there(name: str, alone: Callable[..., Path]) -> None:
+    flags = [*TINY[name].split(), "--learning-starts=0", "--batch-size=64", "--buffer-size=50"]
+    (folder,) = alone(name, *flags).iterdir()
+    losses = [
+        value
+        for row in metrics.read_rows(folder / "metrics.jsonl")
+        for tag, value in row.items()
+        if tag.startswith("losses/")
+    ]
+    assert losses and all(math.isfinite(loss) for loss in losses), "rows are drawn more than once"
+
+
+class Unbounded(tiny_envs.Corridor):
+    """Actions without bounds."""
+
+    def __init__(self) -> None:
+        super().__init__(continuous=True)
+        self.action_space = gym.spaces.Box(-math.inf, math.inf, (1,))
+
+
+class FromOne(tiny_envs.Corridor):
+    """Actions that are counted from 1."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.action_space = gym.spaces.Discrete(2, start=1)
+
+
+class Many(tiny_envs.Corridor):
+    """Two choices at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.action_space = gym.spaces.MultiDiscrete([2, 3])
+
+
+class Told(tiny_envs.Corridor):
+    """Observations without a fixed size."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space = gym.spaces.Sequence(gym.spaces.Discrete(2))  # type: ignore[assignment]
+
+
+for odd in (Unbounded, FromOne, Many, Told):
+    if f"Tiny/{odd.__name__}-v0" not in gym.registry:
+        gym.register(f"Tiny/{odd.__name__}-v0", entry_point=odd)
+
+REFUSED = [
+    ("ppo", "--num-envs=0", "--num-envs must be at least 1, not 0"),
+    ("ppo", "--num-steps=0", "--num-steps must be at least 1, not 0"),
+    ("ppo", "--total-timesteps=0", "--total-timesteps must be at least 1, not 0"),
+    ("ppo", "--seed=-3", "--seed must be 0 or more, not -3"),
+    ("ppo", "--num-minibatches=0", "--num-minibatches must be at least 1, not 0"),
+    ("ppo", "--num-minibatches=513", "--num-minibatches must be at most 512, the rows of a batch"),
+    ("ppo", "--num-minibatches=512", "a minibatch has one row, whose advantage cannot be normalised"),
+    ("ppo", "--update-epochs=0", "--update-epochs must be at least 1, not 0"),
+    ("ppo", "--gae-lambda=2", "--gae-lambda must be between 0 and 1, not 2.0"),
+    ("ppo", "--learning-rat=1", "unknown flag --learning-rat; did you mean '--learning-rate'?"),
+    ("ppo_continuous_action", "--num-steps=31", "--num-minibatches must be at most 31"),
+    ("ppo_atari_envpool", "--num-envs=1 --num-steps=3", "--num-minibatches must be at most 3"),
+    ("ppo_atari_envpool", "--total-frames=3", "--total-frames must be at least 4, which is one step, not 3"),
+    ("ppo_atari_envpool", "--total-frames=64 --total-timesteps=64", "are both given; give one"),
+    ("dqn", "--buffer-size=0", "--buffer-size must be at least 1, not 0"),
+    ("dqn", "--train-frequency=0", "--train-frequency must be at least 1, not 0"),
+    ("dqn", "--start-e=1.5", "--start-e must be between 0 and 1, not 1.5"),
+    ("dqn_jax", "--batch-size=0", "--batch-size must be at least 1, not 0"),
+    ("dqn_jax", "--target-network-frequency=0", "--target-network-frequency must be at least 1, not 0"),
+    ("sac_continuous_action", "--policy-frequency=0", "--policy-frequency must be at least 1, not 0"),
+    ("sac_continuous_action", "--tau=-0.1", "--tau must be between 0 and 1, not -0.1"),
+    ("dqn", "--env-id=Pendulum-v1", "dqn drives discrete actions, but Pendulum-v1 takes continuous ones; use ppo_cont"),
+    ("ppo", "--env-id=HalfCheetah-v5 --num-envs=8", "but HalfCheetah-v5 takes continuous ones"),
+    ("sac_continuous_action", "--env-id=CartPole-v1", "takes discrete ones; use dqn or dqn_jax or ppo"),
+    ("ppo", "--env-id=Tiny/Many-v0", "takes multi_discrete ones; use an algorithm of your own"),
+    ("ppo", "--env-id=Tiny/FromOne-v0", "the actions of Tiny/FromOne-v0 count from 1"),
+    ("sac_continuous_action", "--env-id=Tiny/Unbounded-v0", "has actions without bounds: Box(-inf, inf, (1,), fl"),
+    ("ppo", "--env-id=Tiny/Told-v0", "the observations of Tiny/Told-v0 cannot be made flat"),
+    ("ppo", "--env-id=MiniGrid-Empty-5x5-v0", "the observations of MiniGrid-Empty-5x5-v0 cannot be made flat"),
+    ("ppo", "--env-id=CartPoll-v1", "cannot make the environment 'CartPoll-v1': Environment `CartPoll` doesn't exist"),
+    ("ppo", "--env-id=CartPole-v9", "It provides versioned environments: [ `v0`, `v1` ]"),
+    ("ppo", "--env-id=no_such_module:X-v0", "No module named 'no_such_module'"),
+    ("ppo", "--env-id=no_such --vectorization=async", "Environment `no_such` doesn't exist"),
+    ("ppo", "--env-id=no_such --vectorization=native", "Environment `no_such` doesn't exist"),
+    ("ppo_atari_envpool", "--env-id=Pogn-v5", "'Pogn-v5' is no Atari game; did you mean 'Pong-v5'?"),
+    ("ppo_atari_envpool", "--env-id=Acrobot-v1", "'Acrobot-v1' is no Atari game"),
+    ("ppo_atari_envpool", "--env-id=Acrobot-v1 --env-backend=gymnasium", "'Acrobot-v1' is no Atari game"),
+]
+
+
+def refusal(alone: Callable[..., Path], name: str, *flags: str) -> str:
+    with pytest.raises(SystemExit) as refused:
+        alone(name, *flags)
+    line = refused.value.code
+    assert isinstance(line, str) and line and "\n" not in line
+    return line
+
+
+@pytest.mark.parametrize(("name", "flags", "line"), REFUSED, ids=[f"{name} {flags}" for name, flags, _ in REFUSED])
+def test_what_cannot_work_is_refused_in_one_line(name: str, flags: str, line: str, alone: Callable[..., Path]) -> None:
+    assert line in refusal(alone, name, *flags.split())
+
+
+def test_a_folder_that_cannot_be_written_is_named(alone: Callable[..., Path], tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert "cannot write into the run folder" in refusal(alone, "ppo", "--run-dir=file/run")
+
+
+@pytest.mark.parametrize(
+    ("package", "name", "flags", "line"),
+    [
+        ("envpool", "ppo_atari_envpool", "", "EnvPool is not installed: pip install 'mosaic-rl[envpool]'"),
+        ("envpool", "dqn", "--env-backend=envpool", "EnvPool is not installed: pip install 'mosaic-rl[envpool]'"),
+        ("ale_py", "ppo_atari_envpool", "--env-backend=gymnasium", "needs ale-py: pip install 'mosaic-rl[atari]'"),
+    ],
+)
+def test_a_missing_package_is_named(
+    package: str, name: str, flags: str, line: str, alone: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    importlib.import_module(DEFAULT_ALGO_REGISTRY[name])
+    for module in [module for module in sys.modules if module.partition(".")[0] == package]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, package, None)  # what Python looks at first: importing it fails
+    assert line in refusal(alone, name, *flags.split())
+
+
+def test_auto_does_without_envpool(alone: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "envpool", None)
+    alone("ppo", "--env-id=Acrobot-v1", "--num-envs=8", "--num-steps=4", "--total-timesteps=32")
