@@ -285,16 +285,6 @@ def test_unknown_cause_comes_without_advice(tmp_path: Path) -> None:
     assert describe_end(-15, [], tmp_path) == {"exit_code": None, "signal": "SIGTERM", "stderr_tail": [], "hint": None}
 
 
-@pytest.mark.parametrize("sent", [(signal.SIGUSR1, signal.SIGUSR2), (signal.SIGUSR2, signal.SIGUSR1)])
-def test_pause_and_continue_of_one_moment_let_the_run_go_on(sent: tuple[signal.Signals, ...]) -> None:
-    with Signals() as signals:
-        signal.pthread_sigmask(signal.SIG_BLOCK, sent)
-        for number in sent:
-            os.kill(os.getpid(), number)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, sent)
-        assert list(signals.received) == [signal.SIGUSR1, signal.SIGUSR2]
-
-
 def test_signals_have_names() -> None:
     assert [signal_name(code) for code in (0, 3, -9, -15, -64, -200)][:4] == [None, None, "SIGKILL", "SIGTERM"]
     assert signal_name(-200) == "signal 200"
