@@ -48,6 +48,16 @@ class RunArgs:
     """folder the run writes into (default: runs/<env>__<exp>__<seed>__<unix time>)"""
     tensorboard_dir: Path | None = None
     """folder for TensorBoard files (default: tensorboard/ in the run folder when the file runs alone)"""
+    checkpoint_every: int = 100000
+    """steps between two checkpoints of the whole training state (0: only at the end and on SIGTERM)"""
+    checkpoint_budget_mb: int = 10000
+    """disk space for checkpoints, in megabytes (0: no limit)"""
+    resume: Path | None = None
+    """go on from a checkpoint, a run folder (its newest checkpoint) or, as a warm start, a policy file"""
+    additional_timesteps: int = 0
+    """with --resume: train so many steps on top of what was done, instead of up to total_timesteps"""
+    grace_seconds: float = 120.0
+    """time to reach the next checkpoint after SIGTERM; what would take longer is saved at once"""
     num_threads: int = 1
     """CPU threads for the networks (0: torch's default); small networks are fastest with 1"""
 
