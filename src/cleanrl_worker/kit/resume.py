@@ -182,7 +182,7 @@ class Continuation:
 
     def _refuse_over_budget(self) -> None:
         budget = self._args.checkpoint_budget_mb
-        needed = checkpoints.size_of(self._parts) + (self._replay.nbytes if self._replay else 0)
+        needed = checkpoints.size_of(self._parts) + (self._replay.nbytes if self._replay is not None else 0)
         if budget and needed > budget * 2**20:
             raise SystemExit(
                 f"one checkpoint takes up to {needed / 2**20:,.0f} MB, more than --checkpoint-budget-mb {budget}; "
