@@ -62,6 +62,9 @@ class RunArgs:
     """CPU threads for the networks (0: torch's default); small networks are fastest with 1"""
 
 
+# Where and how a run writes is its own matter, never inherited from the run it goes on from.
+PLACES = frozenset({"run_dir", "tensorboard_dir", "resume", "additional_timesteps", "exp_name", "track", "wandb_run_name"})
+
 ArgsT = TypeVar("ArgsT", bound=RunArgs)
 
 
@@ -71,6 +74,7 @@ def parse(args_type: type[ArgsT], argv: list[str] | None = None) -> ArgsT:
     switches = _switch_names(args_type)
     return tyro.cli(
         args_type,
+        default=_saved_defaults(args_type, given),
         args=[_one_dialect(flag, switches) for flag in given],
         description=sys.modules[args_type.__module__].__doc__,
         config=(tyro.conf.AvoidSubcommands,),
@@ -89,6 +93,20 @@ def as_json(args: RunArgs) -> dict[str, typing.Any]:
         field.name: str(value) if isinstance(value := getattr(args, field.name), Path) else value
         for field in dataclasses.fields(args)
     }
+
+
+def _saved_defaults(args_type: type[ArgsT], given: list[str]) -> ArgsT | None:
+    """With --resume, what the command line leaves open is as the checkpoint's run had it."""
+    joined = next((word.partition("=")[2] for word in given if word.startswith("--resume=")), None)
+    after = next((following for word, following in zip(given, given[1:], strict=False) if word == "--resume"), None)
+    source = joined or after
+    if not source or not Path(source).is_dir():
+        return None
+    from cleanrl_worker.kit.checkpoint import saved_args
+
+    known = {field.name for field in dataclasses.fields(args_type)}
+    kept = {name: value for name, value in saved_args(Path(source)).items() if name in known - PLACES}
+    return args_type(**kept)
 
 
 def _switch_names(args_type: type[RunArgs]) -> frozenset[str]:

@@ -155,6 +155,23 @@ def find_all(folder: Path) -> list[Path]:
     return sorted((path.parent for path in found), key=lambda path: int(path.name), reverse=True)
 
 
+def checkpoints_of(source: Path) -> list[Path]:
+    """The checkpoints that a checkpoint folder, a `checkpoints/` folder or a run folder stands for, newest first."""
+    if (source / "state.json").exists():
+        return [source]
+    return find_all(source / "checkpoints" if (source / "checkpoints").is_dir() else source)
+
+
+def saved_args(source: Path) -> dict[str, Any]:
+    """The arguments of the run that saved the newest checkpoint of `source` whose text can be read; {} for none."""
+    for path in checkpoints_of(source):
+        try:
+            return dict(json.loads((path / "state.json").read_text())["state"]["args"])
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return {}
+
+
 def newest(folder: Path, warn: Callable[[str], None]) -> Checkpoint:
     """The newest readable checkpoint of a `checkpoints/` folder; each unreadable one is told and passed over."""
     candidates = find_all(folder)
