@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from cleanrl_worker import schema
-from cleanrl_worker.config import RESERVED_EXTRAS, CleanRLWorkerConfig, find_path, worker_variables
+from cleanrl_worker.config import RESERVED_EXTRAS, CleanRLWorkerConfig, find_checkpoint, find_path, worker_variables
 from cleanrl_worker.environments import check_environment
 from cleanrl_worker.interpreter import find_interpreter, locate
 from cleanrl_worker.source import locate_module, package_exists
@@ -23,7 +23,6 @@ from mosaic.wire.paths import RunPaths
 # What a config may ask for and this version cannot do: modes, and extras that change what training means.
 NOT_YET: dict[str, str] = {
     "policy_eval": "mode",
-    "resume_training": "mode",
     "interactive": "mode",
     "curriculum": "extra",
     "curriculum_schedule": "extra",
@@ -246,6 +245,11 @@ def _all_settings(config: CleanRLWorkerConfig, paths: RunPaths, ours: bool) -> I
         yield _Setting(name, getattr(config, name), "the config")
     if ours:
         yield _Setting("run_dir", str(paths.folder), "the worker")
+        if config.mode == "resume_training":
+            source = find_checkpoint(extras.get("checkpoint_path") or extras["policy_path"])
+            yield _Setting("resume", str(source.absolute()), "extras.checkpoint_path")
+            yield _Setting("additional_timesteps", extras.get("additional_timesteps"), "extras")
+        yield _Setting("grace_seconds", extras.get("grace_seconds"), "extras")
         if extras.get("tensorboard_dir"):
             yield _Setting("tensorboard_dir", str(paths.inside(extras["tensorboard_dir"])), "extras")
     yield _Setting("track", extras.get("track_wandb") or None, "extras", as_param=True)

@@ -6,6 +6,7 @@ import copy
 import json
 import math
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -315,16 +316,45 @@ def _check_paths(extras: dict[str, Any], values: dict[str, Any]) -> None:
         given = extras.get(name)
         if not given:
             continue
-        path = find_path(given)
+        path = find_checkpoint(given) if mode == "resume_training" else find_path(given)
         if not path.exists():
             raise ConfigError(f"extras.{name}: {given!r} is not there (looked for {path})")
         may_be_folder = name == "checkpoint_path" or mode == "resume_training"
         if not os.access(path, os.R_OK) or not (may_be_folder or path.is_file()):
             raise ConfigError(f"extras.{name}: {given!r} is no file that can be read")
+    if mode == "resume_training":
+        _fill_from_checkpoint(find_checkpoint(extras.get("checkpoint_path") or extras["policy_path"]), values)
     if mode == "policy_eval":
         _fill_from_sidecar(find_path(extras["policy_path"]), values)
     if mode != "train" and values["total_timesteps"] is None:
         values["total_timesteps"] = 0
+
+
+def find_checkpoint(text: str) -> Path:
+    """What a run goes on from: a path as a person writes it, or the id of a run."""
+    path = find_path(text)
+    if not path.exists() and re.fullmatch(r"[\w-]{1,128}", text):
+        folder = RunPaths(text).folder
+        return folder if folder.exists() else path
+    return path
+
+
+def _fill_from_checkpoint(source: Path, values: dict[str, Any]) -> None:
+    """What a resumption leaves open is as the saved run had it."""
+    if source.is_file():
+        _fill_from_sidecar(source, values)
+        return
+    newest = max(source.glob("**/state.json"), key=lambda path: path.stat().st_mtime, default=None)
+    if newest is None:
+        raise ConfigError(f"there is no checkpoint in {source}")
+    try:
+        saved = json.loads(newest.read_text(encoding="utf-8"))["state"]
+        args = {"algo": saved["algo"], **saved["args"]}
+    except (OSError, ValueError, KeyError, TypeError):
+        return  # a damaged one: the algorithm falls back to the one before and says so
+    for name in ("algo", "env_id", "seed", "total_timesteps"):
+        if values[name] is None:
+            values[name] = args.get(name)
 
 
 def _fill_from_sidecar(policy: Path, values: dict[str, Any]) -> None:

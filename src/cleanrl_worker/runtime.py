@@ -19,7 +19,7 @@ from cleanrl_worker.analytics import build_manifest, identity, write_manifest
 from cleanrl_worker.config import worker_variables
 from cleanrl_worker.lock import holding
 from cleanrl_worker.process import STOP_SIGNALS, AlgorithmProcess, Signals, Vitals, child_environment, describe_end
-from cleanrl_worker.telemetry import LifecycleEmitter, MetricsRelay, ScriptScalars
+from cleanrl_worker.telemetry import LifecycleEmitter, MetricsRelay, Notes, ScriptScalars
 from cleanrl_worker.tracking import Tracker, project_of, wandb_variables, with_key, without_key
 from mosaic.wire.errors import MosaicError, StorageError
 from mosaic.wire.events import EventLog, cut_torn_tail
@@ -176,6 +176,7 @@ class _Run:
             events=extras.get("telemetry") != "off" and not extras.get("fastlane_only"),
             tensorboard=self._tensorboard,
         )
+        self._notes = Notes(paths, self._emit)
         self._scalars = None if plan.ours else ScriptScalars(paths, self._tensorboard)
         tracks_itself = not plan.ours and any(flag in ("--track", "--track=true", "--track=True") for flag in plan.argv)
         self._self_tracked = bool(extras.get("track_wandb")) and tracks_itself
@@ -267,6 +268,7 @@ class _Run:
     def _pass_on(self) -> None:
         if self._scalars is not None:
             self._scalars.poll()
+        self._notes.poll()
         self._relay.poll()
         if self._tracker is not None and (trouble := self._tracker.poll()):
             self._warn(trouble)
@@ -276,6 +278,7 @@ class _Run:
         self._ended = time.monotonic()
         if self._scalars is not None:
             self._scalars.poll(last=True)
+        self._notes.poll()
         self._relay.close()
         if self._tracker is not None:
             self._signals.received.clear()

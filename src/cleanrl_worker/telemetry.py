@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import json
 import os
 import sys
 import threading
@@ -253,11 +254,40 @@ class MetricsRelay:
 
     def _resume(self, step: int) -> None:
         self.progress.step = step
-        self._emit("resumed", {"step": step})
         if self._folder is not None:
             if self._writer is not None:
                 self._writer.close()
             self._writer = ScalarWriter(self._folder, purge_step=step + 1)
+
+
+class Notes:
+    """Follows what the algorithm tells besides scalars: events of its own, a JSON line each."""
+
+    KINDS = ("checkpoint", "resumed", "warning", "eval_batch", "stage")
+
+    def __init__(self, paths: RunPaths, emit: Emit) -> None:
+        self._path, self._emit = paths.notes, emit
+        self._offset = self._path.stat().st_size if self._path.exists() else 0
+
+    def poll(self) -> None:
+        """Pass on what is new; a line that is cut or no event is left out."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                lines = file.readlines()
+        except FileNotFoundError:
+            return
+        for line in lines:
+            if not line.endswith(b"\n"):
+                return
+            self._offset += len(line)
+            try:
+                note = json.loads(line)
+                kind, payload = note["event"], dict(note["payload"])
+            except (ValueError, KeyError, TypeError):
+                continue
+            if kind in self.KINDS:
+                self._emit(kind, payload)
 
 
 class ScriptScalars:

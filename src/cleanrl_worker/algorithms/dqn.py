@@ -86,8 +86,8 @@ def main(args: Args | None = None) -> None:
     optimizer = FlatAdam(q_network.parameters(), lr=args.learning_rate)
     buffer = ReplayBuffer(args.buffer_size, envs.single_observation_space.shape, (), np.int64)
     policy = NumpyNet(q_network.network)
-    obs = envs.reset(args.seed)
-    step = 0
+    step = run.restore({"policy": q_network, "target": target_network, "optimizer": optimizer}, buffer)
+    obs = run.reset(envs, step)
 
     while step < args.total_timesteps:
         # 1 act
@@ -124,6 +124,10 @@ def main(args: Args | None = None) -> None:
             with torch.no_grad():
                 for target, online in zip(target_network.parameters(), q_network.parameters(), strict=True):
                     target.lerp_(online, args.tau)
+
+        # 4 checkpoint
+        if run.checkpoint_due(previous, step):
+            obs = run.checkpoint(previous, step, envs)
 
     if args.save_model:
         run.save_policy(step, q_network.state_dict())

@@ -80,6 +80,24 @@ def numpy_policy(params: Any) -> Any:
     return policy
 
 
+class JaxState:
+    """Trees of arrays as a part of a checkpoint; their leaves are named by their paths."""
+
+    def __init__(self, **trees: Any) -> None:
+        self.trees = trees
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        leaves = jax.tree_util.tree_leaves_with_path(self.trees)
+        return {jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(leaf) for path, leaf in leaves}
+
+    def load_state_dict(self, state: Any) -> None:
+        """Take the leaves that `state` has: a policy file has only `params`."""
+        paths, structure = jax.tree_util.tree_flatten_with_path(self.trees)
+        names = [jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in paths]
+        leaves = [jnp.asarray(state.get(name, leaf)) for name, (_, leaf) in zip(names, paths, strict=True)]
+        self.trees = jax.tree_util.tree_unflatten(structure, leaves)
+
+
 def main(args: Args | None = None) -> None:
     args = args or parse(Args)
     counts = ("buffer_size", "batch_size", "train_frequency", "target_network_frequency")
@@ -117,9 +135,11 @@ def main(args: Args | None = None) -> None:
         changes, optimizer_state = optimizer.update(gradients, optimizer_state)
         return optax.apply_updates(params, changes), optimizer_state, loss, q_mean
 
+    state = JaxState(params=params, target=target_params, optimizer=optimizer_state)
+    step = run.restore({"policy": state}, buffer)
+    params, target_params, optimizer_state = (state.trees[name] for name in ("params", "target", "optimizer"))
     policy = numpy_policy(params)
-    obs = envs.reset(args.seed)
-    step = 0
+    obs = run.reset(envs, step)
 
     while step < args.total_timesteps:
         # 1 act
@@ -148,6 +168,12 @@ def main(args: Args | None = None) -> None:
         if step > args.learning_starts and _due(args.target_network_frequency, previous, step):
             target_params = move_target(params, target_params, args.tau)
 
+        # 4 checkpoint
+        if run.checkpoint_due(previous, step):
+            state.trees = {"params": params, "target": target_params, "optimizer": optimizer_state}
+            obs = run.checkpoint(previous, step, envs)
+
+    state.trees = {"params": params, "target": target_params, "optimizer": optimizer_state}
     if args.save_model:
         run.save_policy(step, policy_arrays(params))
     envs.close()

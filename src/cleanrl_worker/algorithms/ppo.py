@@ -90,7 +90,6 @@ def main(args: Args | None = None) -> None:
     refuse_derived(args, "batch_size", "minibatch_size", "num_iterations")
     args.batch_size = args.num_envs * args.num_steps
     args.minibatch_size = args.batch_size // args.num_minibatches
-    args.num_iterations = -(-args.total_timesteps // args.batch_size)
     check_minibatches(args.batch_size, args.num_minibatches, args.norm_adv)
     run = experiment.start(args)
     device = run.device
@@ -105,12 +104,13 @@ def main(args: Args | None = None) -> None:
     terminations = np.zeros(shape, np.float32)
     ends = np.zeros(shape, np.float32)
     policy = agent.numpy_policy()
-    next_obs = envs.reset(args.seed)
-    step = 0
+    step = run.restore({"policy": agent, "optimizer": optimizer})
+    args.num_iterations = -(-args.total_timesteps // args.batch_size)
+    next_obs = run.reset(envs, step)
 
-    for iteration in range(args.num_iterations):
+    while step < args.total_timesteps:
         if args.anneal_lr:
-            optimizer.lr = args.learning_rate * (1.0 - iteration / args.num_iterations)
+            optimizer.lr = args.learning_rate * (1.0 - step // args.batch_size / args.num_iterations)
 
         # 1 collect: act in numpy; values and probabilities follow for the whole batch at once
         policy.refresh()
@@ -178,7 +178,7 @@ def main(args: Args | None = None) -> None:
             if args.target_kl is not None and approx_kl > args.target_kl:
                 break
 
-        # 4 log
+        # 4 log, checkpoint
         variance = np.var(old_values + advantages)
         run.log(
             step,
@@ -194,6 +194,8 @@ def main(args: Args | None = None) -> None:
             },
         )
         run.log_speed(step)
+        if run.checkpoint_due(step - args.batch_size, step):
+            next_obs = run.checkpoint(step - args.batch_size, step, envs)
 
     if args.save_model:
         run.save_policy(step, agent.state_dict())

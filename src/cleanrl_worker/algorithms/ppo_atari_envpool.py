@@ -29,6 +29,8 @@ class Args(RunArgs):
     """environment steps to train for, over all environments (a step is four frames)"""
     total_frames: int = 0
     """frames to train for, four a step; instead of total_timesteps"""
+    checkpoint_every: int = 1100000
+    """steps between two checkpoints of the whole training state (0: only at the end and on SIGTERM)"""
     num_threads: int = 0
     """CPU threads for the network (0: torch's default, all cores; a convolution is worth them)"""
     learning_rate: float = 2.5e-4
@@ -123,7 +125,6 @@ def main(args: Args | None = None) -> None:
     refuse_derived(args, "batch_size", "minibatch_size", "num_iterations")
     args.batch_size = args.num_envs * args.num_steps
     args.minibatch_size = args.batch_size // args.num_minibatches
-    args.num_iterations = -(-args.total_timesteps // args.batch_size)
     check_minibatches(args.batch_size, args.num_minibatches, args.norm_adv)
     run = experiment.start(args)
     device = run.device
@@ -139,13 +140,14 @@ def main(args: Args | None = None) -> None:
     rewards = np.zeros(shape, np.float32)
     terminations = np.zeros(shape, np.float32)
     ends = np.zeros(shape, np.float32)
-    next_obs = envs.reset(args.seed)
+    step = run.restore({"policy": agent, "optimizer": optimizer})
+    args.num_iterations = -(-args.total_timesteps // args.batch_size)
+    next_obs = run.reset(envs, step)
     returns: deque[float] = deque(maxlen=20)
-    step = 0
 
-    for iteration in range(args.num_iterations):
+    while step < args.total_timesteps:
         if args.anneal_lr:
-            optimizer.lr = args.learning_rate * (1.0 - iteration / args.num_iterations)
+            optimizer.lr = args.learning_rate * (1.0 - step // args.batch_size / args.num_iterations)
 
         # 1 collect
         noise = run.rng.gumbel(size=(*shape, envs.single_action_space.n)).astype(np.float32)
@@ -217,7 +219,7 @@ def main(args: Args | None = None) -> None:
             if args.target_kl is not None and approx_kl > args.target_kl:
                 break
 
-        # 4 log
+        # 4 log, checkpoint
         variance = np.var(old_values + advantages)
         run.log(
             step,
@@ -233,6 +235,8 @@ def main(args: Args | None = None) -> None:
             },
         )
         run.log_speed(step)
+        if run.checkpoint_due(step - args.batch_size, step):
+            next_obs = run.checkpoint(step - args.batch_size, step, envs)
 
     if args.save_model:
         run.save_policy(step, agent.state_dict())

@@ -121,7 +121,6 @@ def main(args: Args | None = None) -> None:
     refuse_derived(args, "batch_size", "minibatch_size", "num_iterations")
     args.batch_size = args.num_envs * args.num_steps
     args.minibatch_size = args.batch_size // args.num_minibatches
-    args.num_iterations = -(-args.total_timesteps // args.batch_size)
     check_minibatches(args.batch_size, args.num_minibatches, args.norm_adv)
     run = experiment.start(args)
     device = run.device
@@ -139,12 +138,14 @@ def main(args: Args | None = None) -> None:
     obs_normalizer = ObservationNormalizer(obs_shape)
     reward_normalizer = RewardNormalizer(args.num_envs, args.gamma)
     policy = agent.numpy_policy()
-    next_obs = obs_normalizer.observe(envs.reset(args.seed))
-    step = 0
+    state = {"policy": agent, "optimizer": optimizer}
+    step = run.restore(state | {"observations": obs_normalizer.statistics, "rewards": reward_normalizer})
+    args.num_iterations = -(-args.total_timesteps // args.batch_size)
+    next_obs = obs_normalizer.observe(run.reset(envs, step))
 
-    for iteration in range(args.num_iterations):
+    while step < args.total_timesteps:
         if args.anneal_lr:
-            optimizer.lr = args.learning_rate * (1.0 - iteration / args.num_iterations)
+            optimizer.lr = args.learning_rate * (1.0 - step // args.batch_size / args.num_iterations)
 
         # 1 collect: act in numpy; values and probabilities follow for the whole batch at once
         policy.refresh()
@@ -214,7 +215,7 @@ def main(args: Args | None = None) -> None:
             if args.target_kl is not None and approx_kl > args.target_kl:
                 break
 
-        # 4 log
+        # 4 log, checkpoint
         variance = np.var(old_values + advantages)
         run.log(
             step,
@@ -230,6 +231,9 @@ def main(args: Args | None = None) -> None:
             },
         )
         run.log_speed(step)
+        if run.checkpoint_due(step - args.batch_size, step):
+            reward_normalizer.restart()
+            next_obs = obs_normalizer.observe(run.checkpoint(step - args.batch_size, step, envs))
 
     if args.save_model:
         statistics = obs_normalizer.statistics

@@ -55,9 +55,23 @@ class RunArgs:
     """folder the run writes into (None: runs/<env>__<exp>__<seed>__<unix time>)"""
     tensorboard_dir: Path | None = None
     """folder for TensorBoard files (None: tensorboard/ in the run folder, when the file runs alone)"""
+    checkpoint_every: int = 100000
+    """steps between two checkpoints of the whole training state (0: only at the end and on SIGTERM)"""
+    checkpoint_budget_mb: int = 10000
+    """disk space for checkpoints, in megabytes (0: no limit)"""
+    resume: Path | None = None
+    """go on from a checkpoint, a run folder (its newest checkpoint) or, as a warm start, a policy file"""
+    additional_timesteps: int = 0
+    """with --resume: train so many steps on top of what was done, instead of up to total_timesteps"""
+    grace_seconds: float = 120.0
+    """time to reach the next checkpoint after SIGTERM; what would take longer is saved at once"""
     num_threads: int = 1
     """CPU threads for the networks (0: torch's default); small networks are fastest with 1"""
 
+
+# Where and how a run writes is its own matter, never inherited from the run it goes on from.
+PLACES = frozenset({"run_dir", "tensorboard_dir", "resume", "additional_timesteps", "exp_name", "track", "wandb_run_name"})
+DERIVED = frozenset({"batch_size", "minibatch_size", "num_iterations"})  # computed by the run where the default is 0
 
 ArgsT = TypeVar("ArgsT", bound=RunArgs)
 
@@ -75,6 +89,7 @@ def parse(args_type: type[ArgsT], argv: list[str] | None = None) -> ArgsT:
             return tyro.cli(
                 args_type,
                 args=flags,
+                default=_saved_defaults(args_type, given),
                 prog=f"python -m {module.__spec__.name}" if module.__spec__ else None,
                 description=module.__doc__,
                 config=(tyro.conf.AvoidSubcommands,),
@@ -140,6 +155,21 @@ def as_json(args: RunArgs) -> dict[str, typing.Any]:
         field.name: str(value) if isinstance(value := getattr(args, field.name), Path) else value
         for field in dataclasses.fields(args)
     }
+
+
+def _saved_defaults(args_type: type[ArgsT], given: list[str]) -> ArgsT | None:
+    """With --resume, what the command line leaves open is as the checkpoint's run had it."""
+    joined = next((word.partition("=")[2] for word in given if word.startswith("--resume=")), None)
+    after = next((following for word, following in zip(given, given[1:], strict=False) if word == "--resume"), None)
+    source = joined or after
+    if not source or not Path(source).is_dir():
+        return None
+    from cleanrl_worker.kit.checkpoint import saved_args
+
+    fields = dataclasses.fields(args_type)
+    known = {field.name for field in fields if field.name not in DERIVED or field.default}
+    kept = {name: value for name, value in saved_args(Path(source)).items() if name in known - PLACES}
+    return args_type(**kept)
 
 
 def _switch_names(args_type: type[RunArgs]) -> frozenset[str]:

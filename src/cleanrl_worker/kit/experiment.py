@@ -19,7 +19,10 @@ from typing import Any
 import numpy as np
 
 from cleanrl_worker.kit.args import RunArgs, algo_name, as_json, require
-from cleanrl_worker.kit.episodes import Episode
+from cleanrl_worker.kit.buffers import ReplayBuffer
+from cleanrl_worker.kit.checkpoint import Part
+from cleanrl_worker.kit.episodes import Episode, VectorEnvs
+from cleanrl_worker.kit.resume import REQUEUE, Continuation
 from mosaic.wire import metrics, variables
 from mosaic.wire.errors import MosaicError, StorageError
 from mosaic.wire.events import cut_torn_tail
@@ -59,7 +62,53 @@ class Run:
         self._paused = 0.0
         self._started = self._told = time.monotonic()
         self._tell_every = 2.0 if sys.stdout.isatty() else 30.0
+        self._first_step = 0
+        self._backend = "unknown"
         self._open()
+        self._continuation = Continuation(args, self.algo, self.folder, self.rng, self.tell, self.steps_per_second)
+
+    def restore(self, parts: Mapping[str, Part], replay: ReplayBuffer | None = None) -> int:
+        """Name everything that makes up the training state; returns the step to go on from, 0 for a fresh run.
+
+        The part called `policy` is what `save_policy` writes; a warm start loads it, and `observations`, alone.
+        """
+        self._first_step = self._continuation.restore({**parts, "run": self}, replay)
+        self._started = time.monotonic()
+        return self._first_step
+
+    def reset(self, envs: VectorEnvs, step: int) -> np.ndarray:
+        """First observations; a run that was interrupted and one that was not start the same episodes at a step."""
+        self._backend = envs.backend
+        return envs.reset(self._continuation.env_seed(step))
+
+    def checkpoint_due(self, previous: int, step: int) -> bool:
+        return self._continuation.due(previous, step)
+
+    def checkpoint(self, previous: int, step: int, envs: VectorEnvs) -> np.ndarray:
+        """Save the state and start every environment anew, which is what makes going on from here exact.
+
+        Ends the process with exit code 75 when it was told to stop.
+        """
+        self._continuation.save(previous, step, self._backend, self._score())
+        if self._continuation.stopping:
+            self._tell(step, self.steps_per_second(step))
+            self._close()
+            raise SystemExit(REQUEUE)
+        return self.reset(envs, step)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"recent_returns": np.array(self._recent, dtype=np.float64)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._recent.extend(float(value) for value in state["recent_returns"])
+
+    def tell(self, kind: str, payload: dict[str, Any]) -> None:
+        """Hand an event to the shell that hosts the run; alone, only what went wrong is shown."""
+        if self.hosted:
+            with (self.folder / "logs" / "notes.jsonl").open("a") as notes:
+                notes.write(json.dumps({"event": kind, "payload": payload}) + "\n")
+        elif kind == "warning":
+            print(payload["message"], file=sys.stderr)
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         """Append one row; tags are CleanRL's (`losses/value_loss`)."""
@@ -87,7 +136,7 @@ class Run:
 
     def steps_per_second(self, step: int) -> float:
         """Over the whole run, pauses left out."""
-        return step / max(time.monotonic() - self._started - self._paused, 1e-9)
+        return (step - self._first_step) / max(time.monotonic() - self._started - self._paused, 1e-9)
 
     @property
     def device(self) -> Any:
@@ -120,8 +169,15 @@ class Run:
         return path
 
     def finish(self, step: int) -> None:
-        """Close the logs; W&B gets a while to send what is left."""
+        """Save the last state and close the logs; W&B gets a while to send what is left."""
+        self._continuation.save_last(step, self._backend, self._score())
         self._tell(step, self.steps_per_second(step))
+        self._close()
+
+    def _score(self) -> float | None:
+        return float(np.mean(self._recent)) if self._recent else None
+
+    def _close(self) -> None:
         os.close(self._metrics)
         for close in self._closers:
             close()
@@ -224,7 +280,12 @@ def _tail_to_tensorboard(path: Path, offset: int, folder: Path) -> Callable[[], 
     writer = ScalarWriter(folder)
 
     def copy_rows() -> None:
+        nonlocal writer
         for row in tail.read():
+            if "resumed_from" in row:
+                writer.close()
+                writer = ScalarWriter(folder, purge_step=row["resumed_from"] + 1)
+                continue
             for tag, value in row.items():
                 if tag not in ("step", "time"):
                     writer.add(tag, value, row["step"], row["time"])
