@@ -1,5 +1,6 @@
 """DQN for flat observations and discrete actions (Mnih et al. 2015). Siblings: dqn_jax."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment
 from cleanrl_worker.kit.args import RunArgs, parse
 from cleanrl_worker.kit.buffers import ReplayBuffer
+from cleanrl_worker.kit.policy import Policy
 
 ACTION_SPACES = ("discrete",)
 
@@ -65,6 +67,23 @@ class QNetwork(nn.Module):
 
     def forward(self, obs: torch.Tensor) -> torch.Tensor:
         return self.network(obs)
+
+
+def load_policy(state: dict[str, Any], spaces: Any, args: Mapping[str, Any]) -> Policy:
+    """The greedy actions of a saved network; sampled, a share `end_e` of them is random as in the end of training."""
+    q_network = QNetwork(spaces)
+    q_network.load_state_dict(state)
+    values = NumpyNet(q_network.network)
+    epsilon = float(args.get("end_e", Args.end_e))
+
+    def act(obs: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
+        actions = values(obs.astype(np.float32)).argmax(axis=1)
+        if rng is None:
+            return actions
+        random_actions = rng.integers(0, spaces.single_action_space.n, len(obs))
+        return np.where(rng.random(len(obs)) < epsilon, random_actions, actions)
+
+    return act
 
 
 def linear_schedule(start: float, end: float, duration: float, step: int) -> float:

@@ -1,6 +1,6 @@
 """DQN in JAX for flat observations and discrete actions (Mnih et al. 2015). Siblings: dqn."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment
 from cleanrl_worker.kit.args import RunArgs, parse
 from cleanrl_worker.kit.buffers import ReplayBuffer, Transitions
+from cleanrl_worker.kit.policy import Policy
 
 ACTION_SPACES = ("discrete",)
 
@@ -77,6 +78,23 @@ def numpy_policy(params: Any) -> Any:
         return x @ dense[-1][0] + dense[-1][1]
 
     return policy
+
+
+def load_policy(state: dict[str, Any], spaces: Any, args: Mapping[str, Any]) -> Policy:
+    """The greedy actions of a saved network; sampled, a share `end_e` of them is random as in the end of training."""
+    layers = sorted({key.split("/")[1] for key in state})
+    params = {name: {part: state[f"params/{name}/{part}"] for part in ("kernel", "bias")} for name in layers}
+    values = numpy_policy({"params": params})
+    epsilon = float(args.get("end_e", Args.end_e))
+
+    def act(obs: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
+        actions = values(obs.astype(np.float32)).argmax(axis=1)
+        if rng is None:
+            return actions
+        random_actions = rng.integers(0, spaces.single_action_space.n, len(obs))
+        return np.where(rng.random(len(obs)) < epsilon, random_actions, actions)
+
+    return act
 
 
 def main(args: Args | None = None) -> None:

@@ -1,7 +1,8 @@
 """PPO for flat observations, discrete actions (arXiv:1707.06347). See ppo_continuous_action, ppo_atari_envpool too."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -13,6 +14,7 @@ from cleanrl_worker.agents.mlp import MLPAgent, SeparateMLPAgent
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment
 from cleanrl_worker.kit.args import RunArgs, parse
+from cleanrl_worker.kit.policy import Policy
 
 ACTION_SPACES = ("discrete",)
 
@@ -61,6 +63,19 @@ class Args(RunArgs):
     """set at run time: batch_size / num_minibatches"""
     num_iterations: int = 0
     """set at run time: total_timesteps / batch_size"""
+
+
+def load_policy(state: dict[str, Any], spaces: Any, args: Mapping[str, Any]) -> Policy:
+    """The acting part of a saved agent; its keys tell which network it is."""
+    agent = MLPAgent(spaces) if "trunk.0.weight" in state else SeparateMLPAgent(spaces)
+    agent.load_state_dict(state)
+    logits = agent.numpy_policy()
+
+    def act(obs: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
+        scores = logits(obs.astype(np.float32))
+        return (scores if rng is None else scores + rng.gumbel(size=scores.shape)).argmax(axis=1)
+
+    return act
 
 
 def gae(

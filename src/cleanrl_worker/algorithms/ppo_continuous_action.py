@@ -1,5 +1,6 @@
 """PPO for flat observations and continuous actions (arXiv:1707.06347). Siblings: ppo, ppo_atari_envpool."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment
 from cleanrl_worker.kit.args import RunArgs, parse
 from cleanrl_worker.kit.normalize import ObservationNormalizer, RewardNormalizer
+from cleanrl_worker.kit.policy import Policy
 
 ACTION_SPACES = ("continuous",)
 LOG_TWO_PI = float(np.log(2 * np.pi))
@@ -95,6 +97,22 @@ class Agent(nn.Module):
     def numpy_policy(self) -> NumpyNet:
         """Observations to means, for acting."""
         return NumpyNet(self.actor_mean)
+
+
+def load_policy(state: dict[str, Any], spaces: Any, args: Mapping[str, Any]) -> Policy:
+    """The acting part of a saved agent, for observations that are already normalised."""
+    agent = Agent(spaces)
+    agent.load_state_dict(state)
+    means, deviation = agent.numpy_policy(), agent.actor_logstd.detach().exp().numpy()
+    space = spaces.single_action_space
+
+    def act(obs: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
+        actions = means(obs.astype(np.float32))
+        if rng is not None:
+            actions = actions + deviation * rng.standard_normal(actions.shape, np.float32)
+        return np.clip(actions.reshape(len(obs), *space.shape), space.low, space.high)
+
+    return act
 
 
 def gae(

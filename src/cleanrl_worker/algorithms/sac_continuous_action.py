@@ -1,5 +1,6 @@
 """Soft actor-critic for flat observations and continuous actions (arXiv:1812.05905)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment
 from cleanrl_worker.kit.args import RunArgs, parse
 from cleanrl_worker.kit.buffers import ReplayBuffer
+from cleanrl_worker.kit.policy import Policy
 
 ACTION_SPACES = ("continuous",)
 LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
@@ -127,6 +129,22 @@ class ActingPolicy:
     def refresh(self) -> None:
         for net in (self._trunk, self._mean, self._log_std):
             net.refresh()
+
+
+def load_policy(state: dict[str, Any], spaces: Any, args: Mapping[str, Any]) -> Policy:
+    """The saved actor: greedily its mean, else a sample, squashed into the action space."""
+    actor = Actor(spaces)
+    actor.load_state_dict(state)
+    policy = ActingPolicy(actor)
+    scale, bias = actor.action_scale.numpy(), actor.action_bias.numpy()
+
+    def act(obs: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
+        mean, log_std = policy(obs.astype(np.float32))
+        if rng is not None:
+            mean = mean + np.exp(log_std) * rng.standard_normal(mean.shape, np.float32)
+        return np.tanh(mean) * scale + bias
+
+    return act
 
 
 def main(args: Args | None = None) -> None:
