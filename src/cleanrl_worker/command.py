@@ -23,7 +23,6 @@ from mosaic.wire.paths import RunPaths
 NOT_YET: dict[str, str] = {
     "policy_eval": "mode",
     "resume_training": "mode",
-    "interactive": "mode",
     "curriculum": "extra",
     "curriculum_schedule": "extra",
 }
@@ -118,7 +117,9 @@ def refuse_not_yet(config: CleanRLWorkerConfig) -> None:
 
 
 def refuse_mode(mode: str) -> None:
-    """Refuse a mode that `NOT_YET` lists."""
+    """Refuse a mode that `NOT_YET` lists, or that another flag starts."""
+    if mode == "interactive":
+        raise ConfigError("mode 'interactive' goes with --interactive: cleanrl-worker --interactive --config …")
     if NOT_YET.get(mode) == "mode":
         raise ConfigError(f"mode {mode!r} is not in this version of the worker; it trains only")
 

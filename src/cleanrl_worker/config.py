@@ -96,7 +96,8 @@ class CleanRLWorkerConfig:
 
     def __post_init__(self) -> None:
         check_run_id(self.run_id)
-        _check_kind("algo", self.algo, "name")
+        if self.algo or self.mode != "interactive":  # "": the person acts, or the policy's file tells
+            _check_kind("algo", self.algo, "name")
         _check_kind("env_id", self.env_id, "name")
         _check_kind("worker_id", self.worker_id, "str")
         check_extras(self.extras)
@@ -318,16 +319,20 @@ def _check_paths(extras: dict[str, Any], values: dict[str, Any]) -> None:
         may_be_folder = name == "checkpoint_path" or mode == "resume_training"
         if not os.access(path, os.R_OK) or not (may_be_folder or path.is_file()):
             raise ConfigError(f"extras.{name}: {given!r} is no file that can be read")
-    if mode == "policy_eval":
-        _fill_from_sidecar(find_path(extras["policy_path"]), values)
+    if mode in ("policy_eval", "interactive") and extras.get("policy_path"):
+        _fill_from_sidecar(find_path(extras["policy_path"]), values, needed=mode == "policy_eval")
+    if mode == "interactive":
+        if values["env_id"] is None:
+            raise ConfigError("nothing to play: give --env-id, or --policy-path of a policy that says its environment")
+        values["algo"] = values["algo"] or ""
     if mode != "train" and values["total_timesteps"] is None:
         values["total_timesteps"] = 0
 
 
-def _fill_from_sidecar(policy: Path, values: dict[str, Any]) -> None:
+def _fill_from_sidecar(policy: Path, values: dict[str, Any], needed: bool) -> None:
     lacking = [name for name in ("algo", "env_id", "seed") if values[name] is None]
     sidecar = policy.with_name(policy.name + ".json")
-    if not lacking or (lacking == ["seed"] and not sidecar.is_file()):
+    if not lacking or ((lacking == ["seed"] or not needed) and not sidecar.is_file()):
         return
     try:
         known = read_object(sidecar.read_text(encoding="utf-8"), f"policy sidecar {sidecar}")
