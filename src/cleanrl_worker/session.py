@@ -217,7 +217,8 @@ def read_action(given: object, space: gym.Space[Any]) -> Any:
     try:
         numbers = np.array(given, np.float64)
         action = numbers if isinstance(given, list) else numbers.reshape(shape)  # a bare 0.5 does for a list of one
-        typed = action.astype(space.dtype)
+        with np.errstate(invalid="ignore"):  # a number too large for its type is refused below
+            typed = action.astype(space.dtype)
     except (ValueError, OverflowError):  # a list of lists that differ in length; one number for a list of several
         raise refusal from None
     is_whole = isinstance(space, gym.spaces.Box) or np.array_equal(typed, action)
