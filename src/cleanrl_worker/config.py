@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from cleanrl_worker import eval_plan
 from mosaic.wire import variables
 from mosaic.wire.errors import ConfigError, nearest, shown
 from mosaic.wire.paths import check_run_id, new_run_id, resolve_home
@@ -320,6 +321,7 @@ def _check_paths(extras: dict[str, Any], values: dict[str, Any]) -> None:
             raise ConfigError(f"extras.{name}: {given!r} is no file that can be read")
     if mode == "policy_eval":
         _fill_from_sidecar(find_path(extras["policy_path"]), values)
+        eval_plan.settle(extras, values)
     if mode != "train" and values["total_timesteps"] is None:
         values["total_timesteps"] = 0
 

@@ -59,11 +59,12 @@ class EnvMaker:
 
     env_id: str
     video_folder: Path | None = None
+    render: bool = False
 
     def __call__(self) -> gym.Env[Any, Any]:
         register_plugins(self.env_id)
         # an environment may not know the word render_mode: say it only when it is needed
-        options: dict[str, Any] = {} if self.video_folder is None else {"render_mode": "rgb_array"}
+        options: dict[str, Any] = {"render_mode": "rgb_array"} if self.render or self.video_folder is not None else {}
         env = gym.make(self.env_id, disable_env_checker=True, **options)
         if self.video_folder is not None:
             env = FilmWrapper(env, self.video_folder)
