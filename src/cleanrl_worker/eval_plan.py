@@ -16,7 +16,7 @@ MODULE = "cleanrl_worker.evaluation"
 BATCH_SIZE = 50
 TENSORBOARD = "tensorboard_eval"
 # Parameters of training that mean something in an evaluation too; the policy's own args hold the rest.
-PARAMS = {"num_envs": int, "env_backend": str, "num_threads": int}
+PARAMS: dict[str, type] = {"num_envs": int, "env_backend": str, "num_threads": int}
 
 
 def settle(extras: dict[str, Any], values: dict[str, Any]) -> None:
@@ -100,7 +100,7 @@ def _flags(config: CleanRLWorkerConfig, paths: RunPaths) -> Iterator[str]:
 
 
 def _params(config: CleanRLWorkerConfig) -> dict[str, Any]:
-    found = {}
+    found: dict[str, Any] = {}
     for name, kind in PARAMS.items():
         value = config.algo_params.get(name, config.extras.get(name))
         if value in (None, ""):

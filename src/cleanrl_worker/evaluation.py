@@ -23,7 +23,6 @@ from mosaic.wire.paths import write_atomic
 from mosaic.wire.tensorboard import ScalarWriter
 
 GAMMA = 0.99
-NUM_ENVS = 4
 # In eval_summary.json, and under eval/ in TensorBoard.
 BATCH_NUMBERS = ("episodes", "avg_return", "min_return", "max_return", "median_return", "std_return", "duration_sec")
 
@@ -168,10 +167,12 @@ def _make_games(args: EvalArgs, saved: SavedPolicy) -> list[play.Game]:
         raise SystemExit(f"policy {saved.path} has no sidecar that names its environment; give --env-id")
     backend = args.env_backend or saved.args.get("env_backend", "auto")
     folder = args.run_dir.absolute() / "videos" / f"{args.run_dir.absolute().name}-eval" if args.capture_video else None
-    # one environment when filming: some machines hang when several threads draw
-    count = 1 if folder else min(args.num_envs or min(NUM_ENVS, os.cpu_count() or 1), args.episodes, args.batch_size)
+    episodes = min(args.episodes, args.batch_size)
+    count = play.games_at_once(episodes, filming=args.capture_video)
+    if args.num_envs and not args.capture_video:
+        count = min(args.num_envs, episodes)
     env_id, atari = saved.env_id, saved.is_atari
-    return [play.make_game(env_id, atari=atari, backend=backend, video_folder=folder) for _ in range(max(count, 1))]
+    return [play.make_game(env_id, atari=atari, backend=backend, video_folder=folder) for _ in range(count)]
 
 
 def _set_threads(num_threads: int) -> None:

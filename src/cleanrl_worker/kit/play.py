@@ -6,6 +6,7 @@ bits of a matrix product depend on how many rows it has), and environments play 
 networks and simulators that leave Python's lock.
 """
 
+import os
 import queue
 import threading
 from collections.abc import Iterator, Sequence
@@ -22,6 +23,7 @@ from cleanrl_worker.kit.episodes import VectorEnvs
 from cleanrl_worker.kit.policy import Policy
 from cleanrl_worker.kit.video import EpisodeFilm
 
+AT_ONCE = 4
 STOP_SECONDS = 0.2  # how long a request to stop may go unseen between two episodes
 
 
@@ -66,6 +68,11 @@ def make_game(env_id: str, *, atari: bool, backend: str = "auto", video_folder: 
         return VectorGame(pools.PoolEnvs(lambda seed: pools.make_pool(env_id, 1, seed), seed=0))
     film = None if video_folder is None else EpisodeFilm(video_folder, fps=pools.ATARI_FPS)
     return VectorGame(pools.make_whole_games(env_id, film), film)
+
+
+def games_at_once(episodes: int, *, filming: bool) -> int:
+    """How many environments to play with: one when filming, since some machines hang when several threads draw."""
+    return 1 if filming else max(1, min(AT_ONCE, os.cpu_count() or 1, episodes))
 
 
 def episode_seed(seed: int, episode: int) -> int:
