@@ -17,7 +17,7 @@ SHELL = tuple(
     f"{WORKER}.{name}"
     for name in (
         *("cli", "config", "schema", "source", "runtime", "telemetry", "analytics"),
-        *("command", "environments", "process", "tracking", "handover"),
+        *("command", "environments", "process", "tracking", "handover", "eval_plan", "eval_telemetry"),
     )
 )
 SIDE = tuple(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cleanrl_worker import schema
+from cleanrl_worker import eval_plan, schema
 from cleanrl_worker.config import RESERVED_EXTRAS, CleanRLWorkerConfig, find_path, worker_variables
 from cleanrl_worker.environments import check_environment
 from cleanrl_worker.source import locate_module, package_exists
@@ -21,7 +21,6 @@ from mosaic.wire.paths import RunPaths
 
 # What a config may ask for and this version cannot do: modes, and extras that change what training means.
 NOT_YET: dict[str, str] = {
-    "policy_eval": "mode",
     "resume_training": "mode",
     "curriculum": "extra",
     "curriculum_schedule": "extra",
@@ -76,6 +75,8 @@ class _Setting:
 def make_plan(config: CleanRLWorkerConfig, paths: RunPaths, registry: Mapping[str, str]) -> Plan:
     """Everything that can be said before the run starts; ConfigError for what would fail."""
     refuse_not_yet(config)
+    if config.mode == "policy_eval":
+        return eval_plan.make_plan(config, paths, registry)
     warnings = list(config.warnings)
     target = _resolve(config, registry, warnings)
     _check_packages(target)
@@ -105,6 +106,8 @@ def make_plan(config: CleanRLWorkerConfig, paths: RunPaths, registry: Mapping[st
 
 def build_args(config: CleanRLWorkerConfig, paths: RunPaths, registry: Mapping[str, str]) -> list[str]:
     """The algorithm's arguments alone; the environment is not looked up."""
+    if config.mode == "policy_eval":
+        return eval_plan.build_args(config, paths)
     return _command_line(config, paths, _resolve(config, registry, []), [])[0]
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from cleanrl_worker import eval_plan
 from mosaic.wire import variables
 from mosaic.wire.errors import ConfigError, nearest, shown
 from mosaic.wire.paths import check_run_id, new_run_id, resolve_home
@@ -321,7 +322,9 @@ def _check_paths(extras: dict[str, Any], values: dict[str, Any]) -> None:
             raise ConfigError(f"extras.{name}: {given!r} is no file that can be read")
     if mode in ("policy_eval", "interactive") and extras.get("policy_path"):
         _fill_from_sidecar(find_path(extras["policy_path"]), values, needed=mode == "policy_eval")
-    if mode == "interactive":
+    if mode == "policy_eval":
+        eval_plan.settle(extras, values)
+    elif mode == "interactive":
         if values["env_id"] is None:
             raise ConfigError("nothing to play: give --env-id, or --policy-path of a policy that says its environment")
         values["algo"] = values["algo"] or ""

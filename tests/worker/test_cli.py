@@ -145,7 +145,7 @@ def test_dry_run_is_quick_and_imports_nothing_heavy() -> None:
         (("--extras", '{"algo_params": {"gama": 1}}'), "did you mean 'gamma'?"),
         (("--extras", '{"algo_params": {"gamma": "x"}}'), "a number is needed"),
         (("--extras", '{"mode": "policy_eval"}'), "needs extras.policy_path"),
-        (("--extras", '{"mode": "policy_eval", "policy_path": "worker_config.json"}'), "it trains only"),
+        (("--extras", '{"mode": "policy_eval", "policy_path": "gone"}'), "'gone' is not there"),
         (("--extras", '{"checkpoint_path": "gone"}'), "'gone' is not there"),
         (("--extras", '{"curriculum": {"a": 1}}'), "is not in this version"),
         (("--extras", '{"tensorboard_dir": "../.."}'), "leads out of the run folder"),

@@ -1,4 +1,4 @@
-"""Actions and spaces as a line of JSON holds them."""
+"""Actions and spaces as a line of JSON holds them, and episodes that an evaluation played."""
 
 from typing import Any
 
@@ -6,7 +6,9 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from cleanrl_worker.session import CommandError, allowed_actions, describe_actions, read_action
+from cleanrl_worker.kit.play import make_game, play_episode
+from cleanrl_worker.scene import open_scene
+from cleanrl_worker.session import CommandError, Request, Session, allowed_actions, describe_actions, read_action
 
 BOX = gym.spaces.Box(np.array([-1.0, 0.0], np.float32), np.array([1.0, np.inf], np.float32))
 PAIR = gym.spaces.MultiDiscrete([3, 2])
@@ -63,3 +65,21 @@ def test_spaces_are_described() -> None:
     assert describe_actions(gym.spaces.Text(5))["type"] == "other"
     assert allowed_actions(BOX) == "a list of shape [2], numbers from [-1.0, 0.0] to [1.0, inf]"
     assert allowed_actions(PAIR) == "a list of shape [2], whole numbers from 0 to [2, 1]"
+
+
+@pytest.mark.parametrize(("env_id", "atari"), [("CartPole-v1", False), ("Breakout-v5", True)])
+def test_evaluated_episode_is_played_again_with_its_seed(env_id: str, atari: bool) -> None:
+    game = make_game(env_id, atari=atari)
+
+    def policy(obs: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
+        assert rng is not None
+        return rng.integers(0, game.single_action_space.n, len(obs))
+
+    evaluated = play_episode(policy, game, episode=0, seed=11)
+    session = Session(Request("r", env_id, seed=0), open_scene(env_id, atari), policy)
+    list(session.answer(b'{"cmd": "reset", "seed": 11}'))
+    answers = list(session.answer(b'{"cmd": "step"}'))
+    while answers[-1]["type"] == "step":
+        answers = list(session.answer(b'{"cmd": "step"}'))
+    assert evaluated is not None
+    assert (answers[-1]["total_reward"], answers[-1]["episode_length"]) == (evaluated.ret, evaluated.length)

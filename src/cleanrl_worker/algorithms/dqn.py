@@ -118,6 +118,7 @@ def main(args: Args | None = None) -> None:
         previous, step = step, step + args.num_envs
         if reached.episodes:
             run.log_episodes(step, reached.episodes)
+            run.keep_best(step, q_network.state_dict)
 
         # 2 learn
         if step > args.learning_starts and _due(args.train_frequency, previous, step):
@@ -143,6 +144,7 @@ def main(args: Args | None = None) -> None:
 
     if args.save_model:
         run.save_policy(step, q_network.state_dict())
+        run.evaluate(step, load_policy(q_network.state_dict(), envs, vars(args)))
     envs.close()
     run.finish(step)
 

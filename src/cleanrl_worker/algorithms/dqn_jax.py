@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import flax.linen as nn
@@ -147,6 +148,7 @@ def main(args: Args | None = None) -> None:
         previous, step = step, step + args.num_envs
         if reached.episodes:
             run.log_episodes(step, reached.episodes)
+            run.keep_best(step, partial(policy_arrays, params))
 
         # 2 learn
         if step > args.learning_starts and _due(args.train_frequency, previous, step):
@@ -163,6 +165,7 @@ def main(args: Args | None = None) -> None:
 
     if args.save_model:
         run.save_policy(step, policy_arrays(params))
+        run.evaluate(step, load_policy(policy_arrays(params), envs, vars(args)))
     envs.close()
     run.finish(step)
 

@@ -202,9 +202,11 @@ def main(args: Args | None = None) -> None:
             },
         )
         run.log_speed(step)
+        run.keep_best(step, agent.state_dict)
 
     if args.save_model:
         run.save_policy(step, agent.state_dict())
+        run.evaluate(step, load_policy(agent.state_dict(), envs, vars(args)))
     envs.close()
     run.finish(step)
 

@@ -14,7 +14,7 @@ from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment
 from cleanrl_worker.kit.args import RunArgs, parse
 from cleanrl_worker.kit.normalize import ObservationNormalizer, RewardNormalizer
-from cleanrl_worker.kit.policy import Policy
+from cleanrl_worker.kit.policy import Policy, normalized
 
 ACTION_SPACES = ("continuous",)
 LOG_TWO_PI = float(np.log(2 * np.pi))
@@ -244,10 +244,12 @@ def main(args: Args | None = None) -> None:
             },
         )
         run.log_speed(step)
+        run.keep_best(step, agent.state_dict, obs_normalizer.frozen)
 
     if args.save_model:
-        statistics = obs_normalizer.statistics
-        run.save_policy(step, agent.state_dict(), {"mean": statistics.mean, "var": statistics.var})
+        run.save_policy(step, agent.state_dict(), obs_normalizer.frozen())
+        acting = load_policy(agent.state_dict(), envs, vars(args))
+        run.evaluate(step, normalized(acting, obs_normalizer.frozen()))
     envs.close()
     run.finish(step)
 

@@ -184,6 +184,7 @@ def main(args: Args | None = None) -> None:
         previous, step = step, step + args.num_envs
         if reached.episodes:
             run.log_episodes(step, reached.episodes)
+            run.keep_best(step, actor.state_dict)
         if step <= args.learning_starts:
             continue
 
@@ -230,6 +231,7 @@ def main(args: Args | None = None) -> None:
 
     if args.save_model:
         run.save_policy(step, actor.state_dict())
+        run.evaluate(step, load_policy(actor.state_dict(), envs, vars(args)))
     envs.close()
     run.finish(step)
 
