@@ -27,25 +27,29 @@ class EnvironmentFailure(WorkerError):
     """An environment raised something; only a reset can be answered next."""
 
 
-def open_scene(env_id: str, atari: bool = False, backend: str = "auto") -> "Scene":
-    """One environment with the observations that a policy was trained on; `atari`: as `kit.envs.atari` prepares them.
+def open_scene(env_id: str, *, flat: bool = False, atari: bool = False, backend: str = "auto") -> "Scene":
+    """One environment, ready to be drawn: as it is, or with the observations that a policy was trained on.
 
-    An Atari game is played whole: a lost life ends no episode, and rewards are the game's own.
+    `flat` is for the policies of `kit.envs.vector`, `atari` for those of `kit.envs.atari`: a game is then played whole,
+    a lost life ends no episode, and rewards are the game's own.
     """
     try:
-        return Scene(_guarded(f"environment {env_id!r} cannot be made", lambda: _make(env_id, atari, backend)))
+        env, no_picture = _guarded(
+            f"environment {env_id!r} cannot be made", lambda: _make(env_id, flat, atari, backend)
+        )
     except SystemExit as error:  # kit's word for what cannot be had here
         raise ConfigError(str(error)) from None
+    return Scene(env, no_picture)
 
 
 class Scene:
     """Steps and draws an environment; whatever the environment raises becomes an EnvironmentFailure."""
 
-    def __init__(self, env: Any) -> None:
+    def __init__(self, env: Any, no_picture: str | None = None) -> None:
         self._env = env
+        self.no_picture = no_picture
         self.observation_space: gym.Space[Any] = env.observation_space
         self.action_space: gym.Space[Any] = env.action_space
-        self.no_picture: str | None = None if env.render_mode == "rgb_array" else "it has no rgb_array mode"
 
     def reset(self, seed: int) -> Any:
         return _guarded("the environment's reset failed", lambda: self._env.reset(seed=seed)[0])
@@ -129,22 +133,36 @@ def encode_png(frame: np.ndarray) -> bytes:
     )
 
 
-def _make(env_id: str, atari: bool, backend: str) -> Any:
+def _make(env_id: str, flat: bool, atari: bool, backend: str) -> tuple[Any, str | None]:
+    """The environment, and why it cannot be drawn."""
     if atari:
-        return PoolEnv(f"{pools.atari_game(env_id)}-v5", lives=True)
+        return PoolEnv(f"{pools.atari_game(env_id)}-v5", lives=True), None
     if backend == "envpool":
         pool = PoolEnv(env_id)
         if pool.render_mode is not None:
-            return pool
+            return pool, None
     register_plugins(env_id)
     try:
-        # Made once to see what it can draw: some refuse a render_mode that they do not know, some do not take the word.
-        plain = gym.make(env_id, disable_env_checker=True)
+        # Made first without pictures: some refuse a render_mode that they do not have, some do not take the word.
+        plain = _make_gymnasium(env_id, flat, render=False)
     except gym.error.UnregisteredEnv:
-        return PoolEnv(env_id)
-    drawn = "rgb_array" in (plain.metadata.get("render_modes") or ())
+        pool = PoolEnv(env_id)
+        return pool, None if pool.render_mode else "EnvPool cannot draw it"
+    if "rgb_array" not in (plain.metadata.get("render_modes") or ()):
+        return plain, "it has no rgb_array mode"
+    try:
+        drawn = _guarded("it cannot be made with rgb_array", lambda: _make_gymnasium(env_id, flat, render=True))
+    except EnvironmentFailure as error:
+        return plain, str(error)
     plain.close()
-    return EnvMaker(env_id, render=drawn)()
+    return drawn, None
+
+
+def _make_gymnasium(env_id: str, flat: bool, render: bool) -> gym.Env[Any, Any]:
+    if flat:
+        return EnvMaker(env_id, render=render)()
+    options: dict[str, Any] = {"render_mode": "rgb_array"} if render else {}
+    return gym.make(env_id, disable_env_checker=True, **options)
 
 
 def _as_colour(frame: Any) -> np.ndarray:

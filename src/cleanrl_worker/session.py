@@ -57,7 +57,9 @@ def open_session(request: Request) -> "Session":
     saved = read_policy(request.policy_path, algo=request.algo, env_id=request.env_id)
     if saved.env_id is None:
         raise ConfigError(f"policy {saved.path} does not tell its environment; give --env-id")
-    scene = open_scene(saved.env_id, saved.is_atari, str(saved.args.get("env_backend", "auto")))
+    scene = open_scene(
+        saved.env_id, flat=True, atari=saved.is_atari, backend=str(saved.args.get("env_backend", "auto"))
+    )
     spaces = types.SimpleNamespace(
         single_observation_space=scene.observation_space, single_action_space=scene.action_space
     )
@@ -265,4 +267,6 @@ def _written(obs: Any) -> Any:
 
 
 def _count(obs: Any) -> int:
-    return sum(_count(item) for item in obs.values()) if isinstance(obs, dict) else int(np.size(obs))
+    if isinstance(obs, dict | tuple):
+        return sum(_count(item) for item in (obs.values() if isinstance(obs, dict) else obs))
+    return int(np.size(obs))

@@ -73,6 +73,28 @@ def test_drawing_that_gives_no_picture_is_tried_once(frame: Any) -> None:
     assert scene.no_picture is not None and "drawing gave no picture" in scene.no_picture
 
 
+def test_environment_is_played_as_it_is_unless_a_policy_wants_it_flat() -> None:
+    scene = open_scene("MiniGrid-Empty-5x5-v0")
+    assert set(scene.reset(1)) == {"image", "direction", "mission"} and scene.picture() is not None
+    assert open_scene("FrozenLake-v1", flat=True).observation_space.shape == (16,)
+
+
+def test_environment_that_cannot_be_drawn_is_played_without() -> None:
+    gym.register("Blind-v0", lambda render_mode=None: _blind(render_mode))
+    scene = open_scene("Blind-v0")
+    assert scene.no_picture == "it cannot be made with rgb_array: ImportError: no library"
+    assert scene.picture() is None
+    del gym.registry["Blind-v0"]
+
+
+def _blind(render_mode: str | None) -> gym.Env[Any, Any]:
+    if render_mode is not None:
+        raise ImportError("no library")
+    painter = Painter(None)
+    painter.metadata = {"render_modes": ["rgb_array"]}
+    return painter
+
+
 def test_unknown_environment_is_one_line() -> None:
     with pytest.raises(MosaicError, match="NoSuchThing-v0") as refused:
         open_scene("NoSuchThing-v0")

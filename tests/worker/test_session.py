@@ -76,7 +76,7 @@ def test_evaluated_episode_is_played_again_with_its_seed(env_id: str, atari: boo
         return rng.integers(0, game.single_action_space.n, len(obs))
 
     evaluated = play_episode(policy, game, episode=0, seed=11)
-    session = Session(Request("r", env_id, seed=0), open_scene(env_id, atari), policy)
+    session = Session(Request("r", env_id, seed=0), open_scene(env_id, flat=True, atari=atari), policy)
     list(session.answer(b'{"cmd": "reset", "seed": 11}'))
     answers = list(session.answer(b'{"cmd": "step"}'))
     while answers[-1]["type"] == "step":
