@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 EPISODE = "eval/episode_return"
 BATCH = "eval/avg_return"
+# A heartbeat costs some 15 ms, and batches of a quick environment may end every millisecond.
+BEATS_PER_POLL = 4
 
 
 def make_relay(
@@ -77,6 +79,13 @@ class EvaluationRelay(MetricsRelay):
         super().__init__(paths, emit, events=events, tensorboard=None)
         self.progress = EvaluationProgress()
         self._beat = beat
+        self._batches = 0
+
+    def poll(self) -> None:
+        self._batches = 0
+        super().poll()
+        if self._batches > BEATS_PER_POLL:
+            self._beat()
 
     def closing(self) -> dict[str, Any]:
         return self.progress.outcome()
@@ -95,4 +104,6 @@ class EvaluationRelay(MetricsRelay):
                 self._emit("episode", payload)
         elif BATCH in row:
             self._emit("eval_batch", {"step": row["step"], **self.progress.take_batch(row)})
-            self._beat()
+            self._batches += 1
+            if self._batches <= BEATS_PER_POLL:
+                self._beat()
