@@ -240,6 +240,10 @@ class MetricsRelay:
             if self._writer is not None:
                 self._writer.close()
 
+    def closing(self) -> dict[str, Any]:
+        """What `run_completed` says besides the manifest."""
+        return {}
+
     def _pass_on(self, row: dict[str, Any]) -> None:
         self.progress.take(row)
         tags = {tag: value for tag, value in row.items() if tag not in ("step", "time")}

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from cleanrl_worker.kit import checkpoint
 from cleanrl_worker.runtime import DEFAULT_ALGO_REGISTRY
 from mosaic.wire import metrics

@@ -3,6 +3,7 @@ import random
 
 import numpy as np
 import pytest
+
 from cleanrl_worker.kit import checkpoint
 from cleanrl_worker.kit.buffers import ReplayBuffer
 from cleanrl_worker.kit.checkpoint import CheckpointError

@@ -211,7 +211,7 @@ def test_num_threads_is_in_the_plan() -> None:
     assert "num_threads is -1" in refusal(num_threads=-1)
 
 
-@pytest.mark.parametrize("mode", ["policy_eval", "resume_training", "interactive"])
+@pytest.mark.parametrize("mode", ["resume_training"])
 def test_modes_of_later_versions_are_refused(home: Path, mode: str) -> None:
     (home / "policy").write_bytes(b"x")
     expected = f"mode '{mode}' is not in this version of the worker; it trains only"

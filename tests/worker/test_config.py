@@ -260,7 +260,7 @@ def policy(home: Path, **sidecar: Any) -> str:
 def test_evaluation_takes_what_it_leaves_out_from_the_policys_sidecar(home: Path) -> None:
     path = policy(home, algo="ppo", env_id="Acrobot-v1", seed=7, step=100)
     config = parse_worker_config({"extras": {"mode": "policy_eval", "policy_path": path}})
-    assert (config.algo, config.env_id, config.seed, config.total_timesteps) == ("ppo", "Acrobot-v1", 7, 0)
+    assert (config.algo, config.env_id, config.seed, config.total_timesteps) == ("ppo", "Acrobot-v1", 7, 50)
     config = parse_worker_config({"env_id": "CartPole-v1", "extras": {"mode": "policy_eval", "policy_path": path}})
     assert (config.algo, config.env_id) == ("ppo", "CartPole-v1")
 

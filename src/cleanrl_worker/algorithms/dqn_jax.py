@@ -1,7 +1,8 @@
 """DQN in JAX for flat observations and discrete actions (Mnih et al. 2015). Siblings: dqn."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import flax.linen as nn
@@ -14,6 +15,7 @@ from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment
 from cleanrl_worker.kit.args import RunArgs, parse, require
 from cleanrl_worker.kit.buffers import ReplayBuffer, Transitions
+from cleanrl_worker.kit.policy import Policy
 
 ACTION_SPACES = ("discrete",)
 OBSERVATION_SPACES = ("vector", "discrete", "tuple", "dict")
@@ -78,6 +80,23 @@ def numpy_policy(params: Any) -> Any:
         return x @ dense[-1][0] + dense[-1][1]
 
     return policy
+
+
+def load_policy(state: dict[str, Any], spaces: Any, args: Mapping[str, Any]) -> Policy:
+    """The greedy actions of a saved network; sampled, a share `end_e` of them is random as in the end of training."""
+    layers = sorted({key.split("/")[1] for key in state})
+    params = {name: {part: state[f"params/{name}/{part}"] for part in ("kernel", "bias")} for name in layers}
+    values = numpy_policy({"params": params})
+    epsilon = float(args.get("end_e", Args.end_e))
+
+    def act(obs: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
+        actions = values(obs.astype(np.float32)).argmax(axis=1)
+        if rng is None:
+            return actions
+        random_actions = rng.integers(0, spaces.single_action_space.n, len(obs))
+        return np.where(rng.random(len(obs)) < epsilon, random_actions, actions)
+
+    return act
 
 
 class JaxState:
@@ -154,6 +173,7 @@ def main(args: Args | None = None) -> None:
         previous, step = step, step + args.num_envs
         if reached.episodes:
             run.log_episodes(step, reached.episodes)
+            run.keep_best(step, partial(policy_arrays, params))
 
         # 2 learn
         if step > args.learning_starts and _due(args.train_frequency, previous, step):
@@ -176,6 +196,7 @@ def main(args: Args | None = None) -> None:
     state.trees = {"params": params, "target": target_params, "optimizer": optimizer_state}
     if args.save_model:
         run.save_policy(step, policy_arrays(params))
+        run.evaluate(step, load_policy(policy_arrays(params), envs, vars(args)))
     envs.close()
     run.finish(step)
 

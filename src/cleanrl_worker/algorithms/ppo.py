@@ -3,8 +3,9 @@
 Siblings: ppo_continuous_action, ppo_atari_envpool.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from cleanrl_worker.agents.mlp import MLPAgent, SeparateMLPAgent
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment
 from cleanrl_worker.kit.args import RunArgs, check_minibatches, parse, refuse_derived, require
+from cleanrl_worker.kit.policy import Policy
 
 ACTION_SPACES = ("discrete",)
 OBSERVATION_SPACES = ("vector", "discrete", "tuple", "dict")
@@ -65,6 +67,19 @@ class Args(RunArgs):
     """set at run time: batch_size / num_minibatches"""
     num_iterations: int = 0
     """set at run time: total_timesteps / batch_size"""
+
+
+def load_policy(state: dict[str, Any], spaces: Any, args: Mapping[str, Any]) -> Policy:
+    """The acting part of a saved agent; its keys tell which network it is."""
+    agent = MLPAgent(spaces) if "trunk.0.weight" in state else SeparateMLPAgent(spaces)
+    agent.load_state_dict(state)
+    logits = agent.numpy_policy()
+
+    def act(obs: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
+        scores = logits(obs.astype(np.float32))
+        return (scores if rng is None else scores + rng.gumbel(size=scores.shape)).argmax(axis=1)
+
+    return act
 
 
 def gae(
@@ -194,11 +209,13 @@ def main(args: Args | None = None) -> None:
             },
         )
         run.log_speed(step)
+        run.keep_best(step, agent.state_dict)
         if run.checkpoint_due(step - args.batch_size, step):
             next_obs = run.checkpoint(step - args.batch_size, step, envs)
 
     if args.save_model:
         run.save_policy(step, agent.state_dict())
+        run.evaluate(step, load_policy(agent.state_dict(), envs, vars(args)))
     envs.close()
     run.finish(step)
 

@@ -1,6 +1,7 @@
 """PPO for Atari games on EnvPool (arXiv:1707.06347). Siblings: ppo, ppo_continuous_action."""
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ from cleanrl_worker.agents.layers import orthogonal
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment
 from cleanrl_worker.kit.args import RunArgs, check_minibatches, parse, refuse_derived, require
+from cleanrl_worker.kit.policy import Policy
 
 ACTION_SPACES = ("discrete",)
 OBSERVATION_SPACES = ("image",)
@@ -94,6 +96,19 @@ class Agent(nn.Module):
         """Logits and values of frames given as bytes."""
         hidden = self.network(obs / 255.0)
         return self.actor(hidden), self.critic(hidden).squeeze(-1)
+
+
+def load_policy(state: dict[str, Any], spaces: Any, args: Mapping[str, Any]) -> Policy:
+    """The acting part of a saved agent."""
+    agent = Agent(spaces)
+    agent.load_state_dict(state)
+
+    def act(obs: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
+        with torch.no_grad():
+            scores = agent.actor(agent.network(torch.from_numpy(obs) / 255.0)).numpy()
+        return (scores if rng is None else scores + rng.gumbel(size=scores.shape)).argmax(axis=1)
+
+    return act
 
 
 def gae(
@@ -235,11 +250,13 @@ def main(args: Args | None = None) -> None:
             },
         )
         run.log_speed(step)
+        run.keep_best(step, agent.state_dict)
         if run.checkpoint_due(step - args.batch_size, step):
             next_obs = run.checkpoint(step - args.batch_size, step, envs)
 
     if args.save_model:
         run.save_policy(step, agent.state_dict())
+        run.evaluate(step, load_policy(agent.state_dict(), envs, vars(args)), atari=True)
     envs.close()
     run.finish(step)
 

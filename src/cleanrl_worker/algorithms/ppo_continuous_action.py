@@ -1,5 +1,6 @@
 """PPO for flat observations and continuous actions (arXiv:1707.06347). Siblings: ppo, ppo_atari_envpool."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment
 from cleanrl_worker.kit.args import RunArgs, check_minibatches, parse, refuse_derived, require
 from cleanrl_worker.kit.normalize import ObservationNormalizer, RewardNormalizer
+from cleanrl_worker.kit.policy import Policy, normalized
 
 ACTION_SPACES = ("continuous",)
 OBSERVATION_SPACES = ("vector", "discrete", "tuple", "dict")
@@ -96,6 +98,22 @@ class Agent(nn.Module):
     def numpy_policy(self) -> NumpyNet:
         """Observations to means, for acting."""
         return NumpyNet(self.actor_mean)
+
+
+def load_policy(state: dict[str, Any], spaces: Any, args: Mapping[str, Any]) -> Policy:
+    """The acting part of a saved agent, for observations that are already normalised."""
+    agent = Agent(spaces)
+    agent.load_state_dict(state)
+    means, deviation = agent.numpy_policy(), agent.actor_logstd.detach().exp().numpy()
+    space = spaces.single_action_space
+
+    def act(obs: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
+        actions = means(obs.astype(np.float32))
+        if rng is not None:
+            actions = actions + deviation * rng.standard_normal(actions.shape, np.float32)
+        return np.clip(actions.reshape(len(obs), *space.shape), space.low, space.high)
+
+    return act
 
 
 def gae(
@@ -231,13 +249,15 @@ def main(args: Args | None = None) -> None:
             },
         )
         run.log_speed(step)
+        run.keep_best(step, agent.state_dict, obs_normalizer.frozen)
         if run.checkpoint_due(step - args.batch_size, step):
             reward_normalizer.restart()
             next_obs = obs_normalizer.observe(run.checkpoint(step - args.batch_size, step, envs))
 
     if args.save_model:
-        statistics = obs_normalizer.statistics
-        run.save_policy(step, agent.state_dict(), {"mean": statistics.mean, "var": statistics.var})
+        run.save_policy(step, agent.state_dict(), obs_normalizer.frozen())
+        acting = load_policy(agent.state_dict(), envs, vars(args))
+        run.evaluate(step, normalized(acting, obs_normalizer.frozen()))
     envs.close()
     run.finish(step)
 

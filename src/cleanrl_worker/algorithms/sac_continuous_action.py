@@ -1,5 +1,6 @@
 """Soft actor-critic for flat observations and continuous actions (arXiv:1812.05905)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment
 from cleanrl_worker.kit.args import RunArgs, parse, require
 from cleanrl_worker.kit.buffers import ReplayBuffer
+from cleanrl_worker.kit.policy import Policy
 
 ACTION_SPACES = ("continuous",)
 OBSERVATION_SPACES = ("vector", "discrete", "tuple", "dict")
@@ -130,6 +132,22 @@ class ActingPolicy:
             net.refresh()
 
 
+def load_policy(state: dict[str, Any], spaces: Any, args: Mapping[str, Any]) -> Policy:
+    """The saved actor: greedily its mean, else a sample, squashed into the action space."""
+    actor = Actor(spaces)
+    actor.load_state_dict(state)
+    policy = ActingPolicy(actor)
+    scale, bias = actor.action_scale.numpy(), actor.action_bias.numpy()
+
+    def act(obs: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
+        mean, log_std = policy(obs.astype(np.float32))
+        if rng is not None:
+            mean = mean + np.exp(log_std) * rng.standard_normal(mean.shape, np.float32)
+        return np.tanh(mean) * scale + bias
+
+    return act
+
+
 def main(args: Args | None = None) -> None:
     args = args or parse(Args)
     counts = ("buffer_size", "batch_size", "policy_frequency", "target_network_frequency")
@@ -174,6 +192,7 @@ def main(args: Args | None = None) -> None:
         previous, step = step, step + args.num_envs
         if reached.episodes:
             run.log_episodes(step, reached.episodes)
+            run.keep_best(step, actor.state_dict)
         if step <= args.learning_starts:
             if run.checkpoint_due(previous, step):
                 obs = run.checkpoint(previous, step, envs)
@@ -225,6 +244,7 @@ def main(args: Args | None = None) -> None:
 
     if args.save_model:
         run.save_policy(step, actor.state_dict())
+        run.evaluate(step, load_policy(actor.state_dict(), envs, vars(args)))
     envs.close()
     run.finish(step)
 

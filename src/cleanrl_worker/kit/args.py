@@ -70,7 +70,9 @@ class RunArgs:
 
 
 # Where and how a run writes is its own matter, never inherited from the run it goes on from.
-PLACES = frozenset({"run_dir", "tensorboard_dir", "resume", "additional_timesteps", "exp_name", "track", "wandb_run_name"})
+PLACES = frozenset(
+    {"run_dir", "tensorboard_dir", "resume", "additional_timesteps", "exp_name", "track", "wandb_run_name"}
+)
 DERIVED = frozenset({"batch_size", "minibatch_size", "num_iterations"})  # computed by the run where the default is 0
 
 ArgsT = TypeVar("ArgsT", bound=RunArgs)

@@ -110,7 +110,9 @@ def read(path: Path) -> Checkpoint:
             raise CheckpointError(f"checkpoint {path}: state.safetensors does not match its checksum")
         for segment in document.get(REPLAY, {}).get("segments", ()):
             if _digest((path.parent / REPLAY / segment["file"]).read_bytes()) != segment["sha256"]:
-                raise CheckpointError(f"checkpoint {path}: replay segment {segment['file']} does not match its checksum")
+                raise CheckpointError(
+                    f"checkpoint {path}: replay segment {segment['file']} does not match its checksum"
+                )
         return Checkpoint(path, document, load_arrays(data))
     except OSError as error:
         raise CheckpointError(f"checkpoint {path}: {error.filename} cannot be read: {error.strerror}") from error
@@ -151,7 +153,9 @@ def find_all(folder: Path) -> list[Path]:
     """Checkpoints in a `checkpoints/` folder, newest step first; `<phase>/<step>` counts, other folders do not."""
     if not folder.is_dir():
         return []
-    found = [path for path in (*folder.glob("*/state.json"), *folder.glob("*/*/state.json")) if path.parent.name.isdigit()]
+    found = [
+        path for path in (*folder.glob("*/state.json"), *folder.glob("*/*/state.json")) if path.parent.name.isdigit()
+    ]
     return sorted((path.parent for path in found), key=lambda path: int(path.name), reverse=True)
 
 
@@ -264,7 +268,9 @@ def _restore_random(saved: dict[str, Any], rng: np.random.Generator, arrays: Map
         import torch
 
         torch.set_rng_state(torch.from_numpy(arrays["random/torch"].copy()))
-        cuda = [torch.from_numpy(value.copy()) for key, value in sorted(arrays.items()) if key.startswith("random/cuda/")]
+        cuda = [
+            torch.from_numpy(value.copy()) for key, value in sorted(arrays.items()) if key.startswith("random/cuda/")
+        ]
         if cuda and torch.cuda.device_count() == len(cuda):
             torch.cuda.set_rng_state_all(cuda)
 

@@ -18,10 +18,12 @@ from typing import Any
 
 import numpy as np
 
+from cleanrl_worker.kit import play
 from cleanrl_worker.kit.args import RunArgs, algo_name, as_json, require
 from cleanrl_worker.kit.buffers import ReplayBuffer
 from cleanrl_worker.kit.checkpoint import Part
 from cleanrl_worker.kit.episodes import Episode, VectorEnvs
+from cleanrl_worker.kit.policy import Policy
 from cleanrl_worker.kit.resume import REQUEUE, Continuation
 from mosaic.wire import metrics, variables
 from mosaic.wire.errors import MosaicError, StorageError
@@ -29,6 +31,10 @@ from mosaic.wire.events import cut_torn_tail
 from mosaic.wire.paths import write_atomic
 
 POLICY_FORMAT = 1
+# A policy is the best by the mean of the last 100 training returns, looked at this often; fewer than 20 say nothing.
+BEST_EVERY, BEST_EPISODES = 10_000, 20
+# CleanRL's closing evaluation; an environment without a time limit must not keep the run from ending.
+EVAL_EPISODES, EVAL_MAX_STEPS = 10, 27_000
 TRACKER_PATIENCE = 20.0  # seconds that W&B may take to finish after training; then it is ended
 
 
@@ -59,6 +65,8 @@ class Run:
         self.video_folder = self.folder / "videos" / self.name if args.capture_video else None
         self.rng = np.random.default_rng(args.seed)
         self._recent: deque[float] = deque(maxlen=100)
+        self._best_return = -np.inf
+        self._best_look = 0
         self._paused = 0.0
         self._started = self._told = time.monotonic()
         self._tell_every = 2.0 if sys.stdout.isatty() else 30.0
@@ -97,10 +105,12 @@ class Run:
         return self.reset(envs, step)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"recent_returns": np.array(self._recent, dtype=np.float64)}
+        best = {"best_return": np.float64(self._best_return), "best_look": self._best_look}
+        return {"recent_returns": np.array(self._recent, dtype=np.float64), **best}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._recent.extend(float(value) for value in state["recent_returns"])
+        self._best_return, self._best_look = float(state["best_return"]), int(state["best_look"])
 
     def tell(self, kind: str, payload: dict[str, Any]) -> None:
         """Hand an event to the shell that hosts the run; alone, only what went wrong is shown."""
@@ -148,14 +158,57 @@ class Run:
     def save_policy(
         self, step: int, state: Mapping[str, Any], statistics: Mapping[str, np.ndarray] | None = None
     ) -> Path:
-        """Write `<exp>.cleanrl_model` (torch tensors by torch.save, numpy arrays as safetensors) and its sidecar."""
-        path = self.policy_folder / f"{self.exp_name}.cleanrl_model"
+        """Write `<exp>.cleanrl_model` (torch tensors by torch.save, numpy arrays as safetensors) and its sidecar.
+
+        The last policy is the best one as well, unless an earlier one was better.
+        """
+        if self._best_return == -np.inf or self._is_best():
+            self._write_policy("best.cleanrl_model", step, state, statistics)
+        return self._write_policy("cleanrl_model", step, state, statistics)
+
+    def keep_best(
+        self,
+        step: int,
+        state: Callable[[], Mapping[str, Any]],
+        statistics: Callable[[], Mapping[str, np.ndarray]] | None = None,
+    ) -> None:
+        """Write `<exp>.best.cleanrl_model` if the policy is the best so far; cheap enough to be called all the time."""
+        if not self.args.save_model or step - self._best_look < BEST_EVERY:
+            return
+        self._best_look = step
+        if len(self._recent) >= BEST_EPISODES and self._is_best():
+            self._write_policy("best.cleanrl_model", step, state(), statistics() if statistics else None)
+
+    def evaluate(self, step: int, policy: Policy, *, atari: bool = False) -> None:
+        """Close a training with a few sampled episodes, logged as CleanRL's `eval/episodic_return`."""
+        started = time.monotonic()
+        folder = None if self.video_folder is None else self.video_folder.with_name(f"{self.name}-eval")
+        games = [
+            play.make_game(self.args.env_id, atari=atari, backend=self.args.env_backend, video_folder=folder)
+            for _ in range(play.games_at_once(EVAL_EPISODES, filming=folder is not None))
+        ]
+        for played in play.play(policy, games, self.args.seed, range(EVAL_EPISODES), max_steps=EVAL_MAX_STEPS):
+            self.log(step, {"eval/episodic_return": played.ret})
+        for game in games:
+            game.close()
+        self._started += time.monotonic() - started  # it is no part of the training speed
+
+    def _is_best(self) -> bool:
+        mean = float(np.mean(self._recent)) if self._recent else -np.inf
+        better, self._best_return = mean > self._best_return, max(mean, self._best_return)
+        return better
+
+    def _write_policy(
+        self, ending: str, step: int, state: Mapping[str, Any], statistics: Mapping[str, np.ndarray] | None
+    ) -> Path:
+        path = self.policy_folder / f"{self.exp_name}.{ending}"
         sidecar = {
             "format": POLICY_FORMAT,
             "algo": self.algo,
             "env_id": self.args.env_id,
             "seed": self.args.seed,
             "step": step,
+            "training_return": float(np.mean(self._recent)) if self._recent else None,
             "args": as_json(self.args),
             "observation_statistics": {key: np.asarray(value).tolist() for key, value in (statistics or {}).items()}
             or None,

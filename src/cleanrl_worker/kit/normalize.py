@@ -48,6 +48,10 @@ class ObservationNormalizer:
         self.statistics.update(obs)
         return self.apply(obs)
 
+    def frozen(self) -> dict[str, np.ndarray]:
+        """What a saved policy needs of the statistics."""
+        return {"mean": self.statistics.mean, "var": self.statistics.var}
+
     def apply(self, obs: np.ndarray) -> np.ndarray:
         scaled = (obs - self.statistics.mean) / np.sqrt(self.statistics.var + 1e-8)
         return np.minimum(np.maximum(scaled, -10.0), 10.0).astype(np.float32)

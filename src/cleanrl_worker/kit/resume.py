@@ -23,7 +23,16 @@ SAVING_SHARE = 0.8  # of the grace period: the rest is for writing the checkpoin
 
 # Where and how a run writes is no part of what it computes.
 NOT_OF_THE_RECIPE = frozenset(
-    {"run_dir", "resume", "tensorboard_dir", "track", "wandb_project_name", "wandb_entity", "wandb_run_name", "exp_name"}
+    {
+        "run_dir",
+        "resume",
+        "tensorboard_dir",
+        "track",
+        "wandb_project_name",
+        "wandb_entity",
+        "wandb_run_name",
+        "exp_name",
+    }
     | {"save_model", "capture_video", "checkpoint_budget_mb", "additional_timesteps", "grace_seconds"}
     | {"batch_size", "minibatch_size", "num_iterations"}
 )
@@ -44,7 +53,14 @@ class Continuation:
         tell: Callable[[str, dict[str, Any]], None],
         speed: Callable[[int], float],
     ) -> None:
-        self._args, self._algo, self._run_folder, self._rng, self._tell, self._speed = args, algo, folder, rng, tell, speed
+        self._args, self._algo, self._run_folder, self._rng, self._tell, self._speed = (
+            args,
+            algo,
+            folder,
+            rng,
+            tell,
+            speed,
+        )
         given = os.environ.get(variables.MOSAIC_CHECKPOINT_DIR)
         self.folder = Path(given) if given and args.run_dir is not None else folder / "checkpoints"
         self._parts: Mapping[str, Part] = {}
@@ -145,7 +161,9 @@ class Continuation:
             about = json.loads(sidecar.read_text()) if sidecar.exists() else {}
             self._parts["policy"].load_state_dict(_policy_state(path))
         except (OSError, ValueError, RuntimeError, KeyError) as error:
-            raise SystemExit(f"policy {path} does not fit {self._algo} on {self._args.env_id}: {_line(error)}") from error
+            raise SystemExit(
+                f"policy {path} does not fit {self._algo} on {self._args.env_id}: {_line(error)}"
+            ) from error
         statistics = about.get("observation_statistics")
         if statistics and "observations" in self._parts:
             self._parts["observations"].load_state_dict({"count": about.get("step", 1), **statistics})
