@@ -17,7 +17,7 @@ SHELL = tuple(
     f"{WORKER}.{name}"
     for name in (
         *("cli", "config", "schema", "source", "runtime", "telemetry", "analytics"),
-        *("command", "environments", "process", "tracking", "eval_plan", "eval_telemetry"),
+        *("command", "environments", "process", "tracking", "eval_plan", "eval_telemetry", "hub"),
     )
 )
 SIDE = tuple(

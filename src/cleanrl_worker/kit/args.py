@@ -34,6 +34,10 @@ class RunArgs:
     """record mp4 videos of the first environment's episodes 0, 1, 8, 27, … into videos/"""
     save_model: bool = False
     """save the policy and all an evaluation needs when training ends"""
+    upload_model: bool = False
+    """push the saved policy to the Hugging Face hub (needs --save-model)"""
+    hf_entity: str = ""
+    """user or organisation on the hub (empty: whose token it is)"""
     env_id: str = "CartPole-v1"
     """environment to learn"""
     total_timesteps: int = 500000

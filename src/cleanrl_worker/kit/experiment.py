@@ -1,5 +1,6 @@
 """One run of an algorithm: its folder, seeds, device, metrics and policy files."""
 
+import importlib.util
 import json
 import os
 import platform
@@ -17,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from cleanrl_worker.kit import play
+from cleanrl_worker.kit import card, play
 from cleanrl_worker.kit.args import RunArgs, algo_name, as_json
 from cleanrl_worker.kit.episodes import Episode
 from cleanrl_worker.kit.policy import Policy
@@ -128,11 +129,29 @@ class Run:
             play.make_game(self.args.env_id, atari=atari, backend=self.args.env_backend, video_folder=folder)
             for _ in range(play.games_at_once(EVAL_EPISODES, filming=folder is not None))
         ]
+        returns = []
         for played in play.play(policy, games, self.args.seed, range(EVAL_EPISODES), max_steps=EVAL_MAX_STEPS):
             self.log(step, {"eval/episodic_return": played.ret})
+            returns.append(played.ret)
         for game in games:
             game.close()
+        if self.args.upload_model:
+            self._push(returns, None if folder is None else folder / "episode-0.mp4")
         self._started += time.monotonic() - started  # it is no part of the training speed
+
+    def _push(self, returns: list[float], video: Path | None) -> None:
+        """To the hub; hub.json says what came of it, and a failure fails nothing else."""
+        outcome = card.push_policy(
+            self.policy_folder / f"{self.exp_name}.cleanrl_model",
+            algo=self.exp_name,
+            env_id=self.args.env_id,
+            seed=self.args.seed,
+            entity=self.args.hf_entity,
+            returns=returns,
+            video=video,
+        )
+        write_atomic(self.folder / "hub.json", json.dumps(outcome))
+        print("; ".join(f"hub {key}: {value}" for key, value in outcome.items()), flush=True)
 
     def _is_best(self) -> bool:
         mean = float(np.mean(self._recent)) if self._recent else -np.inf
@@ -207,6 +226,10 @@ def _check(args: RunArgs) -> None:
         raise SystemExit(f"--num-envs must be at least 1, not {args.num_envs}")
     if args.seed < 0:
         raise SystemExit(f"--seed must be 0 or more, not {args.seed}")
+    if args.upload_model and not args.save_model:
+        raise SystemExit("--upload-model needs --save-model: there would be no policy to push")
+    if args.upload_model and importlib.util.find_spec("huggingface_hub") is None:
+        raise SystemExit("--upload-model needs huggingface_hub: pip install 'mosaic-rl[hub]'")
 
 
 def _prepare_torch(args: RunArgs) -> None:
