@@ -56,7 +56,7 @@ class EvalArgs:
     capture_video: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """film episodes 0, 1, 8, 27, … into videos/<run>-eval/"""
     num_envs: int = 0
-    """environments that play at once (0: four, one when filming); changes no result"""
+    """environments that play at once (0: four for Atari, else one); changes no result"""
     env_backend: Literal["auto", "gymnasium", "envpool"] | None = None
     """who runs the environment (default: as in training)"""
     tensorboard_dir: Path | None = None
@@ -168,7 +168,7 @@ def _make_games(args: EvalArgs, saved: SavedPolicy) -> list[play.Game]:
     backend = args.env_backend or saved.args.get("env_backend", "auto")
     folder = args.run_dir.absolute() / "videos" / f"{args.run_dir.absolute().name}-eval" if args.capture_video else None
     episodes = min(args.episodes, args.batch_size)
-    count = play.games_at_once(episodes, filming=args.capture_video)
+    count = play.games_at_once(episodes, atari=saved.is_atari, filming=args.capture_video)
     if args.num_envs and not args.capture_video:
         count = min(args.num_envs, episodes)
     env_id, atari = saved.env_id, saved.is_atari

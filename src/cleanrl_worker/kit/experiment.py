@@ -127,7 +127,7 @@ class Run:
         folder = None if self.video_folder is None else self.video_folder.with_name(f"{self.name}-eval")
         games = [
             play.make_game(self.args.env_id, atari=atari, backend=self.args.env_backend, video_folder=folder)
-            for _ in range(play.games_at_once(EVAL_EPISODES, filming=folder is not None))
+            for _ in range(play.games_at_once(EVAL_EPISODES, atari=atari, filming=folder is not None))
         ]
         returns = []
         for played in play.play(policy, games, self.args.seed, range(EVAL_EPISODES), max_steps=EVAL_MAX_STEPS):
