@@ -17,7 +17,7 @@ SHELL = tuple(
     f"{WORKER}.{name}"
     for name in (
         *("cli", "config", "schema", "source", "interpreter", "runtime", "telemetry", "analytics", "command"),
-        *("environments", "lock", "saved", "process", "tracking", "handover", "eval_plan", "eval_telemetry"),
+        *("environments", "lock", "saved", "process", "tracking", "handover", "hub", "eval_plan", "eval_telemetry"),
     )
 )
 SIDE = tuple(

@@ -105,7 +105,8 @@ def _params(config: CleanRLWorkerConfig) -> dict[str, Any]:
         value = config.algo_params.get(name, config.extras.get(name))
         if value in (None, ""):
             continue
-        if not isinstance(value, kind) or isinstance(value, bool) or (kind is int and value < 0):
+        fits = isinstance(value, kind) and not isinstance(value, bool)
+        if not fits or (isinstance(value, int) and value < 0):
             words = "a whole number, 0 or more," if kind is int else "a text"
             raise ConfigError(f"extras.algo_params.{name}: {words} is needed, not {shown(value)}")
         found[name] = value

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cleanrl_worker import eval_plan
+from mosaic.wire.checkpoints import checkpoints_of, saved_state
 from mosaic.wire.errors import ConfigError, shown
 from mosaic.wire.paths import RunPaths, resolve_home
 
@@ -58,14 +59,10 @@ def _fill_from_checkpoint(source: Path, values: dict[str, Any]) -> None:
     if source.is_file():
         _fill_from_sidecar(source, values, needed=False)
         return
-    newest = max(source.glob("**/state.json"), key=lambda path: path.stat().st_mtime, default=None)
-    if newest is None:
+    if not checkpoints_of(source):
         raise ConfigError(f"there is no checkpoint in {source}")
-    try:
-        saved = json.loads(newest.read_text(encoding="utf-8"))["state"]
-        args = {"algo": saved["algo"], **saved["args"]}
-    except (OSError, ValueError, KeyError, TypeError):
-        return  # a damaged one: the algorithm falls back to the one before and says so
+    state = saved_state(source)  # {} where all are damaged: the algorithm says so
+    args = {"algo": state.get("algo"), **state.get("args", {})}
     for name in ("algo", "env_id", "seed", "total_timesteps"):
         if values[name] is None:
             values[name] = args.get(name)

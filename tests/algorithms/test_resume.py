@@ -14,6 +14,7 @@ import pytest
 from cleanrl_worker.kit import checkpoint
 from cleanrl_worker.runtime import DEFAULT_ALGO_REGISTRY
 from mosaic.wire import metrics
+from mosaic.wire.checkpoints import find_all
 
 SMALL_PPO = {"total_timesteps": 512, "num_envs": 2, "num_steps": 32, "num_minibatches": 2, "update_epochs": 2}
 SMALL_DQN = {"total_timesteps": 700, "learning_starts": 100, "buffer_size": 300, "checkpoint_every": 200}
@@ -50,7 +51,7 @@ def final_state(folder):
 def test_going_on_from_any_scheduled_checkpoint_gives_the_same_bytes_as_never_stopping(case, tmp_path):
     whole, resumed = tmp_path / "whole", tmp_path / "resumed"
     train(case, whole)
-    scheduled = [path for path in checkpoint.find_all(whole / "checkpoints") if checkpoint.read(path).exact]
+    scheduled = [path for path in find_all(whole / "checkpoints") if checkpoint.read(path).exact]
     source = scheduled[-1]
     assert int(source.name) < final_state(whole)[0]
     train(case, resumed, resume=source)
@@ -65,7 +66,7 @@ def test_a_run_killed_at_a_random_moment_goes_on_in_its_own_folder_bit_for_bit(c
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in (CASES[case] | {"checkpoint_every": 100}).items()]
     command = [sys.executable, "-m", DEFAULT_ALGO_REGISTRY[case], f"--run-dir={killed}", "--cuda=false", *flags]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    while not checkpoint.find_all(killed / "checkpoints") and process.poll() is None:
+    while not find_all(killed / "checkpoints") and process.poll() is None:
         time.sleep(0.002)
     time.sleep(random.random() * 0.3)
     process.kill()
@@ -83,7 +84,7 @@ def test_sigterm_saves_and_asks_to_be_started_again(tmp_path):
         time.sleep(0.05)
     os.kill(process.pid, signal.SIGTERM)
     assert process.wait(60) == 75
-    (path,) = checkpoint.find_all(tmp_path / "checkpoints")
+    (path,) = find_all(tmp_path / "checkpoints")
     assert not checkpoint.read(path).exact
 
 

@@ -47,10 +47,7 @@ def test_the_same_seed_gives_the_same_metrics_bit_for_bit_and_another_seed_other
 def test_flags_and_defaults_are_cleanrl_own(name):
     ours = importlib.import_module(DEFAULT_ALGO_REGISTRY[name]).Args()
     newer = {"env_id"}  # Gymnasium's MuJoCo environments are at v5
-    later = {"upload_model", "hf_entity"}  # come with the hub
     for flag, told in CLEANRL[name]["args"].items():
-        if flag in later:
-            continue
         assert hasattr(ours, flag), f"CleanRL's --{flag} is missing"
         if flag not in newer and flag != "exp_name":
             default = told["default"]

@@ -6,8 +6,9 @@ import pytest
 
 from cleanrl_worker.kit import checkpoint
 from cleanrl_worker.kit.buffers import ReplayBuffer
-from cleanrl_worker.kit.checkpoint import CheckpointError
 from cleanrl_worker.kit.normalize import RewardNormalizer, RunningStatistics
+from mosaic.wire import checkpoints
+from mosaic.wire.checkpoints import CheckpointError
 
 ABOUT = {"algo": "ppo", "args": {}, "exact": True, "score": None}
 
@@ -103,7 +104,7 @@ def test_a_newer_format_is_refused_by_its_number(tmp_path):
     path = checkpoint.write(tmp_path, 1, {}, np.random.default_rng(0), ABOUT)
     document = json.loads((path / "state.json").read_text())["state"] | {"format": 9}
     body = json.dumps(document, indent=1)
-    outer = f'{{"checksum": "{checkpoint._digest(body.encode())}", "state": {body}}}'
+    outer = f'{{"checksum": "{checkpoints.digest(body.encode())}", "state": {body}}}'
     (path / "state.json").write_text(outer)
     with pytest.raises(CheckpointError, match="format 9, this version reads up to 1"):
         checkpoint.newest(tmp_path, print)
@@ -114,8 +115,8 @@ def test_what_was_half_written_is_not_seen_and_other_folders_are_left_alone(tmp_
     (tmp_path / ".9.123").mkdir()
     (tmp_path / "mine").mkdir()
     checkpoint.write(tmp_path / "phase1", 8, {}, np.random.default_rng(0), ABOUT)
-    assert [path.name for path in checkpoint.find_all(tmp_path)] == ["8", "5"]
-    checkpoint.prune(tmp_path, None)
+    assert [path.name for path in checkpoints.find_all(tmp_path)] == ["8", "5"]
+    checkpoints.prune(tmp_path, None)
     assert (tmp_path / "mine").is_dir() and (tmp_path / "phase1" / "8").is_dir()
 
 
@@ -124,10 +125,10 @@ def test_the_last_two_the_best_and_the_pinned_are_kept_with_their_replay(tmp_pat
     for step, score in ((1, 5.0), (2, 99.0), (3, 1.0), (4, 2.0), (5, 3.0)):
         path = checkpoint.write(tmp_path, step, {}, rng, ABOUT | {"score": score}, buffer)
         if step == 1:
-            (path / checkpoint.PINNED).touch()
+            (path / checkpoints.PINNED).touch()
         add(buffer, step)
-    checkpoint.prune(tmp_path, None)
-    kept = checkpoint.find_all(tmp_path)
+    checkpoints.prune(tmp_path, None)
+    kept = checkpoints.find_all(tmp_path)
     assert [path.name for path in kept] == ["5", "4", "2", "1"]
     assert all(checkpoint.read(path) for path in kept)
 
@@ -135,5 +136,5 @@ def test_the_last_two_the_best_and_the_pinned_are_kept_with_their_replay(tmp_pat
 def test_a_byte_budget_drops_the_best_first_and_never_the_newest(tmp_path):
     for step, score in ((1, 9.0), (2, 1.0), (3, 1.0)):
         checkpoint.write(tmp_path, step, parts(), np.random.default_rng(0), ABOUT | {"score": score})
-    checkpoint.prune(tmp_path, budget_bytes=1)
-    assert [path.name for path in checkpoint.find_all(tmp_path)] == ["3"]
+    checkpoints.prune(tmp_path, budget_bytes=1)
+    assert [path.name for path in checkpoints.find_all(tmp_path)] == ["3"]

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 
+from cleanrl_worker import evaluation
 from cleanrl_worker.algorithms import ppo
 from cleanrl_worker.eval_registry import build_policy, read_policy
 from cleanrl_worker.evaluation import BATCH_NUMBERS, EvalArgs, run_batched_evaluation
@@ -170,7 +171,7 @@ def test_error_of_one_of_several_games_ends_the_evaluation(cartpole: Path) -> No
         raise ArithmeticError("no action")
 
     with pytest.raises(ArithmeticError, match="no action"):
-        list(play.play(broken, games, 1, range(6)))
+        list(evaluation.play_all(broken, games, 1, range(6)))
 
 
 def test_policy_is_as_good_as_at_the_end_of_training_and_not_so_without_its_statistics(tmp_path: Path) -> None:
@@ -188,7 +189,7 @@ def test_policy_is_as_good_as_at_the_end_of_training_and_not_so_without_its_stat
     game = play.make_game("Pendulum-v1", atari=False)
 
     def returns(policy: Any) -> list[float]:
-        return [played.ret for played in play.play(build_policy(policy, game), [game], 1, range(30))]
+        return [played.ret for played in evaluation.play_all(build_policy(policy, game), [game], 1, range(30))]
 
     def distance(found: list[float]) -> float:
         """Between the means, in standard errors."""

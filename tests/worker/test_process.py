@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cleanrl_worker.command import Plan
-from cleanrl_worker.process import AlgorithmProcess, Signals, Vitals, child_environment, describe_end, signal_name
+from cleanrl_worker.process import AlgorithmProcess, Vitals, child_environment, describe_end, signal_name
 from mosaic.wire.errors import StorageError, WorkerError
 from mosaic.wire.paths import RunPaths
 
@@ -283,16 +283,6 @@ def test_unknown_cause_comes_without_advice(tmp_path: Path) -> None:
     lines = ["Traceback:", "ValueError: FROM here on, illegal"]
     assert describe_end(4, lines, tmp_path) == {"exit_code": 4, "signal": None, "stderr_tail": lines, "hint": None}
     assert describe_end(-15, [], tmp_path) == {"exit_code": None, "signal": "SIGTERM", "stderr_tail": [], "hint": None}
-
-
-@pytest.mark.parametrize("sent", [(signal.SIGUSR1, signal.SIGUSR2), (signal.SIGUSR2, signal.SIGUSR1)])
-def test_pause_and_continue_of_one_moment_let_the_run_go_on(sent: tuple[signal.Signals, ...]) -> None:
-    with Signals() as signals:
-        signal.pthread_sigmask(signal.SIG_BLOCK, sent)
-        for number in sent:
-            os.kill(os.getpid(), number)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, sent)
-        assert list(signals.received) == [signal.SIGUSR1, signal.SIGUSR2]
 
 
 def test_signals_have_names() -> None:

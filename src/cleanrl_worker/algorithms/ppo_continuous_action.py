@@ -156,8 +156,8 @@ def main(args: Args | None = None) -> None:
     obs_normalizer = ObservationNormalizer(obs_shape)
     reward_normalizer = RewardNormalizer(args.num_envs, args.gamma)
     policy = agent.numpy_policy()
-    state = {"policy": agent, "optimizer": optimizer}
-    step = run.restore(state | {"observations": obs_normalizer.statistics, "rewards": reward_normalizer})
+    networks: dict[str, Any] = {"policy": agent, "optimizer": optimizer}
+    step = run.restore(networks | {"observations": obs_normalizer.statistics, "rewards": reward_normalizer})
     args.num_iterations = -(-args.total_timesteps // args.batch_size)
     next_obs = obs_normalizer.observe(run.reset(envs, step))
 

@@ -2,7 +2,9 @@
 
 import contextlib
 import dataclasses
+import importlib.util
 import io
+import itertools
 import math
 import sys
 import typing
@@ -12,6 +14,7 @@ from typing import Literal, NoReturn, TypeVar
 
 import tyro
 
+from mosaic.wire.checkpoints import saved_state
 from mosaic.wire.errors import nearest
 
 LARGEST_SEED = 2**63 - 1  # what torch's generator takes
@@ -41,6 +44,10 @@ class RunArgs:
     """record mp4 videos of the first environment's episodes 0, 1, 8, 27, … into videos/"""
     save_model: bool = False
     """save the policy and all an evaluation needs when training ends"""
+    upload_model: bool = False
+    """push the saved policy to the Hugging Face hub (needs --save-model)"""
+    hf_entity: str = ""
+    """user or organisation on the hub (empty: whose token it is)"""
     env_id: str = "CartPole-v1"
     """environment to learn"""
     total_timesteps: int = 500000
@@ -113,6 +120,10 @@ def require(args: RunArgs, *positive: str, shares: tuple[str, ...] = ()) -> None
     for name in ("seed", "num_threads"):
         if getattr(args, name) < 0:
             _refuse(args, name, "0 or more")
+    if args.upload_model and not args.save_model:
+        raise SystemExit("--upload-model needs --save-model: there would be no policy to push")
+    if args.upload_model and importlib.util.find_spec("huggingface_hub") is None:
+        raise SystemExit("--upload-model needs huggingface_hub: pip install 'mosaic-rl[hub]'")
     if args.seed > LARGEST_SEED:
         _refuse(args, "seed", f"at most {LARGEST_SEED}")
     for name in shares:
@@ -159,18 +170,16 @@ def as_json(args: RunArgs) -> dict[str, typing.Any]:
     }
 
 
-def _saved_defaults(args_type: type[ArgsT], given: list[str]) -> ArgsT | None:
+def _saved_defaults(args_type: type[ArgsT], given: list[str]) -> ArgsT:
     """With --resume, what the command line leaves open is as the checkpoint's run had it."""
     joined = next((word.partition("=")[2] for word in given if word.startswith("--resume=")), None)
-    after = next((following for word, following in zip(given, given[1:], strict=False) if word == "--resume"), None)
+    after = next((following for word, following in itertools.pairwise(given) if word == "--resume"), None)
     source = joined or after
     if not source or not Path(source).is_dir():
-        return None
-    from cleanrl_worker.kit.checkpoint import saved_args
-
+        return args_type()
     fields = dataclasses.fields(args_type)
     known = {field.name for field in fields if field.name not in DERIVED or field.default}
-    kept = {name: value for name, value in saved_args(Path(source)).items() if name in known - PLACES}
+    kept = {name: value for name, value in saved_state(Path(source)).get("args", {}).items() if name in known - PLACES}
     return args_type(**kept)
 
 

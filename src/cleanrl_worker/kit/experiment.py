@@ -3,7 +3,6 @@
 import errno
 import json
 import os
-import platform
 import random
 import signal
 import subprocess
@@ -12,13 +11,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cleanrl_worker.kit import play
+from cleanrl_worker.kit import policy as policies
 from cleanrl_worker.kit.args import RunArgs, algo_name, as_json, require
 from cleanrl_worker.kit.buffers import ReplayBuffer
 from cleanrl_worker.kit.checkpoint import Part
@@ -26,11 +25,11 @@ from cleanrl_worker.kit.episodes import Episode, VectorEnvs
 from cleanrl_worker.kit.policy import Policy
 from cleanrl_worker.kit.resume import REQUEUE, Continuation
 from mosaic.wire import metrics, variables
-from mosaic.wire.errors import MosaicError, StorageError
+from mosaic.wire.errors import StorageError
 from mosaic.wire.events import cut_torn_tail
 from mosaic.wire.paths import write_atomic
+from mosaic.wire.tensorboard import follow_rows
 
-POLICY_FORMAT = 1
 # A policy is the best by the mean of the last 100 training returns, looked at this often; fewer than 20 say nothing.
 BEST_EVERY, BEST_EPISODES = 10_000, 20
 # CleanRL's closing evaluation; an environment without a time limit must not keep the run from ending.
@@ -183,15 +182,25 @@ class Run:
         """Close a training with a few sampled episodes, logged as CleanRL's `eval/episodic_return`."""
         started = time.monotonic()
         folder = None if self.video_folder is None else self.video_folder.with_name(f"{self.name}-eval")
-        games = [
-            play.make_game(self.args.env_id, atari=atari, backend=self.args.env_backend, video_folder=folder)
-            for _ in range(play.games_at_once(EVAL_EPISODES, filming=folder is not None))
-        ]
-        for played in play.play(policy, games, self.args.seed, range(EVAL_EPISODES), max_steps=EVAL_MAX_STEPS):
+        game = play.make_game(self.args.env_id, atari=atari, backend=self.args.env_backend, video_folder=folder)
+        returns = []
+        for episode in range(EVAL_EPISODES):
+            seed = play.episode_seed(self.args.seed, episode)
+            played = play.play_episode(policy, game, episode, seed, max_steps=EVAL_MAX_STEPS)
+            assert played is not None  # nobody stops it
+            returns.append(played.ret)
             self.log(step, {"eval/episodic_return": played.ret})
-        for game in games:
-            game.close()
+        game.close()
+        if self.args.upload_model:
+            self._push(returns, None if folder is None else folder / "episode-0.mp4")
         self._started += time.monotonic() - started  # it is no part of the training speed
+
+    def _push(self, returns: list[float], video: Path | None) -> None:
+        """To the hub; hub.json says what came of it, and a failure fails nothing else."""
+        path = self.policy_folder / f"{self.exp_name}.cleanrl_model"
+        outcome = policies.push(path, self.args.hf_entity, returns, video)
+        write_atomic(self.folder / "hub.json", json.dumps(outcome))
+        print("; ".join(f"hub {key}: {value}" for key, value in outcome.items()), flush=True)
 
     def _is_best(self) -> bool:
         mean = float(np.mean(self._recent)) if self._recent else -np.inf
@@ -201,25 +210,15 @@ class Run:
     def _write_policy(
         self, ending: str, step: int, state: Mapping[str, Any], statistics: Mapping[str, np.ndarray] | None
     ) -> Path:
-        path = self.policy_folder / f"{self.exp_name}.{ending}"
-        sidecar = {
-            "format": POLICY_FORMAT,
+        about = {
             "algo": self.algo,
             "env_id": self.args.env_id,
             "seed": self.args.seed,
             "step": step,
-            "training_return": float(np.mean(self._recent)) if self._recent else None,
+            "training_return": self._score(),
             "args": as_json(self.args),
-            "observation_statistics": {key: np.asarray(value).tolist() for key, value in (statistics or {}).items()}
-            or None,
-            "versions": _versions(),
         }
-        try:
-            write_atomic(path, _policy_bytes(state))
-            write_atomic(path.with_name(path.name + ".json"), json.dumps(sidecar, indent=2))
-        except StorageError as error:
-            raise SystemExit(str(error)) from error
-        return path
+        return policies.write(self.policy_folder / f"{self.exp_name}.{ending}", state, statistics, about)
 
     def finish(self, step: int) -> None:
         """Save the last state and close the logs; W&B gets a while to send what is left."""
@@ -257,7 +256,7 @@ class Run:
             cut_torn_tail(path)
             offset = os.fstat(self._metrics).st_size
             if not self.hosted:
-                self._closers.append(_tail_to_tensorboard(path, offset, self._tensorboard_folder()))
+                self._closers.append(follow_rows(path, offset, self._tensorboard_folder()))
                 if self.args.track:
                     self._closers.append(_start_tracker(self.folder, self.name, self.args, offset))
         except OSError as error:
@@ -298,69 +297,6 @@ def _prepare_torch(args: RunArgs) -> None:
 def _file_name(text: str) -> str:
     """`ALE/Pong-v5` and `module:Id` name folders too."""
     return text.replace("/", "-").replace(":", "-")
-
-
-def _policy_bytes(state: Mapping[str, Any]) -> bytes:
-    if all(isinstance(value, np.ndarray) for value in state.values()):
-        from safetensors.numpy import save
-
-        return save({key: np.ascontiguousarray(value) for key, value in state.items()})
-    import io
-
-    import torch
-
-    buffer = io.BytesIO()
-    torch.save({key: value.detach().cpu() for key, value in state.items()}, buffer)
-    return buffer.getvalue()
-
-
-def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for package in ("mosaic-rl", "torch", "jax", "flax", "gymnasium", "envpool", "ale-py", "mujoco", "numpy"):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
-
-
-def _tail_to_tensorboard(path: Path, offset: int, folder: Path) -> Callable[[], None]:
-    """A thread that copies rows into TensorBoard's file, away from the training loop; the answer stops it."""
-    from mosaic.wire.tensorboard import ScalarWriter
-
-    stop = threading.Event()
-    tail = metrics.Tail(path, offset)
-    writer = ScalarWriter(folder)
-
-    def copy_rows() -> None:
-        nonlocal writer
-        for row in tail.read():
-            if "resumed_from" in row:
-                writer.close()
-                writer = ScalarWriter(folder, purge_step=row["resumed_from"] + 1)
-                continue
-            for tag, value in row.items():
-                if tag not in ("step", "time"):
-                    writer.add(tag, value, row["step"], row["time"])
-        writer.flush()
-
-    def follow() -> None:
-        try:
-            while not stop.wait(1.0):
-                copy_rows()
-            copy_rows()
-            writer.close()
-        except MosaicError as error:
-            print(f"TensorBoard ended early, training goes on: {error}", file=sys.stderr, flush=True)
-
-    thread = threading.Thread(target=follow, name="tensorboard", daemon=True)
-    thread.start()
-
-    def close() -> None:
-        stop.set()
-        thread.join()
-
-    return close
 
 
 def _start_tracker(folder: Path, name: str, args: RunArgs, offset: int) -> Callable[[], None]:

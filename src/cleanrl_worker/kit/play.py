@@ -1,16 +1,11 @@
-"""Playing whole episodes with a policy: each with a seed of its own, several environments at once.
+"""Playing whole episodes with a policy, each with a seed of its own.
 
-An episode depends on its seed and the policy alone, not on who plays beside it: it can be played again by itself, and
-the number of environments changes nothing but the time. So each observation goes through the policy alone (the last
-bits of a matrix product depend on how many rows it has), and environments play in threads, where the time goes into
-networks and simulators that leave Python's lock.
+An episode depends on its seed and the policy alone: it can be played again by itself. So each observation goes through
+the policy alone (the last bits of a matrix product depend on how many rows it has).
 """
 
-import os
-import queue
 import threading
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -22,9 +17,6 @@ from cleanrl_worker.kit import pools
 from cleanrl_worker.kit.episodes import VectorEnvs
 from cleanrl_worker.kit.policy import Policy
 from cleanrl_worker.kit.video import EpisodeFilm
-
-AT_ONCE = 4
-STOP_SECONDS = 0.2  # how long a request to stop may go unseen between two episodes
 
 
 class Played(NamedTuple):
@@ -70,65 +62,9 @@ def make_game(env_id: str, *, atari: bool, backend: str = "auto", video_folder: 
     return VectorGame(pools.make_whole_games(env_id, film), film)
 
 
-def games_at_once(episodes: int, *, filming: bool) -> int:
-    """How many environments to play with: one when filming, since some machines hang when several threads draw."""
-    return 1 if filming else max(1, min(AT_ONCE, os.cpu_count() or 1, episodes))
-
-
 def episode_seed(seed: int, episode: int) -> int:
     """The seed of one episode of an evaluation, as far from its neighbours' as any other (31 bits: EnvPool's limit)."""
     return int(np.random.SeedSequence((seed, episode)).generate_state(1)[0]) >> 1
-
-
-def play(
-    policy: Policy,
-    games: Sequence[Game],
-    seed: int,
-    episodes: range,
-    *,
-    greedy: bool = False,
-    gamma: float = 0.99,
-    max_steps: int = 0,
-    stop: threading.Event | None = None,
-) -> Iterator[Played]:
-    """Play these episodes of an evaluation and hand them out in order; ends early when `stop` is set.
-
-    Every game gets its episodes in advance, every n-th: whoever is handed the next one when free would play more of the
-    short ones, and the mean would be theirs.
-    """
-    stop = stop or threading.Event()
-    halt = threading.Event()
-
-    def play_on(game: Game, own: range) -> Iterator[Played]:
-        for episode in own:
-            played = play_episode(
-                policy, game, episode, episode_seed(seed, episode), greedy, gamma, max_steps, (stop, halt)
-            )
-            if played is None:
-                return
-            yield played
-
-    games = games[: max(len(episodes), 1)]
-    if len(games) == 1:
-        yield from play_on(games[0], episodes)
-        return
-    done: queue.SimpleQueue[Played | BaseException] = queue.SimpleQueue()
-
-    def work(game: Game, own: range) -> None:
-        try:
-            for played in play_on(game, own):
-                done.put(played)
-        except BaseException as error:
-            done.put(error)
-            raise
-
-    with ThreadPoolExecutor(len(games), "game") as pool:
-        try:
-            for index, game in enumerate(games):
-                pool.submit(work, game, episodes[index :: len(games)])
-            yield from _in_order(done, episodes, stop)
-        finally:
-            halt.set()
 
 
 def play_episode(
@@ -213,22 +149,3 @@ class VectorGame:
 
     def close(self) -> None:
         self._envs.close()
-
-
-def _in_order(
-    done: "queue.SimpleQueue[Played | BaseException]", episodes: range, stop: threading.Event
-) -> Iterator[Played]:
-    """Episodes by their number, as soon as all before them have ended; a player's error is raised here."""
-    waiting: dict[int, Played] = {}
-    for episode in episodes:
-        while episode not in waiting:
-            try:
-                found = done.get(timeout=STOP_SECONDS)
-            except queue.Empty:
-                if stop.is_set():
-                    return
-                continue
-            if isinstance(found, BaseException):
-                raise found
-            waiting[found.episode] = found
-        yield waiting.pop(episode)

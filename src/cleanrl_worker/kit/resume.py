@@ -15,8 +15,9 @@ import numpy as np
 from cleanrl_worker.kit import checkpoint as checkpoints
 from cleanrl_worker.kit.args import RunArgs, as_json
 from cleanrl_worker.kit.buffers import ReplayBuffer
-from cleanrl_worker.kit.checkpoint import Checkpoint, CheckpointError, Part
+from cleanrl_worker.kit.checkpoint import Checkpoint, Part
 from mosaic.wire import metrics, variables
+from mosaic.wire.checkpoints import CheckpointError, prune
 
 REQUEUE = 75  # EX_TEMPFAIL: the state is saved, start me again
 SAVING_SHARE = 0.8  # of the grace period: the rest is for writing the checkpoint itself
@@ -85,7 +86,7 @@ class Continuation:
             self._warm_start(source)
             return 0
         try:
-            checkpoint = self._find(source)
+            checkpoint = checkpoints.newest(source, lambda message: self._tell("warning", {"message": message}))
             checkpoints.restore(checkpoint, parts, self._rng, replay, self.folder)
         except CheckpointError as error:
             raise SystemExit(str(error)) from error
@@ -125,7 +126,7 @@ class Continuation:
         started = time.monotonic()
         path = checkpoints.write(self.folder, step, self._parts, self._rng, about, self._replay)
         budget = self._args.checkpoint_budget_mb * 2**20 or None
-        checkpoints.prune(self.folder, budget)
+        prune(self.folder, budget)
         self._saved_at = step
         seconds = round(time.monotonic() - started, 4)
         self._tell("checkpoint", {"step": step, "path": str(path), "exact": exact, "seconds": seconds})
@@ -147,12 +148,6 @@ class Continuation:
             os.kill(os.getpid(), number)
         self._asked_to_stop = time.monotonic()
         print("told to stop: saving a checkpoint first; another signal ends at once", flush=True)
-
-    def _find(self, source: Path) -> Checkpoint:
-        if (source / "state.json").exists():
-            return checkpoints.read(source)
-        folder = source / "checkpoints" if (source / "checkpoints").is_dir() else source
-        return checkpoints.newest(folder, lambda message: self._tell("warning", {"message": message}))
 
     def _warm_start(self, path: Path) -> None:
         """Weights and observation statistics of a policy file; everything else starts anew."""
