@@ -16,12 +16,16 @@ ALGORITHMS = f"{WORKER}.algorithms"
 SHELL = tuple(
     f"{WORKER}.{name}"
     for name in (
-        *("cli", "config", "schema", "source", "interpreter", "runtime", "telemetry", "analytics"),
-        *("command", "environments", "lock", "process", "tracking"),
+        *("cli", "config", "schema", "source", "interpreter", "runtime", "telemetry", "analytics", "command"),
+        *("environments", "lock", "saved", "process", "tracking", "handover", "hub", "eval_plan", "eval_telemetry"),
     )
 )
 SIDE = tuple(
-    f"{WORKER}.{name}" for name in ("evaluation", "eval_registry", "interactive", "curriculum_training", "fastlane")
+    f"{WORKER}.{name}"
+    for name in (
+        *("evaluation", "eval_registry", "interactive", "session", "scene"),
+        *("curriculum_training", "fastlane"),
+    )
 )
 KIT, AGENTS, WRAPPERS = (f"{WORKER}.{name}" for name in ("kit", "agents", "wrappers"))
 STDLIB_ONLY: tuple[str, ...] = ()
@@ -58,8 +62,9 @@ ROOTS = {"mosaic": ("mosaic.trainer.client",), WORKER: (*SHELL, "mosaic.wire")}
 
 HEAVY = {"torch", "jax", "jaxlib", "flax", "optax"}
 MAY_BE_HEAVY = (*SIDE, AGENTS, WRAPPERS, ALGORITHMS)
-# The worker's top, the frame publisher, and the loading of plug-ins that strangers wrote.
-MAY_CATCH_ALL = (f"{WORKER}.runtime", f"{WORKER}.cli", f"{WORKER}.fastlane", "mosaic.wire.workers")
+# The worker's top, the frame publisher, the loading of plug-ins that strangers wrote, and a session with an environment
+# that they wrote.
+MAY_CATCH_ALL = (f"{WORKER}.runtime", f"{WORKER}.cli", f"{WORKER}.fastlane", f"{WORKER}.scene", "mosaic.wire.workers")
 
 MODULE_LINES, FUNCTION_LINES = 400, 60
 ALGORITHM_LINES, ALGORITHM_MAIN_LINES = 600, 300

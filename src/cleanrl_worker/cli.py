@@ -1,4 +1,4 @@
-"""The worker's command line: read a config, then train, dry-run, or list the algorithms."""
+"""The worker's command line: read a config, then train, play, dry-run, or list the algorithms."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from cleanrl_worker.config import CleanRLWorkerConfig, load_worker_config, read_object
+from cleanrl_worker.config import CleanRLWorkerConfig, load_worker_config, parse_worker_config, read_object
 from mosaic.wire.errors import ConfigError, MosaicError
 
 PROGRAM = "cleanrl-worker"
@@ -42,10 +42,12 @@ def _run(args: argparse.Namespace) -> int:
         return _list(as_json=args.json)
     if args.json:
         raise ConfigError("--json goes with --list; a dry run prints JSON with --emit-summary")
-    if args.interactive or args.run_id or args.policy_path:
-        from cleanrl_worker.command import refuse_mode
+    if args.interactive:
+        from cleanrl_worker.handover import hand_over
 
-        refuse_mode("interactive")
+        return hand_over(_config(args), dry_run=args.dry_run)
+    if args.run_id or args.policy_path:
+        raise ConfigError("--run-id and --policy-path go with --interactive; a config holds its own")
     if args.config is None:
         raise ConfigError("--config PATH is needed (a JSON file; or see --list, --help)")
     from cleanrl_worker.runtime import CleanRLWorkerRuntime
@@ -71,7 +73,13 @@ def _config(args: argparse.Namespace) -> CleanRLWorkerConfig:
         "seed": args.seed,
         "worker_id": args.worker_id,
         "extras": None if args.extras is None else read_object(args.extras, "--extras"),
+        "run_id": args.run_id,
     }
+    if args.interactive:
+        given = {"mode": "interactive"} | ({"policy_path": args.policy_path} if args.policy_path else {})
+        overrides["extras"] = (overrides["extras"] or {}) | given
+    if args.config is None:
+        return parse_worker_config({"extras": {}}, overrides)
     return load_worker_config(args.config, overrides)
 
 

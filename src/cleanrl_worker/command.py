@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cleanrl_worker import schema
-from cleanrl_worker.config import RESERVED_EXTRAS, CleanRLWorkerConfig, find_path, worker_variables
+from cleanrl_worker import eval_plan, schema
+from cleanrl_worker.config import RESERVED_EXTRAS, CleanRLWorkerConfig, worker_variables
 from cleanrl_worker.environments import check_environment
 from cleanrl_worker.interpreter import find_interpreter, locate
+from cleanrl_worker.saved import find_checkpoint, find_path
 from cleanrl_worker.source import locate_module, package_exists
 from mosaic.wire import variables
 from mosaic.wire.errors import ConfigError, nearest, shown
@@ -22,9 +23,6 @@ from mosaic.wire.paths import RunPaths
 
 # What a config may ask for and this version cannot do: modes, and extras that change what training means.
 NOT_YET: dict[str, str] = {
-    "policy_eval": "mode",
-    "resume_training": "mode",
-    "interactive": "mode",
     "curriculum": "extra",
     "curriculum_schedule": "extra",
 }
@@ -78,6 +76,8 @@ class _Setting:
 def make_plan(config: CleanRLWorkerConfig, paths: RunPaths, registry: Mapping[str, str]) -> Plan:
     """Everything that can be said before the run starts; ConfigError for what would fail."""
     refuse_not_yet(config)
+    if config.mode == "policy_eval":
+        return eval_plan.make_plan(config, paths, registry)
     warnings = list(config.warnings)
     if config.extras.get("telemetry") == "steps":
         warnings.append("extras.telemetry 'steps': step events are not in this version; episodes and metrics are")
@@ -100,6 +100,8 @@ def make_plan(config: CleanRLWorkerConfig, paths: RunPaths, registry: Mapping[st
 
 def build_args(config: CleanRLWorkerConfig, paths: RunPaths, registry: Mapping[str, str]) -> list[str]:
     """The algorithm's arguments alone; the environment is not looked up."""
+    if config.mode == "policy_eval":
+        return eval_plan.build_args(config, paths)
     return _command_line(config, paths, _resolve(config, registry, []), [])[0]
 
 
@@ -112,7 +114,9 @@ def refuse_not_yet(config: CleanRLWorkerConfig) -> None:
 
 
 def refuse_mode(mode: str) -> None:
-    """Refuse a mode that `NOT_YET` lists."""
+    """Refuse a mode that `NOT_YET` lists, or that another flag starts."""
+    if mode == "interactive":
+        raise ConfigError("mode 'interactive' goes with --interactive: cleanrl-worker --interactive --config …")
     if NOT_YET.get(mode) == "mode":
         raise ConfigError(f"mode {mode!r} is not in this version of the worker; it trains only")
 
@@ -246,6 +250,11 @@ def _all_settings(config: CleanRLWorkerConfig, paths: RunPaths, ours: bool) -> I
         yield _Setting(name, getattr(config, name), "the config")
     if ours:
         yield _Setting("run_dir", str(paths.folder), "the worker")
+        if config.mode == "resume_training":
+            source = find_checkpoint(extras.get("checkpoint_path") or extras["policy_path"])
+            yield _Setting("resume", str(source.absolute()), "extras.checkpoint_path")
+            yield _Setting("additional_timesteps", extras.get("additional_timesteps"), "extras")
+        yield _Setting("grace_seconds", extras.get("grace_seconds"), "extras")
         if extras.get("tensorboard_dir"):
             yield _Setting("tensorboard_dir", str(paths.inside(extras["tensorboard_dir"])), "extras")
     yield _Setting("track", extras.get("track_wandb") or None, "extras", as_param=True)

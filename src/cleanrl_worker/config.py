@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import math
 import os
 from collections.abc import Mapping
@@ -11,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cleanrl_worker.saved import check_paths, read_object
 from mosaic.wire import variables
 from mosaic.wire.errors import ConfigError, nearest, shown
 from mosaic.wire.paths import check_run_id, new_run_id, resolve_home
@@ -98,7 +98,8 @@ class CleanRLWorkerConfig:
 
     def __post_init__(self) -> None:
         check_run_id(self.run_id)
-        _check_kind("algo", self.algo, "name")
+        if self.algo or self.mode != "interactive":  # "": the person acts, or the policy's file tells
+            _check_kind("algo", self.algo, "name")
         _check_kind("env_id", self.env_id, "name")
         _check_kind("worker_id", self.worker_id, "str")
         check_extras(self.extras)
@@ -177,31 +178,9 @@ def parse_worker_config(payload: Mapping[str, Any], overrides: Mapping[str, Any]
     return _build(_merge(flat, overrides or {}), flat, environment, left)
 
 
-def read_object(text: str, what: str) -> dict[str, Any]:
-    """A JSON object out of `text`; `what` names it in the refusal."""
-    try:
-        found = json.loads(text, parse_constant=_refuse_constant)
-    except json.JSONDecodeError as error:
-        raise ConfigError(f"{what}: no valid JSON: {error.msg} (line {error.lineno}, column {error.colno})") from error
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{what}: no valid JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise ConfigError(f"{what}: a JSON object is needed, not {shown(found)}")
-    return found
-
-
 def worker_variables() -> dict[str, str]:
     """The process's environment over the defaults of `.env`."""
     return {**variables.read_dotenv(resolve_home()), **os.environ}
-
-
-def find_path(text: str) -> Path:
-    """A path as a person writes it: relative ones count from the current folder, then from MOSAIC_HOME."""
-    path = Path(text).expanduser()
-    for base in (Path.cwd(), resolve_home()):
-        if (base / path).exists():
-            return base / path
-    return Path.cwd() / path
 
 
 def _from_job(payload: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str], tuple[str, ...]]:
@@ -231,7 +210,7 @@ def _build(
     extras = _own_extras(flat)
     _apply_variables(extras, {**worker_variables(), **environment})
     values: dict[str, Any] = {name: flat.get(name) for name in ("algo", "env_id", "total_timesteps", "seed")}
-    _check_paths(extras, values)
+    check_paths(extras, values)
     _count_frames(values, extras)
     for name in ("algo", "env_id", "total_timesteps"):
         if values[name] is None:
@@ -304,41 +283,6 @@ def _is_on(settings: Mapping[str, str], name: str) -> bool:
     return value in ("1", "true", "yes", "on")
 
 
-def _check_paths(extras: dict[str, Any], values: dict[str, Any]) -> None:
-    """Refuse a policy or checkpoint that is not there; an evaluation takes what it leaves out from the sidecar."""
-    mode = extras.get("mode") or "train"
-    if mode == "policy_eval" and not extras.get("policy_path"):
-        raise ConfigError("mode 'policy_eval' needs extras.policy_path, the policy to evaluate")
-    if mode == "resume_training" and not (extras.get("checkpoint_path") or extras.get("policy_path")):
-        raise ConfigError("mode 'resume_training' needs extras.checkpoint_path, the checkpoint to go on from")
-    for name in ("policy_path", "checkpoint_path"):
-        given = extras.get(name)
-        if not given:
-            continue
-        path = find_path(given)
-        if not path.exists():
-            raise ConfigError(f"extras.{name}: {given!r} is not there (looked for {path})")
-        may_be_folder = name == "checkpoint_path" or mode == "resume_training"
-        if not os.access(path, os.R_OK) or not (may_be_folder or path.is_file()):
-            raise ConfigError(f"extras.{name}: {given!r} is no file that can be read")
-    if mode == "policy_eval":
-        _fill_from_sidecar(find_path(extras["policy_path"]), values)
-    if mode != "train" and values["total_timesteps"] is None:
-        values["total_timesteps"] = 0
-
-
-def _fill_from_sidecar(policy: Path, values: dict[str, Any]) -> None:
-    lacking = [name for name in ("algo", "env_id", "seed") if values[name] is None]
-    sidecar = policy.with_name(policy.name + ".json")
-    if not lacking or (lacking == ["seed"] and not sidecar.is_file()):
-        return
-    try:
-        known = read_object(sidecar.read_text(encoding="utf-8"), f"policy sidecar {sidecar}")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"config field {lacking[0]!r} is missing, and {sidecar} cannot be read to fill it") from error
-    values.update({name: known.get(name) for name in lacking})
-
-
 def _count_frames(values: dict[str, Any], extras: dict[str, Any]) -> None:
     """`total_frames` of an Atari algorithm becomes its timesteps."""
     if not isinstance(values["algo"], str) or "atari" not in Path(values["algo"]).name:
@@ -387,7 +331,3 @@ def _check_kind(name: str, value: Any, kind: str) -> None:
         fits = bool(value.strip()) and value.isprintable()
     if not fits:
         raise ConfigError(f"{name}: {words} is needed, not {shown(value)}")
-
-
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is no JSON number")

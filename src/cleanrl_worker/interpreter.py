@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from cleanrl_worker.config import find_path
+from cleanrl_worker.saved import find_path
 from cleanrl_worker.source import locate_module
 from mosaic.wire.errors import ConfigError
 

@@ -2,6 +2,7 @@
 
 Executed by file path in the algorithm's interpreter, which may be any Python >= 3.8 without our packages:
     python launcher.py --shell-pid N --lifeline FD (--module M [--as-main] | --script PATH) [--also-path DIR] -- ARGV...
+A process that was the shell itself (an interactive session) has no ties: it is started without the first two.
 """
 
 import os
@@ -34,15 +35,16 @@ def main(given: Optional[List[str]] = None) -> None:
     given = sys.argv[1:] if given is None else given
     cut = given.index("--") if "--" in given else len(given)
     parser = argparse.ArgumentParser(prog="launcher.py", allow_abbrev=False)
-    parser.add_argument("--shell-pid", type=int, required=True)
-    parser.add_argument("--lifeline", type=int, required=True)
+    parser.add_argument("--shell-pid", type=int)
+    parser.add_argument("--lifeline", type=int)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--module")
     what.add_argument("--script")
     parser.add_argument("--as-main", action="store_true", help="run the module as __main__ instead of calling main()")
     parser.add_argument("--also-path", action="append", default=[], help="appended to sys.path: shadows nothing")
     flags = parser.parse_args(given[:cut])
-    tie_to_shell(flags.shell_pid, flags.lifeline)
+    if flags.lifeline is not None:
+        tie_to_shell(flags.shell_pid, flags.lifeline)
     sys.path.extend(entry for entry in flags.also_path if entry not in sys.path)
     if flags.script:
         run_script(flags.script, given[cut + 1 :])

@@ -17,9 +17,10 @@ import orjson
 
 from cleanrl_worker.analytics import build_manifest, identity, write_manifest
 from cleanrl_worker.config import worker_variables
+from cleanrl_worker.eval_telemetry import make_relay
 from cleanrl_worker.lock import holding
 from cleanrl_worker.process import STOP_SIGNALS, AlgorithmProcess, Signals, Vitals, child_environment, describe_end
-from cleanrl_worker.telemetry import LifecycleEmitter, MetricsRelay, ScriptScalars
+from cleanrl_worker.telemetry import LifecycleEmitter, Notes, ScriptScalars
 from cleanrl_worker.tracking import Tracker, project_of, wandb_variables, with_key, without_key
 from mosaic.wire.errors import MosaicError, StorageError
 from mosaic.wire.events import EventLog, cut_torn_tail
@@ -170,12 +171,8 @@ class _Run:
         self._ended: float | None = None
         extras = config.extras
         self._tensorboard = paths.inside(extras["tensorboard_dir"]) if extras.get("tensorboard_dir") else None
-        self._relay = MetricsRelay(
-            paths,
-            self._emit,
-            events=extras.get("telemetry") != "off" and not extras.get("fastlane_only"),
-            tensorboard=self._tensorboard,
-        )
+        self._relay = make_relay(config, paths, self._emit, self._beat, self._tensorboard)
+        self._notes = Notes(paths, self._emit)
         self._scalars = None if plan.ours else ScriptScalars(paths, self._tensorboard)
         tracks_itself = not plan.ours and any(flag in ("--track", "--track=true", "--track=True") for flag in plan.argv)
         self._self_tracked = bool(extras.get("track_wandb")) and tracks_itself
@@ -245,10 +242,13 @@ class _Run:
             self._pass_on()
             if time.monotonic() >= beat:
                 beat += heartbeat_seconds * (1 + (time.monotonic() - beat) // heartbeat_seconds)
-                self._emitter.heartbeat(self._config.run_id, self._about(self._pulse()))
-                self._write_manifest()
+                self._beat()
             process.wait(POLL_SECONDS)
         return returncode
+
+    def _beat(self) -> None:
+        self._emitter.heartbeat(self._config.run_id, self._about(self._pulse()))
+        self._write_manifest()
 
     def _act_on_signals(self, grace_seconds: float) -> None:
         while self._signals.received:
@@ -267,6 +267,7 @@ class _Run:
     def _pass_on(self) -> None:
         if self._scalars is not None:
             self._scalars.poll()
+        self._notes.poll()
         self._relay.poll()
         if self._tracker is not None and (trouble := self._tracker.poll()):
             self._warn(trouble)
@@ -276,6 +277,7 @@ class _Run:
         self._ended = time.monotonic()
         if self._scalars is not None:
             self._scalars.poll(last=True)
+        self._notes.poll()
         self._relay.close()
         if self._tracker is not None:
             self._signals.received.clear()
@@ -284,7 +286,8 @@ class _Run:
                 self._warn(trouble)
         manifest = self._write_manifest()
         if returncode == 0:
-            self._emitter.run_completed(self._config.run_id, self._about({"manifest": manifest}))
+            completed = {"manifest": manifest, **self._relay.closing()}
+            self._emitter.run_completed(self._config.run_id, self._about(completed))
             return manifest
         if self._stopped_by is not None and returncode == -signal.SIGTERM:
             returncode = -self._stopped_by  # it died of our SIGTERM, which stood for the signal we got

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import json
 import os
 import sys
 import threading
@@ -239,6 +240,13 @@ class MetricsRelay:
             if self._writer is not None:
                 self._writer.close()
 
+    def closing(self) -> dict[str, Any]:
+        """What `run_completed` says besides the manifest: where a policy was pushed, or why it was not."""
+        try:
+            return {"hub": json.loads((self._tail.path.parent / "hub.json").read_bytes())}
+        except (OSError, ValueError):
+            return {}
+
     def _pass_on(self, row: dict[str, Any]) -> None:
         self.progress.take(row)
         tags = {tag: value for tag, value in row.items() if tag not in ("step", "time")}
@@ -253,11 +261,40 @@ class MetricsRelay:
 
     def _resume(self, step: int) -> None:
         self.progress.step = step
-        self._emit("resumed", {"step": step})
         if self._folder is not None:
             if self._writer is not None:
                 self._writer.close()
             self._writer = ScalarWriter(self._folder, purge_step=step + 1)
+
+
+class Notes:
+    """Follows what the algorithm tells besides scalars: events of its own, a JSON line each."""
+
+    KINDS = ("checkpoint", "resumed", "warning", "eval_batch", "stage")
+
+    def __init__(self, paths: RunPaths, emit: Emit) -> None:
+        self._path, self._emit = paths.notes, emit
+        self._offset = self._path.stat().st_size if self._path.exists() else 0
+
+    def poll(self) -> None:
+        """Pass on what is new; a line that is cut or no event is left out."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                lines = file.readlines()
+        except FileNotFoundError:
+            return
+        for line in lines:
+            if not line.endswith(b"\n"):
+                return
+            self._offset += len(line)
+            try:
+                note = json.loads(line)
+                kind, payload = note["event"], dict(note["payload"])
+            except (ValueError, KeyError, TypeError):
+                continue
+            if kind in self.KINDS:
+                self._emit(kind, payload)
 
 
 class ScriptScalars:

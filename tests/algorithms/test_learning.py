@@ -25,7 +25,7 @@ def train(name, folder, **options):
 def policy_of(folder):
     import torch
 
-    (path,) = Path(folder).glob("runs/*/*.cleanrl_model")
+    (path,) = Path(folder).glob("runs/*/*[!t].cleanrl_model")  # not .best
     return torch.load(path, weights_only=True)
 
 
@@ -35,7 +35,7 @@ def first_value(folder):
 
     state = policy_of(folder)
     x = torch.tensor([[0.0, 1.0]])
-    sidecar = json.loads(next(Path(folder).glob("runs/*/*.cleanrl_model.json")).read_text())
+    sidecar = json.loads(next(Path(folder).glob("runs/*/*[!t].cleanrl_model.json")).read_text())
     if sidecar["observation_statistics"]:
         statistics = {key: np.array(value) for key, value in sidecar["observation_statistics"].items()}
         x = ((x - statistics["mean"]) / np.sqrt(statistics["var"] + 1e-8)).float()

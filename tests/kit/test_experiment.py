@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cleanrl_worker.kit import experiment
+from cleanrl_worker.kit import experiment, policy
 from cleanrl_worker.kit.args import RunArgs
 from cleanrl_worker.kit.episodes import Episode
 from mosaic.wire import metrics
@@ -203,12 +203,13 @@ def test_a_torch_policy_and_its_sidecar_come_back_as_saved(start: Callable[..., 
     assert set(state) == {"weight", "bias"}
     assert all(torch.equal(state[key], value) for key, value in network.state_dict().items())
     sidecar = json.loads(path.with_name("best.cleanrl_model.json").read_text())
-    assert sidecar["format"] == experiment.POLICY_FORMAT
+    assert sidecar["format"] == policy.FORMAT
     assert (sidecar["env_id"], sidecar["seed"], sidecar["step"]) == ("Pendulum-v1", 5, 640)
     assert sidecar["args"] == {**vars(run.args), "run_dir": "mine"}
     assert sidecar["observation_statistics"] == {"mean": [1.0, 2.5], "var": [0.1, 1e-12]}
     assert {"python", "torch", "numpy", "gymnasium", "mosaic-rl"} <= set(sidecar["versions"])
-    assert {file.name for file in path.parent.iterdir()} == {path.name, path.name + ".json"}, "nothing half-written"
+    kept = {f"best{best}.cleanrl_model{ending}" for best in ("", ".best") for ending in ("", ".json")}
+    assert {file.name for file in path.parent.iterdir()} == kept, "the last and the best, nothing half-written"
 
 
 def test_a_policy_of_numpy_arrays_comes_back_as_saved(start: Callable[..., experiment.Run]) -> None:

@@ -133,7 +133,6 @@ def test_the_workers_own_extras_are_never_forwarded() -> None:
         "supports_pause": True,
         "supports_checkpoint": True,
         "schema_version": 2,
-        "grace_seconds": 5,
         "eval_episodes": 3,
     }
     assert flags(**own) == []
@@ -211,11 +210,10 @@ def test_num_threads_is_in_the_plan() -> None:
     assert "num_threads is -1" in refusal(num_threads=-1)
 
 
-@pytest.mark.parametrize("mode", ["policy_eval", "resume_training", "interactive"])
-def test_modes_of_later_versions_are_refused(home: Path, mode: str) -> None:
+def test_a_resumption_is_told_where_to_go_on_from_and_how_far(home: Path) -> None:
     (home / "policy").write_bytes(b"x")
-    expected = f"mode '{mode}' is not in this version of the worker; it trains only"
-    assert refusal(mode=mode, policy_path="policy", checkpoint_path="policy") == expected
+    told = flags(mode="resume_training", checkpoint_path="policy", additional_timesteps=50, grace_seconds=5)
+    assert told == [f"--resume={home / 'policy'}", "--additional-timesteps=50", "--grace-seconds=5"]
 
 
 @pytest.mark.parametrize("name", ["curriculum", "curriculum_schedule"])

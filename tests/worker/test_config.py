@@ -12,7 +12,9 @@ from cleanrl_worker.config import (
     parse_worker_config,
     read_object,
 )
+from mosaic.wire.checkpoints import write_checkpoint
 from mosaic.wire.errors import ConfigError
+from mosaic.wire.paths import RunPaths
 
 FLAT = {"algo": "ppo", "env_id": "CartPole-v1", "seed": 1, "total_timesteps": 10000}
 
@@ -260,7 +262,7 @@ def policy(home: Path, **sidecar: Any) -> str:
 def test_evaluation_takes_what_it_leaves_out_from_the_policys_sidecar(home: Path) -> None:
     path = policy(home, algo="ppo", env_id="Acrobot-v1", seed=7, step=100)
     config = parse_worker_config({"extras": {"mode": "policy_eval", "policy_path": path}})
-    assert (config.algo, config.env_id, config.seed, config.total_timesteps) == ("ppo", "Acrobot-v1", 7, 0)
+    assert (config.algo, config.env_id, config.seed, config.total_timesteps) == ("ppo", "Acrobot-v1", 7, 50)
     config = parse_worker_config({"env_id": "CartPole-v1", "extras": {"mode": "policy_eval", "policy_path": path}})
     assert (config.algo, config.env_id) == ("ppo", "CartPole-v1")
 
@@ -275,11 +277,15 @@ def test_evaluation_without_a_readable_policy_is_refused(home: Path) -> None:
     assert parse_worker_config(with_extras(mode="policy_eval", policy_path=path)).mode == "policy_eval"
 
 
-def test_resume_takes_a_checkpoint_and_needs_no_total_when_it_adds_steps(home: Path) -> None:
-    (home / "checkpoints" / "100").mkdir(parents=True)
-    resume = {"mode": "resume_training", "checkpoint_path": "checkpoints/100", "additional_timesteps": 50}
-    config = parse_worker_config({"algo": "ppo", "env_id": "CartPole-v1", "extras": resume})
-    assert (config.mode, config.total_timesteps) == ("resume_training", 0)
+@pytest.mark.parametrize("source", ["checkpoints/100", "checkpoints", "earlier"])
+def test_resume_takes_what_it_leaves_open_from_the_checkpoint_its_folder_or_its_run(home: Path, source: str) -> None:
+    saved = {"algo": "ppo", "args": {"env_id": "CartPole-v1", "seed": 7, "total_timesteps": 300}}
+    for folder in (home / "checkpoints", RunPaths("earlier").checkpoints):
+        write_checkpoint(folder, 100, saved, {})
+    resume = {"mode": "resume_training", "checkpoint_path": source, "additional_timesteps": 50}
+    config = parse_worker_config({"extras": resume})
+    assert (config.mode, config.algo, config.env_id) == ("resume_training", "ppo", "CartPole-v1")
+    assert (config.seed, config.total_timesteps) == (7, 300)
     del resume["checkpoint_path"]
     assert "needs extras.checkpoint_path" in refusal(with_extras(**resume))
 

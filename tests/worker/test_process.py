@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cleanrl_worker.command import Plan
-from cleanrl_worker.process import AlgorithmProcess, Signals, Vitals, child_environment, describe_end, signal_name
+from cleanrl_worker.process import AlgorithmProcess, Vitals, child_environment, describe_end, signal_name
 from mosaic.wire.errors import StorageError, WorkerError
 from mosaic.wire.paths import RunPaths
 

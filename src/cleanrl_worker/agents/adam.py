@@ -1,7 +1,9 @@
 """Adam (arXiv:1412.6980) over one flat vector that holds all parameters of a network."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -45,3 +47,11 @@ class FlatAdam:
             self.variance.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
             unbiased = (self.variance / (1 - beta2**self.steps)).sqrt_().add_(self.eps)
             self.flat.addcdiv_(self.mean, unbiased, value=-self.lr / (1 - beta1**self.steps))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"mean": self.mean, "variance": self.variance, "steps": self.steps}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.mean.copy_(torch.from_numpy(np.array(state["mean"])))
+        self.variance.copy_(torch.from_numpy(np.array(state["variance"])))
+        self.steps = int(state["steps"])

@@ -1,5 +1,6 @@
 """DQN for flat observations and discrete actions (Mnih et al. 2015). Siblings: dqn_jax."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment
 from cleanrl_worker.kit.args import RunArgs, parse, require
 from cleanrl_worker.kit.buffers import ReplayBuffer
+from cleanrl_worker.kit.policy import Policy
 
 ACTION_SPACES = ("discrete",)
 OBSERVATION_SPACES = ("vector", "discrete", "tuple", "dict")
@@ -68,6 +70,23 @@ class QNetwork(nn.Module):
         return self.network(obs)
 
 
+def load_policy(state: dict[str, Any], spaces: Any, args: Mapping[str, Any]) -> Policy:
+    """The greedy actions of a saved network; sampled, a share `end_e` of them is random as in the end of training."""
+    q_network = QNetwork(spaces)
+    q_network.load_state_dict(state)
+    values = NumpyNet(q_network.network)
+    epsilon = float(args.get("end_e", Args.end_e))
+
+    def act(obs: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
+        actions = values(obs.astype(np.float32)).argmax(axis=1)
+        if rng is None:
+            return actions
+        random_actions = rng.integers(0, spaces.single_action_space.n, len(obs))
+        return np.where(rng.random(len(obs)) < epsilon, random_actions, actions)
+
+    return act
+
+
 def linear_schedule(start: float, end: float, duration: float, step: int) -> float:
     """From start to end over `duration` steps, then constant."""
     return max(end, start + (end - start) * step / max(duration, 1))
@@ -86,8 +105,8 @@ def main(args: Args | None = None) -> None:
     optimizer = FlatAdam(q_network.parameters(), lr=args.learning_rate)
     buffer = ReplayBuffer(args.buffer_size, envs.single_observation_space.shape, (), np.int64)
     policy = NumpyNet(q_network.network)
-    obs = envs.reset(args.seed)
-    step = 0
+    step = run.restore({"policy": q_network, "target": target_network, "optimizer": optimizer}, buffer)
+    obs = run.reset(envs, step)
 
     while step < args.total_timesteps:
         # 1 act
@@ -102,6 +121,7 @@ def main(args: Args | None = None) -> None:
         previous, step = step, step + args.num_envs
         if reached.episodes:
             run.log_episodes(step, reached.episodes)
+            run.keep_best(step, q_network.state_dict)
 
         # 2 learn
         if step > args.learning_starts and _due(args.train_frequency, previous, step):
@@ -125,8 +145,13 @@ def main(args: Args | None = None) -> None:
                 for target, online in zip(target_network.parameters(), q_network.parameters(), strict=True):
                     target.lerp_(online, args.tau)
 
+        # 4 checkpoint
+        if run.checkpoint_due(previous, step):
+            obs = run.checkpoint(previous, step, envs)
+
     if args.save_model:
         run.save_policy(step, q_network.state_dict())
+        run.evaluate(step, load_policy(q_network.state_dict(), envs, vars(args)))
     envs.close()
     run.finish(step)
 

@@ -1,7 +1,8 @@
 """DQN in JAX for flat observations and discrete actions (Mnih et al. 2015). Siblings: dqn."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import flax.linen as nn
@@ -14,6 +15,7 @@ from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment
 from cleanrl_worker.kit.args import RunArgs, parse, require
 from cleanrl_worker.kit.buffers import ReplayBuffer, Transitions
+from cleanrl_worker.kit.policy import Policy
 
 ACTION_SPACES = ("discrete",)
 OBSERVATION_SPACES = ("vector", "discrete", "tuple", "dict")
@@ -80,6 +82,41 @@ def numpy_policy(params: Any) -> Any:
     return policy
 
 
+def load_policy(state: dict[str, Any], spaces: Any, args: Mapping[str, Any]) -> Policy:
+    """The greedy actions of a saved network; sampled, a share `end_e` of them is random as in the end of training."""
+    layers = sorted({key.split("/")[1] for key in state})
+    params = {name: {part: state[f"params/{name}/{part}"] for part in ("kernel", "bias")} for name in layers}
+    values = numpy_policy({"params": params})
+    epsilon = float(args.get("end_e", Args.end_e))
+
+    def act(obs: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
+        actions = values(obs.astype(np.float32)).argmax(axis=1)
+        if rng is None:
+            return actions
+        random_actions = rng.integers(0, spaces.single_action_space.n, len(obs))
+        return np.where(rng.random(len(obs)) < epsilon, random_actions, actions)
+
+    return act
+
+
+class JaxState:
+    """Trees of arrays as a part of a checkpoint; their leaves are named by their paths."""
+
+    def __init__(self, **trees: Any) -> None:
+        self.trees = trees
+
+    def state_dict(self) -> dict[str, np.ndarray]:
+        leaves = jax.tree_util.tree_leaves_with_path(self.trees)
+        return {jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(leaf) for path, leaf in leaves}
+
+    def load_state_dict(self, state: Any) -> None:
+        """Take the leaves that `state` has: a policy file has only `params`."""
+        paths, structure = jax.tree_util.tree_flatten_with_path(self.trees)
+        names = [jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in paths]
+        leaves = [jnp.asarray(state.get(name, leaf)) for name, (_, leaf) in zip(names, paths, strict=True)]
+        self.trees = jax.tree_util.tree_unflatten(structure, leaves)
+
+
 def main(args: Args | None = None) -> None:
     args = args or parse(Args)
     counts = ("buffer_size", "batch_size", "train_frequency", "target_network_frequency")
@@ -117,9 +154,11 @@ def main(args: Args | None = None) -> None:
         changes, optimizer_state = optimizer.update(gradients, optimizer_state)
         return optax.apply_updates(params, changes), optimizer_state, loss, q_mean
 
+    state = JaxState(params=params, target=target_params, optimizer=optimizer_state)
+    step = run.restore({"policy": state}, buffer)
+    params, target_params, optimizer_state = (state.trees[name] for name in ("params", "target", "optimizer"))
     policy = numpy_policy(params)
-    obs = envs.reset(args.seed)
-    step = 0
+    obs = run.reset(envs, step)
 
     while step < args.total_timesteps:
         # 1 act
@@ -134,6 +173,7 @@ def main(args: Args | None = None) -> None:
         previous, step = step, step + args.num_envs
         if reached.episodes:
             run.log_episodes(step, reached.episodes)
+            run.keep_best(step, partial(policy_arrays, params))
 
         # 2 learn
         if step > args.learning_starts and _due(args.train_frequency, previous, step):
@@ -148,8 +188,15 @@ def main(args: Args | None = None) -> None:
         if step > args.learning_starts and _due(args.target_network_frequency, previous, step):
             target_params = move_target(params, target_params, args.tau)
 
+        # 4 checkpoint
+        if run.checkpoint_due(previous, step):
+            state.trees = {"params": params, "target": target_params, "optimizer": optimizer_state}
+            obs = run.checkpoint(previous, step, envs)
+
+    state.trees = {"params": params, "target": target_params, "optimizer": optimizer_state}
     if args.save_model:
         run.save_policy(step, policy_arrays(params))
+        run.evaluate(step, load_policy(policy_arrays(params), envs, vars(args)))
     envs.close()
     run.finish(step)
 

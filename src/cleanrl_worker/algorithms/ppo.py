@@ -3,8 +3,9 @@
 Siblings: ppo_continuous_action, ppo_atari_envpool.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from cleanrl_worker.agents.mlp import MLPAgent, SeparateMLPAgent
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment
 from cleanrl_worker.kit.args import RunArgs, check_minibatches, parse, refuse_derived, require
+from cleanrl_worker.kit.policy import Policy
 
 ACTION_SPACES = ("discrete",)
 OBSERVATION_SPACES = ("vector", "discrete", "tuple", "dict")
@@ -67,6 +69,19 @@ class Args(RunArgs):
     """set at run time: total_timesteps / batch_size"""
 
 
+def load_policy(state: dict[str, Any], spaces: Any, args: Mapping[str, Any]) -> Policy:
+    """The acting part of a saved agent; its keys tell which network it is."""
+    agent = MLPAgent(spaces) if "trunk.0.weight" in state else SeparateMLPAgent(spaces)
+    agent.load_state_dict(state)
+    logits = agent.numpy_policy()
+
+    def act(obs: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
+        scores = logits(obs.astype(np.float32))
+        return (scores if rng is None else scores + rng.gumbel(size=scores.shape)).argmax(axis=1)
+
+    return act
+
+
 def gae(
     rewards: np.ndarray, values: np.ndarray, next_values: np.ndarray, ends: np.ndarray, gamma: float, lam: float
 ) -> np.ndarray:
@@ -90,7 +105,6 @@ def main(args: Args | None = None) -> None:
     refuse_derived(args, "batch_size", "minibatch_size", "num_iterations")
     args.batch_size = args.num_envs * args.num_steps
     args.minibatch_size = args.batch_size // args.num_minibatches
-    args.num_iterations = -(-args.total_timesteps // args.batch_size)
     check_minibatches(args.batch_size, args.num_minibatches, args.norm_adv)
     run = experiment.start(args)
     device = run.device
@@ -105,12 +119,13 @@ def main(args: Args | None = None) -> None:
     terminations = np.zeros(shape, np.float32)
     ends = np.zeros(shape, np.float32)
     policy = agent.numpy_policy()
-    next_obs = envs.reset(args.seed)
-    step = 0
+    step = run.restore({"policy": agent, "optimizer": optimizer})
+    args.num_iterations = -(-args.total_timesteps // args.batch_size)
+    next_obs = run.reset(envs, step)
 
-    for iteration in range(args.num_iterations):
+    while step < args.total_timesteps:
         if args.anneal_lr:
-            optimizer.lr = args.learning_rate * (1.0 - iteration / args.num_iterations)
+            optimizer.lr = args.learning_rate * (1.0 - step // args.batch_size / args.num_iterations)
 
         # 1 collect: act in numpy; values and probabilities follow for the whole batch at once
         policy.refresh()
@@ -178,7 +193,7 @@ def main(args: Args | None = None) -> None:
             if args.target_kl is not None and approx_kl > args.target_kl:
                 break
 
-        # 4 log
+        # 4 log, checkpoint
         variance = np.var(old_values + advantages)
         run.log(
             step,
@@ -194,9 +209,13 @@ def main(args: Args | None = None) -> None:
             },
         )
         run.log_speed(step)
+        run.keep_best(step, agent.state_dict)
+        if run.checkpoint_due(step - args.batch_size, step):
+            next_obs = run.checkpoint(step - args.batch_size, step, envs)
 
     if args.save_model:
         run.save_policy(step, agent.state_dict())
+        run.evaluate(step, load_policy(agent.state_dict(), envs, vars(args)))
     envs.close()
     run.finish(step)
 

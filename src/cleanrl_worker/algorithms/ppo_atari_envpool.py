@@ -1,6 +1,7 @@
 """PPO for Atari games on EnvPool (arXiv:1707.06347). Siblings: ppo, ppo_continuous_action."""
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ from cleanrl_worker.agents.layers import orthogonal
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment
 from cleanrl_worker.kit.args import RunArgs, check_minibatches, parse, refuse_derived, require
+from cleanrl_worker.kit.policy import Policy
 
 ACTION_SPACES = ("discrete",)
 OBSERVATION_SPACES = ("image",)
@@ -29,6 +31,8 @@ class Args(RunArgs):
     """environment steps to train for, over all environments (a step is four frames)"""
     total_frames: int = 0
     """frames to train for, four a step; instead of total_timesteps"""
+    checkpoint_every: int = 1100000
+    """steps between two checkpoints of the whole training state (0: only at the end and on SIGTERM)"""
     num_threads: int = 0
     """CPU threads for the network (0: torch's default, all cores; a convolution is worth them)"""
     learning_rate: float = 2.5e-4
@@ -94,6 +98,19 @@ class Agent(nn.Module):
         return self.actor(hidden), self.critic(hidden).squeeze(-1)
 
 
+def load_policy(state: dict[str, Any], spaces: Any, args: Mapping[str, Any]) -> Policy:
+    """The acting part of a saved agent."""
+    agent = Agent(spaces)
+    agent.load_state_dict(state)
+
+    def act(obs: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
+        with torch.no_grad():
+            scores = agent.actor(agent.network(torch.from_numpy(obs) / 255.0)).numpy()
+        return (scores if rng is None else scores + rng.gumbel(size=scores.shape)).argmax(axis=1)
+
+    return act
+
+
 def gae(
     rewards: np.ndarray, values: np.ndarray, next_values: np.ndarray, ends: np.ndarray, gamma: float, lam: float
 ) -> np.ndarray:
@@ -123,7 +140,6 @@ def main(args: Args | None = None) -> None:
     refuse_derived(args, "batch_size", "minibatch_size", "num_iterations")
     args.batch_size = args.num_envs * args.num_steps
     args.minibatch_size = args.batch_size // args.num_minibatches
-    args.num_iterations = -(-args.total_timesteps // args.batch_size)
     check_minibatches(args.batch_size, args.num_minibatches, args.norm_adv)
     run = experiment.start(args)
     device = run.device
@@ -139,13 +155,14 @@ def main(args: Args | None = None) -> None:
     rewards = np.zeros(shape, np.float32)
     terminations = np.zeros(shape, np.float32)
     ends = np.zeros(shape, np.float32)
-    next_obs = envs.reset(args.seed)
+    step = run.restore({"policy": agent, "optimizer": optimizer})
+    args.num_iterations = -(-args.total_timesteps // args.batch_size)
+    next_obs = run.reset(envs, step)
     returns: deque[float] = deque(maxlen=20)
-    step = 0
 
-    for iteration in range(args.num_iterations):
+    while step < args.total_timesteps:
         if args.anneal_lr:
-            optimizer.lr = args.learning_rate * (1.0 - iteration / args.num_iterations)
+            optimizer.lr = args.learning_rate * (1.0 - step // args.batch_size / args.num_iterations)
 
         # 1 collect
         noise = run.rng.gumbel(size=(*shape, envs.single_action_space.n)).astype(np.float32)
@@ -217,7 +234,7 @@ def main(args: Args | None = None) -> None:
             if args.target_kl is not None and approx_kl > args.target_kl:
                 break
 
-        # 4 log
+        # 4 log, checkpoint
         variance = np.var(old_values + advantages)
         run.log(
             step,
@@ -233,9 +250,13 @@ def main(args: Args | None = None) -> None:
             },
         )
         run.log_speed(step)
+        run.keep_best(step, agent.state_dict)
+        if run.checkpoint_due(step - args.batch_size, step):
+            next_obs = run.checkpoint(step - args.batch_size, step, envs)
 
     if args.save_model:
         run.save_policy(step, agent.state_dict())
+        run.evaluate(step, load_policy(agent.state_dict(), envs, vars(args)), atari=True)
     envs.close()
     run.finish(step)
 

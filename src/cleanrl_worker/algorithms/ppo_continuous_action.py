@@ -1,5 +1,6 @@
 """PPO for flat observations and continuous actions (arXiv:1707.06347). Siblings: ppo, ppo_atari_envpool."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment
 from cleanrl_worker.kit.args import RunArgs, check_minibatches, parse, refuse_derived, require
 from cleanrl_worker.kit.normalize import ObservationNormalizer, RewardNormalizer
+from cleanrl_worker.kit.policy import Policy, normalized
 
 ACTION_SPACES = ("continuous",)
 OBSERVATION_SPACES = ("vector", "discrete", "tuple", "dict")
@@ -98,6 +100,22 @@ class Agent(nn.Module):
         return NumpyNet(self.actor_mean)
 
 
+def load_policy(state: dict[str, Any], spaces: Any, args: Mapping[str, Any]) -> Policy:
+    """The acting part of a saved agent, for observations that are already normalised."""
+    agent = Agent(spaces)
+    agent.load_state_dict(state)
+    means, deviation = agent.numpy_policy(), agent.actor_logstd.detach().exp().numpy()
+    space = spaces.single_action_space
+
+    def act(obs: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
+        actions = means(obs.astype(np.float32))
+        if rng is not None:
+            actions = actions + deviation * rng.standard_normal(actions.shape, np.float32)
+        return np.clip(actions.reshape(len(obs), *space.shape), space.low, space.high)
+
+    return act
+
+
 def gae(
     rewards: np.ndarray, values: np.ndarray, next_values: np.ndarray, ends: np.ndarray, gamma: float, lam: float
 ) -> np.ndarray:
@@ -121,7 +139,6 @@ def main(args: Args | None = None) -> None:
     refuse_derived(args, "batch_size", "minibatch_size", "num_iterations")
     args.batch_size = args.num_envs * args.num_steps
     args.minibatch_size = args.batch_size // args.num_minibatches
-    args.num_iterations = -(-args.total_timesteps // args.batch_size)
     check_minibatches(args.batch_size, args.num_minibatches, args.norm_adv)
     run = experiment.start(args)
     device = run.device
@@ -139,12 +156,14 @@ def main(args: Args | None = None) -> None:
     obs_normalizer = ObservationNormalizer(obs_shape)
     reward_normalizer = RewardNormalizer(args.num_envs, args.gamma)
     policy = agent.numpy_policy()
-    next_obs = obs_normalizer.observe(envs.reset(args.seed))
-    step = 0
+    networks: dict[str, Any] = {"policy": agent, "optimizer": optimizer}
+    step = run.restore(networks | {"observations": obs_normalizer.statistics, "rewards": reward_normalizer})
+    args.num_iterations = -(-args.total_timesteps // args.batch_size)
+    next_obs = obs_normalizer.observe(run.reset(envs, step))
 
-    for iteration in range(args.num_iterations):
+    while step < args.total_timesteps:
         if args.anneal_lr:
-            optimizer.lr = args.learning_rate * (1.0 - iteration / args.num_iterations)
+            optimizer.lr = args.learning_rate * (1.0 - step // args.batch_size / args.num_iterations)
 
         # 1 collect: act in numpy; values and probabilities follow for the whole batch at once
         policy.refresh()
@@ -214,7 +233,7 @@ def main(args: Args | None = None) -> None:
             if args.target_kl is not None and approx_kl > args.target_kl:
                 break
 
-        # 4 log
+        # 4 log, checkpoint
         variance = np.var(old_values + advantages)
         run.log(
             step,
@@ -230,10 +249,15 @@ def main(args: Args | None = None) -> None:
             },
         )
         run.log_speed(step)
+        run.keep_best(step, agent.state_dict, obs_normalizer.frozen)
+        if run.checkpoint_due(step - args.batch_size, step):
+            reward_normalizer.restart()
+            next_obs = obs_normalizer.observe(run.checkpoint(step - args.batch_size, step, envs))
 
     if args.save_model:
-        statistics = obs_normalizer.statistics
-        run.save_policy(step, agent.state_dict(), {"mean": statistics.mean, "var": statistics.var})
+        run.save_policy(step, agent.state_dict(), obs_normalizer.frozen())
+        acting = load_policy(agent.state_dict(), envs, vars(args))
+        run.evaluate(step, normalized(acting, obs_normalizer.frozen()))
     envs.close()
     run.finish(step)
 

@@ -1,5 +1,6 @@
 """Soft actor-critic for flat observations and continuous actions (arXiv:1812.05905)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment
 from cleanrl_worker.kit.args import RunArgs, parse, require
 from cleanrl_worker.kit.buffers import ReplayBuffer
+from cleanrl_worker.kit.policy import Policy
 
 ACTION_SPACES = ("continuous",)
 OBSERVATION_SPACES = ("vector", "discrete", "tuple", "dict")
@@ -130,6 +132,22 @@ class ActingPolicy:
             net.refresh()
 
 
+def load_policy(state: dict[str, Any], spaces: Any, args: Mapping[str, Any]) -> Policy:
+    """The saved actor: greedily its mean, else a sample, squashed into the action space."""
+    actor = Actor(spaces)
+    actor.load_state_dict(state)
+    policy = ActingPolicy(actor)
+    scale, bias = actor.action_scale.numpy(), actor.action_bias.numpy()
+
+    def act(obs: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
+        mean, log_std = policy(obs.astype(np.float32))
+        if rng is not None:
+            mean = mean + np.exp(log_std) * rng.standard_normal(mean.shape, np.float32)
+        return np.tanh(mean) * scale + bias
+
+    return act
+
+
 def main(args: Args | None = None) -> None:
     args = args or parse(Args)
     counts = ("buffer_size", "batch_size", "policy_frequency", "target_network_frequency")
@@ -146,16 +164,19 @@ def main(args: Args | None = None) -> None:
     target_critic.load_state_dict(critic.state_dict())
     q_optimizer = FlatAdam(critic.parameters(), lr=args.q_lr)
     actor_optimizer = FlatAdam(actor.parameters(), lr=args.policy_lr)
-    log_alpha = nn.Parameter(torch.zeros(1, device=device))
+    entropy = nn.ParameterDict({"log_alpha": torch.zeros(1, device=device)})
+    log_alpha = entropy["log_alpha"]
     alpha_optimizer = FlatAdam([log_alpha], lr=args.q_lr)
-    alpha = 1.0 if args.autotune else args.alpha
     target_entropy = -float(flat_size(space.shape))
     scale, bias = actor.action_scale.cpu().numpy(), actor.action_bias.cpu().numpy()
     buffer = ReplayBuffer(args.buffer_size, envs.single_observation_space.shape, space.shape, np.float32)
     policy = ActingPolicy(actor)
-    obs = envs.reset(args.seed)
+    networks = {"policy": actor, "critic": critic, "target_critic": target_critic, "entropy": entropy}
+    optimizers = {"q_optimizer": q_optimizer, "actor_optimizer": actor_optimizer, "alpha_optimizer": alpha_optimizer}
+    step = run.restore({**networks, **optimizers}, buffer)
+    alpha = log_alpha.exp().item() if args.autotune else args.alpha
+    obs = run.reset(envs, step)
     losses: dict[str, Any] = {}
-    step = 0
 
     while step < args.total_timesteps:
         # 1 act
@@ -171,7 +192,10 @@ def main(args: Args | None = None) -> None:
         previous, step = step, step + args.num_envs
         if reached.episodes:
             run.log_episodes(step, reached.episodes)
+            run.keep_best(step, actor.state_dict)
         if step <= args.learning_starts:
+            if run.checkpoint_due(previous, step):
+                obs = run.checkpoint(previous, step, envs)
             continue
 
         # 2 learn the critics
@@ -202,7 +226,7 @@ def main(args: Args | None = None) -> None:
                     losses["losses/alpha_loss"] = alpha_loss.detach()
             policy.refresh()
 
-        # 4 move the target critics, log
+        # 4 move the target critics, log, checkpoint
         if updates % args.target_network_frequency == 0:
             with torch.no_grad():
                 for slow, fast in zip(target_critic.parameters(), critic.parameters(), strict=True):
@@ -215,9 +239,12 @@ def main(args: Args | None = None) -> None:
             losses |= {"losses/qf_loss": q_losses.mean().item(), "losses/alpha": alpha}
             run.log(step, {tag: float(value) for tag, value in losses.items()})
             run.log_speed(step)
+        if run.checkpoint_due(previous, step):
+            obs = run.checkpoint(previous, step, envs)
 
     if args.save_model:
         run.save_policy(step, actor.state_dict())
+        run.evaluate(step, load_policy(actor.state_dict(), envs, vars(args)))
     envs.close()
     run.finish(step)
 

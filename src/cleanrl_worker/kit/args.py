@@ -2,7 +2,9 @@
 
 import contextlib
 import dataclasses
+import importlib.util
 import io
+import itertools
 import math
 import sys
 import typing
@@ -12,6 +14,7 @@ from typing import Literal, NoReturn, TypeVar
 
 import tyro
 
+from mosaic.wire.checkpoints import saved_state
 from mosaic.wire.errors import nearest
 
 LARGEST_SEED = 2**63 - 1  # what torch's generator takes
@@ -41,6 +44,10 @@ class RunArgs:
     """record mp4 videos of the first environment's episodes 0, 1, 8, 27, … into videos/"""
     save_model: bool = False
     """save the policy and all an evaluation needs when training ends"""
+    upload_model: bool = False
+    """push the saved policy to the Hugging Face hub (needs --save-model)"""
+    hf_entity: str = ""
+    """user or organisation on the hub (empty: whose token it is)"""
     env_id: str = "CartPole-v1"
     """environment to learn"""
     total_timesteps: int = 500000
@@ -55,9 +62,25 @@ class RunArgs:
     """folder the run writes into (None: runs/<env>__<exp>__<seed>__<unix time>)"""
     tensorboard_dir: Path | None = None
     """folder for TensorBoard files (None: tensorboard/ in the run folder, when the file runs alone)"""
+    checkpoint_every: int = 100000
+    """steps between two checkpoints of the whole training state (0: only at the end and on SIGTERM)"""
+    checkpoint_budget_mb: int = 10000
+    """disk space for checkpoints, in megabytes (0: no limit)"""
+    resume: Path | None = None
+    """go on from a checkpoint, a run folder (its newest checkpoint) or, as a warm start, a policy file"""
+    additional_timesteps: int = 0
+    """with --resume: train so many steps on top of what was done, instead of up to total_timesteps"""
+    grace_seconds: float = 120.0
+    """time to reach the next checkpoint after SIGTERM; what would take longer is saved at once"""
     num_threads: int = 1
     """CPU threads for the networks (0: torch's default); small networks are fastest with 1"""
 
+
+# Where and how a run writes is its own matter, never inherited from the run it goes on from.
+PLACES = frozenset(
+    {"run_dir", "tensorboard_dir", "resume", "additional_timesteps", "exp_name", "track", "wandb_run_name"}
+)
+DERIVED = frozenset({"batch_size", "minibatch_size", "num_iterations"})  # computed by the run where the default is 0
 
 ArgsT = TypeVar("ArgsT", bound=RunArgs)
 
@@ -75,6 +98,7 @@ def parse(args_type: type[ArgsT], argv: list[str] | None = None) -> ArgsT:
             return tyro.cli(
                 args_type,
                 args=flags,
+                default=_saved_defaults(args_type, given),
                 prog=f"python -m {module.__spec__.name}" if module.__spec__ else None,
                 description=module.__doc__,
                 config=(tyro.conf.AvoidSubcommands,),
@@ -96,6 +120,10 @@ def require(args: RunArgs, *positive: str, shares: tuple[str, ...] = ()) -> None
     for name in ("seed", "num_threads"):
         if getattr(args, name) < 0:
             _refuse(args, name, "0 or more")
+    if args.upload_model and not args.save_model:
+        raise SystemExit("--upload-model needs --save-model: there would be no policy to push")
+    if args.upload_model and importlib.util.find_spec("huggingface_hub") is None:
+        raise SystemExit("--upload-model needs huggingface_hub: pip install 'mosaic-rl[hub]'")
     if args.seed > LARGEST_SEED:
         _refuse(args, "seed", f"at most {LARGEST_SEED}")
     for name in shares:
@@ -140,6 +168,19 @@ def as_json(args: RunArgs) -> dict[str, typing.Any]:
         field.name: str(value) if isinstance(value := getattr(args, field.name), Path) else value
         for field in dataclasses.fields(args)
     }
+
+
+def _saved_defaults(args_type: type[ArgsT], given: list[str]) -> ArgsT:
+    """With --resume, what the command line leaves open is as the checkpoint's run had it."""
+    joined = next((word.partition("=")[2] for word in given if word.startswith("--resume=")), None)
+    after = next((following for word, following in itertools.pairwise(given) if word == "--resume"), None)
+    source = joined or after
+    if not source or not Path(source).is_dir():
+        return args_type()
+    fields = dataclasses.fields(args_type)
+    known = {field.name for field in fields if field.name not in DERIVED or field.default}
+    kept = {name: value for name, value in saved_state(Path(source)).get("args", {}).items() if name in known - PLACES}
+    return args_type(**kept)
 
 
 def _switch_names(args_type: type[RunArgs]) -> frozenset[str]:

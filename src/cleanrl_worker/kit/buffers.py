@@ -1,6 +1,7 @@
 """Replay memory: a ring of transitions in numpy arrays."""
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,6 +29,9 @@ class ReplayBuffer:
         self.rewards = np.zeros(capacity, np.float32)
         self.terminations = np.zeros(capacity, np.float32)
         self.added = 0
+        self.saved_to = 0
+        """transitions up to this count lie in `segments`, the files of the checkpoints so far"""
+        self.segments: list[dict[str, Any]] = []
 
     def __len__(self) -> int:
         return min(self.added, self.capacity)
@@ -52,6 +56,26 @@ class ReplayBuffer:
         arrays = (self.obs, self.actions, self.rewards, self.next_obs, self.terminations)
         # take with clip is twice as fast as an index array: it need not look for bad rows
         return Transitions(*(array.take(rows, axis=0, mode="clip") for array in arrays))
+
+    def rows(self, first: int, end: int) -> dict[str, np.ndarray]:
+        """Copies of the transitions that were added as number `first` up to `end`."""
+        where = np.arange(first, end) % self.capacity
+        return {name: array[where] for name, array in self._arrays().items()}
+
+    def put(self, first: int, rows: Mapping[str, np.ndarray]) -> None:
+        """Write transitions back to where those numbers lay; older ones than the memory holds are left out."""
+        skip = max(0, len(rows["rewards"]) - self.capacity)
+        where = np.arange(first + skip, first + len(rows["rewards"])) % self.capacity
+        for name, array in self._arrays().items():
+            array[where] = rows[name][skip:]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(array.nbytes for array in self._arrays().values())
+
+    def _arrays(self) -> dict[str, np.ndarray]:
+        names = ("obs", "next_obs", "actions", "rewards", "terminations")
+        return {name: getattr(self, name) for name in names}
 
     def _wrapped(self, first: int, count: int) -> np.ndarray:
         return np.arange(first, first + count) % self.capacity

@@ -84,12 +84,14 @@ class EnvMaker:
 
     env_id: str
     video_folder: Path | None = None
+    render: bool = False
 
     def __call__(self) -> gym.Env[Any, Any]:
         register_plugins(self.env_id)
         # an environment may not know the word render_mode: say it only when it is needed
-        options: dict[str, Any] = {} if self.video_folder is None else {"render_mode": "rgb_array"}
-        if self.video_folder is not None and sys.platform.startswith("linux") and not os.environ.get(variables.DISPLAY):
+        drawn = self.render or self.video_folder is not None
+        options: dict[str, Any] = {"render_mode": "rgb_array"} if drawn else {}
+        if drawn and sys.platform.startswith("linux") and not os.environ.get(variables.DISPLAY):
             os.environ.setdefault(variables.MUJOCO_GL, "egl")  # MuJoCo's own choice needs a screen
         env = gym.make(self.env_id, disable_env_checker=True, **options)
         if self.video_folder is not None:

@@ -3,7 +3,6 @@
 import errno
 import json
 import os
-import platform
 import random
 import signal
 import subprocess
@@ -12,20 +11,29 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from cleanrl_worker.kit import play
+from cleanrl_worker.kit import policy as policies
 from cleanrl_worker.kit.args import RunArgs, algo_name, as_json, require
-from cleanrl_worker.kit.episodes import Episode
+from cleanrl_worker.kit.buffers import ReplayBuffer
+from cleanrl_worker.kit.checkpoint import Part
+from cleanrl_worker.kit.episodes import Episode, VectorEnvs
+from cleanrl_worker.kit.policy import Policy
+from cleanrl_worker.kit.resume import REQUEUE, Continuation
 from mosaic.wire import metrics, variables
-from mosaic.wire.errors import MosaicError, StorageError
+from mosaic.wire.errors import StorageError
 from mosaic.wire.events import cut_torn_tail
 from mosaic.wire.paths import write_atomic
+from mosaic.wire.tensorboard import follow_rows
 
-POLICY_FORMAT = 1
+# A policy is the best by the mean of the last 100 training returns, looked at this often; fewer than 20 say nothing.
+BEST_EVERY, BEST_EPISODES = 10_000, 20
+# CleanRL's closing evaluation; an environment without a time limit must not keep the run from ending.
+EVAL_EPISODES, EVAL_MAX_STEPS = 10, 27_000
 TRACKER_PATIENCE = 20.0  # seconds that W&B may take to finish after training; then it is ended
 
 
@@ -56,10 +64,60 @@ class Run:
         self.video_folder = self.folder / "videos" / self.name if args.capture_video else None
         self.rng = np.random.default_rng(args.seed)
         self._recent: deque[float] = deque(maxlen=100)
+        self._best_return = -np.inf
+        self._best_look = 0
         self._paused = 0.0
         self._started = self._told = time.monotonic()
         self._tell_every = 2.0 if sys.stdout.isatty() else 30.0
+        self._first_step = 0
+        self._backend = "unknown"
         self._open()
+        self._continuation = Continuation(args, self.algo, self.folder, self.rng, self.tell, self.steps_per_second)
+
+    def restore(self, parts: Mapping[str, Part], replay: ReplayBuffer | None = None) -> int:
+        """Name everything that makes up the training state; returns the step to go on from, 0 for a fresh run.
+
+        The part called `policy` is what `save_policy` writes; a warm start loads it, and `observations`, alone.
+        """
+        self._first_step = self._continuation.restore({**parts, "run": self}, replay)
+        self._started = time.monotonic()
+        return self._first_step
+
+    def reset(self, envs: VectorEnvs, step: int) -> np.ndarray:
+        """First observations; a run that was interrupted and one that was not start the same episodes at a step."""
+        self._backend = envs.backend
+        return envs.reset(self._continuation.env_seed(step))
+
+    def checkpoint_due(self, previous: int, step: int) -> bool:
+        return self._continuation.due(previous, step)
+
+    def checkpoint(self, previous: int, step: int, envs: VectorEnvs) -> np.ndarray:
+        """Save the state and start every environment anew, which is what makes going on from here exact.
+
+        Ends the process with exit code 75 when it was told to stop.
+        """
+        self._continuation.save(previous, step, self._backend, self._score())
+        if self._continuation.stopping:
+            self._tell(step, self.steps_per_second(step))
+            self._close()
+            raise SystemExit(REQUEUE)
+        return self.reset(envs, step)
+
+    def state_dict(self) -> dict[str, Any]:
+        best = {"best_return": np.float64(self._best_return), "best_look": self._best_look}
+        return {"recent_returns": np.array(self._recent, dtype=np.float64), **best}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._recent.extend(float(value) for value in state["recent_returns"])
+        self._best_return, self._best_look = float(state["best_return"]), int(state["best_look"])
+
+    def tell(self, kind: str, payload: dict[str, Any]) -> None:
+        """Hand an event to the shell that hosts the run; alone, only what went wrong is shown."""
+        if self.hosted:
+            with (self.folder / "logs" / "notes.jsonl").open("a") as notes:
+                notes.write(json.dumps({"event": kind, "payload": payload}) + "\n")
+        elif kind == "warning":
+            print(payload["message"], file=sys.stderr)
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         """Append one row; tags are CleanRL's (`losses/value_loss`)."""
@@ -87,7 +145,7 @@ class Run:
 
     def steps_per_second(self, step: int) -> float:
         """Over the whole run, pauses left out."""
-        return step / max(time.monotonic() - self._started - self._paused, 1e-9)
+        return (step - self._first_step) / max(time.monotonic() - self._started - self._paused, 1e-9)
 
     @property
     def device(self) -> Any:
@@ -99,29 +157,79 @@ class Run:
     def save_policy(
         self, step: int, state: Mapping[str, Any], statistics: Mapping[str, np.ndarray] | None = None
     ) -> Path:
-        """Write `<exp>.cleanrl_model` (torch tensors by torch.save, numpy arrays as safetensors) and its sidecar."""
+        """Write `<exp>.cleanrl_model` (torch tensors by torch.save, numpy arrays as safetensors) and its sidecar.
+
+        The last policy is the best one as well, unless an earlier one was better.
+        """
+        if self._best_return == -np.inf or self._is_best():
+            self._write_policy("best.cleanrl_model", step, state, statistics)
+        return self._write_policy("cleanrl_model", step, state, statistics)
+
+    def keep_best(
+        self,
+        step: int,
+        state: Callable[[], Mapping[str, Any]],
+        statistics: Callable[[], Mapping[str, np.ndarray]] | None = None,
+    ) -> None:
+        """Write `<exp>.best.cleanrl_model` if the policy is the best so far; cheap enough to be called all the time."""
+        if not self.args.save_model or step - self._best_look < BEST_EVERY:
+            return
+        self._best_look = step
+        if len(self._recent) >= BEST_EPISODES and self._is_best():
+            self._write_policy("best.cleanrl_model", step, state(), statistics() if statistics else None)
+
+    def evaluate(self, step: int, policy: Policy, *, atari: bool = False) -> None:
+        """Close a training with a few sampled episodes, logged as CleanRL's `eval/episodic_return`."""
+        started = time.monotonic()
+        folder = None if self.video_folder is None else self.video_folder.with_name(f"{self.name}-eval")
+        game = play.make_game(self.args.env_id, atari=atari, backend=self.args.env_backend, video_folder=folder)
+        returns = []
+        for episode in range(EVAL_EPISODES):
+            seed = play.episode_seed(self.args.seed, episode)
+            played = play.play_episode(policy, game, episode, seed, max_steps=EVAL_MAX_STEPS)
+            assert played is not None  # nobody stops it
+            returns.append(played.ret)
+            self.log(step, {"eval/episodic_return": played.ret})
+        game.close()
+        if self.args.upload_model:
+            self._push(returns, None if folder is None else folder / "episode-0.mp4")
+        self._started += time.monotonic() - started  # it is no part of the training speed
+
+    def _push(self, returns: list[float], video: Path | None) -> None:
+        """To the hub; hub.json says what came of it, and a failure fails nothing else."""
         path = self.policy_folder / f"{self.exp_name}.cleanrl_model"
-        sidecar = {
-            "format": POLICY_FORMAT,
+        outcome = policies.push(path, self.args.hf_entity, returns, video)
+        write_atomic(self.folder / "hub.json", json.dumps(outcome))
+        print("; ".join(f"hub {key}: {value}" for key, value in outcome.items()), flush=True)
+
+    def _is_best(self) -> bool:
+        mean = float(np.mean(self._recent)) if self._recent else -np.inf
+        better, self._best_return = mean > self._best_return, max(mean, self._best_return)
+        return better
+
+    def _write_policy(
+        self, ending: str, step: int, state: Mapping[str, Any], statistics: Mapping[str, np.ndarray] | None
+    ) -> Path:
+        about = {
             "algo": self.algo,
             "env_id": self.args.env_id,
             "seed": self.args.seed,
             "step": step,
+            "training_return": self._score(),
             "args": as_json(self.args),
-            "observation_statistics": {key: np.asarray(value).tolist() for key, value in (statistics or {}).items()}
-            or None,
-            "versions": _versions(),
         }
-        try:
-            write_atomic(path, _policy_bytes(state))
-            write_atomic(path.with_name(path.name + ".json"), json.dumps(sidecar, indent=2))
-        except StorageError as error:
-            raise SystemExit(str(error)) from error
-        return path
+        return policies.write(self.policy_folder / f"{self.exp_name}.{ending}", state, statistics, about)
 
     def finish(self, step: int) -> None:
-        """Close the logs; W&B gets a while to send what is left."""
+        """Save the last state and close the logs; W&B gets a while to send what is left."""
+        self._continuation.save_last(step, self._backend, self._score())
         self._tell(step, self.steps_per_second(step))
+        self._close()
+
+    def _score(self) -> float | None:
+        return float(np.mean(self._recent)) if self._recent else None
+
+    def _close(self) -> None:
         os.close(self._metrics)
         for close in self._closers:
             close()
@@ -148,7 +256,7 @@ class Run:
             cut_torn_tail(path)
             offset = os.fstat(self._metrics).st_size
             if not self.hosted:
-                self._closers.append(_tail_to_tensorboard(path, offset, self._tensorboard_folder()))
+                self._closers.append(follow_rows(path, offset, self._tensorboard_folder()))
                 if self.args.track:
                     self._closers.append(_start_tracker(self.folder, self.name, self.args, offset))
         except OSError as error:
@@ -189,64 +297,6 @@ def _prepare_torch(args: RunArgs) -> None:
 def _file_name(text: str) -> str:
     """`ALE/Pong-v5` and `module:Id` name folders too."""
     return text.replace("/", "-").replace(":", "-")
-
-
-def _policy_bytes(state: Mapping[str, Any]) -> bytes:
-    if all(isinstance(value, np.ndarray) for value in state.values()):
-        from safetensors.numpy import save
-
-        return save({key: np.ascontiguousarray(value) for key, value in state.items()})
-    import io
-
-    import torch
-
-    buffer = io.BytesIO()
-    torch.save({key: value.detach().cpu() for key, value in state.items()}, buffer)
-    return buffer.getvalue()
-
-
-def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for package in ("mosaic-rl", "torch", "jax", "flax", "gymnasium", "envpool", "ale-py", "mujoco", "numpy"):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
-
-
-def _tail_to_tensorboard(path: Path, offset: int, folder: Path) -> Callable[[], None]:
-    """A thread that copies rows into TensorBoard's file, away from the training loop; the answer stops it."""
-    from mosaic.wire.tensorboard import ScalarWriter
-
-    stop = threading.Event()
-    tail = metrics.Tail(path, offset)
-    writer = ScalarWriter(folder)
-
-    def copy_rows() -> None:
-        for row in tail.read():
-            for tag, value in row.items():
-                if tag not in ("step", "time"):
-                    writer.add(tag, value, row["step"], row["time"])
-        writer.flush()
-
-    def follow() -> None:
-        try:
-            while not stop.wait(1.0):
-                copy_rows()
-            copy_rows()
-            writer.close()
-        except MosaicError as error:
-            print(f"TensorBoard ended early, training goes on: {error}", file=sys.stderr, flush=True)
-
-    thread = threading.Thread(target=follow, name="tensorboard", daemon=True)
-    thread.start()
-
-    def close() -> None:
-        stop.set()
-        thread.join()
-
-    return close
 
 
 def _start_tracker(folder: Path, name: str, args: RunArgs, offset: int) -> Callable[[], None]:

@@ -1,5 +1,8 @@
 """Running statistics that keep observations and rewards near unit scale."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
 
@@ -26,6 +29,13 @@ class RunningStatistics:
         self.var = (spread + delta * delta * (self.count * rows / total)) / total
         self.count = total
 
+    def state_dict(self) -> dict[str, Any]:
+        return {"mean": self.mean, "var": self.var, "count": float(self.count)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.mean, self.var = np.array(state["mean"]), np.array(state["var"])
+        self.count = float(state.get("count", 1.0))
+
 
 class ObservationNormalizer:
     """Observations to zero mean and unit variance, clipped to ±10; the statistics travel with the policy."""
@@ -37,6 +47,10 @@ class ObservationNormalizer:
         """Take new observations into the statistics and normalise them."""
         self.statistics.update(obs)
         return self.apply(obs)
+
+    def frozen(self) -> dict[str, np.ndarray]:
+        """What a saved policy needs of the statistics."""
+        return {"mean": self.statistics.mean, "var": self.statistics.var}
 
     def apply(self, obs: np.ndarray) -> np.ndarray:
         scaled = (obs - self.statistics.mean) / np.sqrt(self.statistics.var + 1e-8)
@@ -57,3 +71,14 @@ class RewardNormalizer:
         self.returns[ends] = 0.0  # the next episode's sum starts anew
         scaled = rewards / np.sqrt(self.statistics.var + 1e-8)
         return np.minimum(np.maximum(scaled, -10.0), 10.0)
+
+    def restart(self) -> None:
+        """Every environment was reset: all sums start anew."""
+        self.returns[:] = 0.0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"returns": self.returns, "statistics": self.statistics.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.returns = np.array(state["returns"])
+        self.statistics.load_state_dict({key.removeprefix("statistics/"): value for key, value in state.items()})

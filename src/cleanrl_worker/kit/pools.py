@@ -22,6 +22,8 @@ FAMILIES = ("classic_control", "mujoco.gym", "atari", "toy_text", "box2d", "mini
 # Where EnvPool both matches Gymnasium and was measured faster, from how many environments on (docs/envpool_parity.md).
 FASTER_FROM = {"Acrobot-v1": 4, "MountainCar-v0": 8, "HalfCheetah-v5": 8, "Hopper-v5": 4}
 
+ATARI_FPS = 15  # 60 Hz screen, every 4th frame
+
 
 def is_better(args: RunArgs, video_folder: Path | None) -> bool:
     """Whether `--env-backend auto` takes EnvPool for this run."""
@@ -46,12 +48,21 @@ def make_atari(args: RunArgs, video_folder: Path | None) -> "PoolEnvs":
     options: dict[str, Any] = {"episodic_life": True, "reward_clip": True}
     if video_folder is not None:
         options["render_mode"] = "rgb_array"
-    film = None if video_folder is None else EpisodeFilm(video_folder, fps=15)  # 60 Hz screen, every 4th frame
+    film = None if video_folder is None else EpisodeFilm(video_folder, fps=ATARI_FPS)
     game = f"{atari_game(args.env_id)}-v5"
     envpool = _import_envpool(game, ("atari",))
     if game not in envpool.list_all_envs():
         raise no_game(args.env_id, envpool.list_all_envs())
     return PoolEnvs(lambda seed: make_pool(game, args.num_envs, seed, **options), args.seed, lives=True, film=film)
+
+
+def make_whole_games(env_id: str, film: EpisodeFilm | None) -> "PoolEnvs":
+    """One Atari environment as `make_atari` prepares it for training, but with raw rewards."""
+    options: dict[str, Any] = {"episodic_life": True, "reward_clip": False}
+    if film is not None:
+        options["render_mode"] = "rgb_array"
+    game = f"{atari_game(env_id)}-v5"
+    return PoolEnvs(lambda seed: make_pool(game, 1, seed, **options), seed=0, lives=True, film=film)
 
 
 def atari_game(env_id: str) -> str:

@@ -82,6 +82,11 @@ class RunPaths:
         return self.logs / "worker.lock"
 
     @property
+    def notes(self) -> Path:
+        """What the algorithm tells its shell besides scalars (checkpoints, resumption), a JSON line each."""
+        return self.logs / "notes.jsonl"
+
+    @property
     def pause_file(self) -> Path:
         """Seconds this run has spent paused; they leave the steps per second."""
         return self.logs / "paused_seconds"

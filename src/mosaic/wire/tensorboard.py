@@ -7,12 +7,15 @@ import math
 import os
 import socket
 import struct
+import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from mosaic.wire.errors import EventError, storage_error
+from mosaic.wire.errors import EventError, MosaicError, storage_error
+from mosaic.wire.metrics import Tail
 
 _PENDING = 65536  # bytes kept back at most between two flushes
 _LARGEST = 65536  # a scalar's record has about a hundred bytes; larger ones hold images, histograms, graphs
@@ -212,3 +215,40 @@ def _masked_crc32c(data: bytes) -> int:
         crc = _TABLE[(crc ^ byte) & 0xFF] ^ crc >> 8
     crc ^= 0xFFFFFFFF
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF  # TFRecord's mask: files hold checksums of checksums
+
+
+def follow_rows(path: Path, offset: int, folder: Path) -> Callable[[], None]:
+    """A thread that copies rows of metrics.jsonl into an event file, away from a training loop; the answer stops it."""
+    stop = threading.Event()
+    tail = Tail(path, offset)
+    writer = ScalarWriter(folder)
+
+    def copy_rows() -> None:
+        nonlocal writer
+        for row in tail.read():
+            if "resumed_from" in row:
+                writer.close()
+                writer = ScalarWriter(folder, purge_step=row["resumed_from"] + 1)
+                continue
+            for tag, value in row.items():
+                if tag not in ("step", "time"):
+                    writer.add(tag, value, row["step"], row["time"])
+        writer.flush()
+
+    def follow() -> None:
+        try:
+            while not stop.wait(1.0):
+                copy_rows()
+            copy_rows()
+            writer.close()
+        except MosaicError as error:
+            print(f"TensorBoard ended early, training goes on: {error}", file=sys.stderr, flush=True)
+
+    thread = threading.Thread(target=follow, name="tensorboard", daemon=True)
+    thread.start()
+
+    def close() -> None:
+        stop.set()
+        thread.join()
+
+    return close

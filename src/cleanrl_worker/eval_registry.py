@@ -1,0 +1,227 @@
+"""Saved policies: reading ours and CleanRL's files without running anything in them, and making them act."""
+
+import importlib
+import importlib.util
+import json
+import pickle
+import pkgutil
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cleanrl_worker import algorithms
+from cleanrl_worker.agents import cleanrl_files
+from cleanrl_worker.kit.policy import Policy, normalized
+from mosaic.wire.errors import ConfigError, nearest
+
+NEWEST_FORMAT = 1
+# What a damaged or hostile file makes the readers raise.
+UNREADABLE = (
+    *(pickle.UnpicklingError, RuntimeError, EOFError, ValueError, LookupError),
+    *(TypeError, AttributeError, AssertionError, struct.error, OverflowError, MemoryError),
+)
+Loader = Callable[[dict[str, Any], Any, Mapping[str, Any]], Policy]
+
+
+@dataclass(frozen=True)
+class SavedPolicy:
+    """A policy as its file and sidecar hold it; CleanRL's files have no sidecar, so much may be unknown."""
+
+    path: Path
+    algo: str
+    env_id: str | None
+    seed: int | None = None
+    step: int | None = None
+    args: dict[str, Any] = field(default_factory=dict)
+    statistics: dict[str, np.ndarray] | None = None
+    state: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def is_atari(self) -> bool:
+        """Whether it sees four stacked frames of a game instead of flat observations."""
+        return "atari" in self.algo
+
+
+def read_policy(path: Path | str, *, algo: str | None = None, env_id: str | None = None) -> SavedPolicy:
+    """Read a policy file; `algo` and `env_id` win over the sidecar's. ConfigError, one line, for what is refused."""
+    path = Path(path)
+    if not path.is_file():
+        raise ConfigError(f"policy {path}: there is no such file")
+    known = _read_sidecar(path)
+    state, args = _state_of(_read_tensors(path), path)
+    args = known.get("args") or args
+    name = (algo or known.get("algo") or "").rpartition(".")[2] or _algo_of(state, args, path)
+    statistics = known.get("observation_statistics")
+    return SavedPolicy(
+        path=path,
+        algo=name,
+        env_id=env_id or known.get("env_id") or args.get("env_id"),
+        seed=known.get("seed", args.get("seed")),
+        step=known.get("step"),
+        args=args,
+        statistics={key: np.asarray(value) for key, value in statistics.items()} if statistics else None,
+        state=state,
+    )
+
+
+def build_policy(saved: SavedPolicy, spaces: Any) -> Policy:
+    """The policy behind its frozen observation statistics, tried once on an observation of `spaces`."""
+    try:
+        policy = _loader(saved.algo)(saved.state, spaces, saved.args)
+        if saved.statistics is not None:
+            policy = normalized(policy, saved.statistics)
+        _try_out(policy, spaces)
+    except ConfigError:
+        raise
+    except UNREADABLE as error:
+        reason = " ".join(str(error).split())[:300]
+        raise ConfigError(
+            f"policy {saved.path} is no {saved.algo!r} policy for observations {spaces.single_observation_space} and "
+            f"actions {spaces.single_action_space}: {reason}"
+        ) from error
+    return policy
+
+
+def policy_algos() -> tuple[str, ...]:
+    """Every algorithm whose policies act here."""
+    ours = [module.name for module in pkgutil.iter_modules(algorithms.__path__) if not module.name.startswith("_")]
+    return tuple(dict.fromkeys((*ours, *cleanrl_files.LOADERS)))
+
+
+def _loader(algo: str) -> Loader:
+    """An algorithm file's own `load_policy`; CleanRL's files stand in where we have no such algorithm."""
+    known = policy_algos()
+    if algo not in known:
+        raise ConfigError(f"algo {algo!r} has no policies here{nearest(algo, known)} (known: {', '.join(known)})")
+    if importlib.util.find_spec(f"{algorithms.__name__}.{algo}") is None:
+        return cleanrl_files.LOADERS[algo]
+    loader: Loader = importlib.import_module(f"{algorithms.__name__}.{algo}").load_policy
+    return loader
+
+
+def _try_out(policy: Policy, spaces: Any) -> None:
+    space = spaces.single_observation_space
+    action = policy(np.zeros((1, *(space.shape or ())), space.dtype), None)[0]
+    if not spaces.single_action_space.contains(action):
+        raise ValueError(f"it answers {np.asarray(action).tolist()}, which is no action")
+
+
+def _read_sidecar(path: Path) -> dict[str, Any]:
+    sidecar = path.with_name(path.name + ".json")
+    try:
+        known = json.loads(sidecar.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"policy sidecar {sidecar}: cannot be read: {error}") from error
+    if not isinstance(known, dict):
+        raise ConfigError(f"policy sidecar {sidecar}: a JSON object is needed")
+    if known.get("format", NEWEST_FORMAT) > NEWEST_FORMAT:
+        raise ConfigError(f"policy sidecar {sidecar}: format {known['format']} is newer than this version reads (1)")
+    return known
+
+
+def _read_tensors(path: Path) -> Any:
+    """What the file holds: torch's archives and pickles, safetensors, or flax's bytes, told by how they begin."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"policy {path}: cannot be read: {error.strerror}") from error
+    try:
+        if data[8:9] == b"{" and int.from_bytes(data[:8], "little") < len(data):
+            return _read_safetensors(data)
+        if data[:2] == b"PK" or data[:1] == b"\x80":  # torch's archive, or a pickle
+            return _read_torch(data)
+        return _read_flax(data)
+    except pickle.UnpicklingError as error:
+        raise ConfigError(
+            f"policy {path} is refused: it holds more than tensors and plain values, and loading it could run code"
+        ) from error
+    except UNREADABLE as error:
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise ConfigError(f"policy {path} cannot be read as a policy: {reason}") from error
+
+
+def _read_torch(data: bytes) -> Any:
+    import io
+
+    import torch
+
+    return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+
+
+def _read_safetensors(data: bytes) -> Any:
+    import safetensors.numpy
+
+    try:
+        return safetensors.numpy.load(data)
+    except safetensors.SafetensorError as error:
+        raise ValueError(str(error)) from error
+
+
+def _read_flax(data: bytes) -> Any:
+    """CleanRL's JAX files: msgpack, which holds no code."""
+    if importlib.util.find_spec("flax") is None:
+        raise ValueError("it is neither a torch nor a safetensors file (flax, for CleanRL's JAX files, is missing)")
+    from flax.serialization import msgpack_restore
+
+    tree = msgpack_restore(data)
+    if isinstance(tree, dict) and set(tree) == {"model_weights", "args"}:
+        return {"model_weights": _flat(tree["model_weights"]), "args": tree["args"]}
+    return _flat(tree)
+
+
+def _flat(tree: Any, prefix: str = "") -> dict[str, Any]:
+    """Leaves under paths as our own JAX policies name them: `params/Dense_0/kernel`."""
+    if not isinstance(tree, dict):
+        raise ValueError("it holds no named arrays")
+    found: dict[str, Any] = {}
+    for key, value in tree.items():
+        found.update(_flat(value, f"{prefix}{key}/") if isinstance(value, dict) else {f"{prefix}{key}": value})
+    return found
+
+
+def _state_of(content: Any, path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The acting network's weights, and the args where the file brings them."""
+    args: dict[str, Any] = {}
+    if isinstance(content, dict) and set(content) == {"model_weights", "args"}:  # CleanRL's C51
+        content, args = content["model_weights"], dict(content["args"])
+    elif isinstance(content, tuple | list) and content:  # DDPG, TD3: actor first, then the critics
+        content = content[0]
+    if not isinstance(content, dict) or not content or not all(_is_tensor(value) for value in content.values()):
+        raise ConfigError(f"policy {path} holds no state dict: a mapping of names to tensors is needed")
+    return dict(content), args
+
+
+def _is_tensor(value: object) -> bool:
+    return hasattr(value, "shape") and hasattr(value, "dtype")
+
+
+# Keys that only one algorithm's file has, for CleanRL's files; the first that fits counts.
+_TELLING: tuple[tuple[str, str], ...] = (
+    ("actor_logstd", "ppo_continuous_action"),
+    ("trunk.0.weight", "ppo"),
+    ("actor.0.weight", "ppo"),
+    ("fc_mean.weight", "sac_continuous_action"),
+    ("fc_mu.weight", "td3_continuous_action"),
+    ("params/Dense_0/kernel", "dqn_jax"),
+    ("atoms", "c51"),
+)
+
+
+def _algo_of(state: Mapping[str, Any], args: Mapping[str, Any], path: Path) -> str:
+    if args.get("exp_name") in policy_algos():
+        return str(args["exp_name"])
+    for key, algo in _TELLING:
+        if key in state:
+            return algo
+    first = state.get("network.0.weight")
+    if first is not None and first.ndim == 2:
+        return "dqn"
+    if first is not None and first.ndim == 4 and "actor.weight" in state:
+        return "ppo_atari_envpool"
+    raise ConfigError(f"policy {path} does not tell its algorithm; name it (known: {', '.join(policy_algos())})")

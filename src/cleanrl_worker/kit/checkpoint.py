@@ -1,0 +1,212 @@
+"""Training state and checkpoints: every part, every generator and the replay memory, to arrays and back. No pickle."""
+
+import random
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_arrays
+from safetensors.numpy import save as save_arrays
+
+from cleanrl_worker.kit.buffers import ReplayBuffer
+from mosaic.wire.checkpoints import (
+    REPLAY,
+    CheckpointError,
+    NewerFormatError,
+    adopt_segments,
+    checkpoints_of,
+    read_checkpoint,
+    write_checkpoint,
+    write_segment,
+)
+
+STATE = "state.safetensors"
+
+
+class Part(Protocol):
+    """A piece of training state: its numbers and arrays by name."""
+
+    def state_dict(self) -> Mapping[str, Any]: ...
+
+    def load_state_dict(self, state: Any) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint that was read whole: every checksum held."""
+
+    path: Path
+    document: dict[str, Any]
+    arrays: dict[str, np.ndarray]
+
+    @property
+    def step(self) -> int:
+        return int(self.document["step"])
+
+    @property
+    def exact(self) -> bool:
+        return bool(self.document["exact"])
+
+
+def write(
+    folder: Path,
+    step: int,
+    parts: Mapping[str, Part],
+    rng: np.random.Generator,
+    about: Mapping[str, Any],
+    replay: ReplayBuffer | None = None,
+) -> Path:
+    """Save the state of this step; of the replay memory, what is new since the last time."""
+    arrays: dict[str, np.ndarray] = {}
+    numbers: dict[str, Any] = {}
+    for name, part in parts.items():
+        for key, value in _leaves(part.state_dict(), name):
+            if isinstance(value, np.ndarray):
+                arrays[key] = value
+            else:
+                numbers[key] = value
+    document = {**about, "numbers": numbers, "random": _random_state(rng, arrays)}
+    if replay is not None:
+        document[REPLAY] = _write_segments(folder / REPLAY, replay)
+    return write_checkpoint(folder, step, document, {STATE: save_arrays(arrays)})
+
+
+def read(path: Path) -> Checkpoint:
+    """Read and verify a checkpoint; CheckpointError says what is wrong with it."""
+    document, files = read_checkpoint(path)
+    try:
+        return Checkpoint(path, document, load_arrays(files[STATE]))
+    except (KeyError, SafetensorError) as error:
+        raise CheckpointError(f"checkpoint {path} is damaged: {error}") from error
+
+
+def restore(
+    checkpoint: Checkpoint,
+    parts: Mapping[str, Part],
+    rng: np.random.Generator,
+    replay: ReplayBuffer | None = None,
+    folder: Path | None = None,
+) -> None:
+    """Put every part, every generator and the replay memory back into the state that was saved.
+
+    `folder` is where the run is going to save: another run's replay segments are linked into it.
+    """
+    for name, part in parts.items():
+        flat = dict(_of(checkpoint, name))
+        part.load_state_dict(_as_torch(flat) if _is_torch(part) else flat)
+    _restore_random(checkpoint.document["random"], rng, checkpoint.arrays)
+    if replay is not None:
+        source = checkpoint.path.parent / REPLAY
+        _read_segments(source, checkpoint.document[REPLAY], replay)
+        adopt_segments(source, (folder or checkpoint.path.parent) / REPLAY, replay.segments)
+
+
+def size_of(parts: Mapping[str, Part]) -> int:
+    """Bytes of the arrays in the state."""
+    leaves = (value for name, part in parts.items() for _, value in _leaves(part.state_dict(), name))
+    return sum(value.nbytes for value in leaves if isinstance(value, np.ndarray))
+
+
+def newest(source: Path, warn: Callable[[str], None]) -> Checkpoint:
+    """The newest readable checkpoint of a checkpoint, `checkpoints/` or run folder; unreadable ones are told."""
+    candidates = checkpoints_of(source)
+    if not candidates:
+        raise CheckpointError(f"there is no checkpoint in {source}")
+    for path in candidates:
+        try:
+            return read(path)
+        except NewerFormatError:
+            raise
+        except CheckpointError as error:
+            if len(candidates) == 1:
+                raise
+            warn(f"{error}; falling back to the checkpoint before it")
+    raise CheckpointError(f"none of the {len(candidates)} checkpoints in {source} can be read")
+
+
+def _leaves(state: Any, name: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(state, Mapping):
+        for key, value in state.items():
+            yield from _leaves(value, f"{name}/{key}")
+    elif hasattr(state, "detach"):
+        yield name, np.array(state.detach().cpu().numpy(), order="C")
+    elif state is None or isinstance(state, bool | int | float | str):
+        yield name, state
+    else:
+        yield name, np.array(state, order="C")  # not ascontiguousarray, which makes scalars one-dimensional
+
+
+def _of(checkpoint: Checkpoint, name: str) -> Iterator[tuple[str, Any]]:
+    for values in (checkpoint.arrays, checkpoint.document["numbers"]):
+        for key, value in values.items():
+            if key.startswith(f"{name}/"):
+                yield key.removeprefix(f"{name}/"), value
+
+
+def _is_torch(part: Part) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(part, torch.nn.Module)
+
+
+def _as_torch(state: dict[str, Any]) -> dict[str, Any]:
+    import torch
+
+    return {key: torch.from_numpy(np.array(value)) for key, value in state.items()}
+
+
+def _random_state(rng: np.random.Generator, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+    """Python's and numpy's generators as JSON; torch's, which are bytes, among the arrays."""
+    version, words, gauss = random.getstate()
+    kind, keys, position, has_gauss, cached = np.random.get_state()
+    if "torch" in sys.modules:
+        import torch
+
+        arrays["random/torch"] = torch.get_rng_state().numpy()
+        if torch.cuda.is_available() and torch.cuda.is_initialized():
+            for index, state in enumerate(torch.cuda.get_rng_state_all()):
+                arrays[f"random/cuda/{index}"] = state.numpy()
+    return {
+        "python": [version, list(words), gauss],
+        "numpy": [kind, [int(key) for key in keys], position, has_gauss, cached],
+        "run": rng.bit_generator.state,
+    }
+
+
+def _restore_random(saved: dict[str, Any], rng: np.random.Generator, arrays: Mapping[str, np.ndarray]) -> None:
+    version, words, gauss = saved["python"]
+    random.setstate((version, tuple(words), gauss))
+    kind, keys, position, has_gauss, cached = saved["numpy"]
+    np.random.set_state((kind, np.array(keys, np.uint32), position, has_gauss, cached))
+    rng.bit_generator.state = saved["run"]
+    if "torch" in sys.modules and "random/torch" in arrays:
+        import torch
+
+        torch.set_rng_state(torch.from_numpy(arrays["random/torch"].copy()))
+        cuda = [
+            torch.from_numpy(value.copy()) for key, value in sorted(arrays.items()) if key.startswith("random/cuda/")
+        ]
+        if cuda and torch.cuda.device_count() == len(cuda):
+            torch.cuda.set_rng_state_all(cuda)
+
+
+def _write_segments(folder: Path, replay: ReplayBuffer) -> dict[str, Any]:
+    """Add a segment with the transitions since the last one; list those that the memory's present content needs."""
+    oldest = replay.added - len(replay)
+    first = max(replay.saved_to, oldest)
+    if replay.added > first:
+        data = save_arrays(replay.rows(first, replay.added))
+        replay.segments.append(write_segment(folder, first, replay.added, data))
+        replay.saved_to = replay.added
+    replay.segments = [segment for segment in replay.segments if segment["end"] > oldest]
+    return {"added": replay.added, "segments": list(replay.segments)}
+
+
+def _read_segments(folder: Path, saved: Mapping[str, Any], replay: ReplayBuffer) -> None:
+    for segment in saved["segments"]:
+        replay.put(segment["first"], load_arrays((folder / segment["file"]).read_bytes()))
+    replay.added = replay.saved_to = int(saved["added"])
+    replay.segments = list(saved["segments"])

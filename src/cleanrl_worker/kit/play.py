@@ -1,0 +1,151 @@
+"""Playing whole episodes with a policy, each with a seed of its own.
+
+An episode depends on its seed and the policy alone: it can be played again by itself. So each observation goes through
+the policy alone (the last bits of a matrix product depend on how many rows it has).
+"""
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import gymnasium as gym
+import numpy as np
+
+from cleanrl_worker.kit import envs as kit_envs
+from cleanrl_worker.kit import pools
+from cleanrl_worker.kit.episodes import VectorEnvs
+from cleanrl_worker.kit.policy import Policy
+from cleanrl_worker.kit.video import EpisodeFilm
+
+
+class Played(NamedTuple):
+    """A finished episode; its return is the sum of raw rewards. Reset with `seed`, it can be played again."""
+
+    episode: int
+    seed: int
+    ret: float
+    discounted: float
+    length: int
+
+
+class Game(Protocol):
+    """One environment that plays one episode after the other; observations and actions are single rows."""
+
+    single_observation_space: Any
+    single_action_space: Any
+
+    def start(self, episode: int, seed: int) -> np.ndarray: ...
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool]:
+        """Observation, raw reward, and whether the episode has ended."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def make_game(env_id: str, *, atari: bool, backend: str = "auto", video_folder: Path | None = None) -> Game:
+    """The environment as it was in training, but with raw rewards and whole games."""
+    if video_folder is not None and (backend == "gymnasium") == atari and backend != "auto":
+        other = "envpool" if atari else "gymnasium"
+        raise SystemExit(f"{env_id} is filmed with env_backend {other!r} only; leave the video out, or change it")
+    if not atari and backend != "envpool":
+        return FlatGame(env_id, video_folder)
+    if atari and backend == "gymnasium":
+        native = kit_envs.make_native(
+            f"ALE/{pools.atari_game(env_id)}-v5", 1, reward_clipping=False, repeat_action_probability=0.0
+        )
+        return VectorGame(kit_envs.GymnasiumEnvs(native))
+    if not atari:
+        return VectorGame(pools.PoolEnvs(lambda seed: pools.make_pool(env_id, 1, seed), seed=0))
+    film = None if video_folder is None else EpisodeFilm(video_folder, fps=pools.ATARI_FPS)
+    return VectorGame(pools.make_whole_games(env_id, film), film)
+
+
+def episode_seed(seed: int, episode: int) -> int:
+    """The seed of one episode of an evaluation, as far from its neighbours' as any other (31 bits: EnvPool's limit)."""
+    return int(np.random.SeedSequence((seed, episode)).generate_state(1)[0]) >> 1
+
+
+def play_episode(
+    policy: Policy,
+    game: Game,
+    episode: int,
+    seed: int,
+    greedy: bool = False,
+    gamma: float = 0.99,
+    max_steps: int = 0,
+    stops: Sequence[threading.Event] = (),
+) -> Played | None:
+    """Play one episode to its end or to `max_steps` (0: no limit); None when stopped on the way."""
+    rng = None if greedy else np.random.default_rng(seed)
+    obs = game.start(episode, seed)
+    ret = discounted = 0.0
+    weight, length, ended = 1.0, 0, False
+    while not ended and (length < max_steps or not max_steps):
+        if any(stop.is_set() for stop in stops):
+            return None
+        obs, reward, ended = game.step(policy(obs, rng))
+        ret += reward
+        discounted += weight * reward
+        weight *= gamma
+        length += 1
+    return Played(episode, seed, ret, discounted, length)
+
+
+class FlatGame:
+    """A Gymnasium environment with flat observations; filmed when a folder is given."""
+
+    def __init__(self, env_id: str, video_folder: Path | None = None) -> None:
+        self._env = kit_envs.EnvMaker(env_id, render=video_folder is not None)()
+        self.single_observation_space: Any = self._env.observation_space
+        self.single_action_space: Any = self._env.action_space
+        self._discrete = isinstance(self.single_action_space, gym.spaces.Discrete)
+        fps = int(self._env.metadata.get("render_fps") or 30)
+        self._film = None if video_folder is None else EpisodeFilm(video_folder, fps)
+
+    def start(self, episode: int, seed: int) -> np.ndarray:
+        if self._film is not None:
+            self._film.close()
+            self._film.episode = episode
+        obs = self._env.reset(seed=seed)[0]
+        self._shoot()
+        return np.asarray(obs)[None]
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool]:
+        obs, reward, terminated, truncated, _ = self._env.step(action.tolist()[0] if self._discrete else action[0])
+        self._shoot()
+        return np.asarray(obs)[None], float(reward), bool(terminated or truncated)
+
+    def close(self) -> None:
+        if self._film is not None:
+            self._film.close()
+        self._env.close()
+
+    def _shoot(self) -> None:
+        if self._film is not None and self._film.rolling:
+            frame = self._env.render()
+            if isinstance(frame, np.ndarray):
+                self._film.add(frame)
+
+
+class VectorGame:
+    """A vector of one environment, for those that come in no other shape."""
+
+    def __init__(self, envs: VectorEnvs, film: EpisodeFilm | None = None) -> None:
+        self._envs, self._film = envs, film
+        self.single_observation_space: Any = envs.single_observation_space
+        self.single_action_space: Any = envs.single_action_space
+
+    def start(self, episode: int, seed: int) -> np.ndarray:
+        if self._film is not None:
+            self._film.close()
+            self._film.episode = episode
+        return self._envs.reset(seed)
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool]:
+        reached = self._envs.step(action)
+        return reached.obs, float(reached.rewards[0]), bool(reached.episodes)
+
+    def close(self) -> None:
+        self._envs.close()

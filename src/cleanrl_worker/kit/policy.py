@@ -1,0 +1,83 @@
+"""Policies: as evaluation sees them (observations in, actions out), and the files that hold them."""
+
+import io
+import json
+import platform
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cleanrl_worker.kit.normalize import ObservationNormalizer
+from mosaic.wire.errors import StorageError
+from mosaic.wire.paths import write_atomic
+
+FORMAT = 1
+PUSH_SECONDS = 300.0
+
+Policy = Callable[[np.ndarray, np.random.Generator | None], np.ndarray]
+"""Rows of observations to rows of actions; the generator samples them, None asks for the greedy ones."""
+
+
+def normalized(policy: Policy, statistics: Mapping[str, np.ndarray]) -> Policy:
+    """The policy behind the observation statistics (`mean`, `var`) it was trained with, frozen."""
+    normalizer = ObservationNormalizer(np.shape(statistics["mean"]))
+    normalizer.statistics.mean = np.asarray(statistics["mean"], np.float64)
+    normalizer.statistics.var = np.asarray(statistics["var"], np.float64)
+    return lambda obs, rng: policy(normalizer.apply(obs), rng)
+
+
+def write(
+    path: Path, state: Mapping[str, Any], statistics: Mapping[str, np.ndarray] | None, about: Mapping[str, Any]
+) -> Path:
+    """Write the policy (torch tensors by torch.save, numpy arrays as safetensors) and, beside it, all that it needs."""
+    frozen = {key: np.asarray(value).tolist() for key, value in (statistics or {}).items()}
+    sidecar = {"format": FORMAT, **about, "observation_statistics": frozen or None, "versions": _versions()}
+    try:
+        write_atomic(path, _state_bytes(state))
+        write_atomic(path.with_name(path.name + ".json"), json.dumps(sidecar, indent=2))
+    except StorageError as error:
+        raise SystemExit(str(error)) from error
+    return path
+
+
+def push(path: Path, entity: str, returns: list[float], video: Path | None) -> dict[str, str]:
+    """Push a policy to the hub in a process of its own; says what came of it as `repository` or `error`."""
+    command = [sys.executable, "-P", "-m", "cleanrl_worker.hub", f"--policy={path}", f"--returns={json.dumps(returns)}"]
+    command += [f"--entity={entity}"] * bool(entity) + [f"--video={video}"] * (video is not None)
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PUSH_SECONDS)
+    except subprocess.TimeoutExpired:
+        return {"error": f"the hub did not take the policy within {PUSH_SECONDS:.0f} s"}
+    if done.returncode == 0:
+        return {"repository": done.stdout.strip().rpartition("\n")[2]}
+    # the exception and its message: the traceback above it helps nobody here
+    starts = [found.start() for found in re.finditer(r"^[\w.]*(?:Error|Exception)\b", done.stderr, re.MULTILINE)]
+    return {"error": " ".join(done.stderr[max(starts, default=0) :].split())[:400] or "no reason was given"}
+
+
+def _state_bytes(state: Mapping[str, Any]) -> bytes:
+    if all(isinstance(value, np.ndarray) for value in state.values()):
+        from safetensors.numpy import save
+
+        return save({key: np.ascontiguousarray(value) for key, value in state.items()})
+    import torch
+
+    buffer = io.BytesIO()
+    torch.save({key: value.detach().cpu() for key, value in state.items()}, buffer)
+    return buffer.getvalue()
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for package in ("mosaic-rl", "torch", "jax", "flax", "gymnasium", "envpool", "ale-py", "mujoco", "numpy"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,106 @@
+"""What earlier runs left, as the shell finds it: policies with their sidecars, checkpoints. Paths and JSON only."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from cleanrl_worker import eval_plan
+from mosaic.wire.checkpoints import checkpoints_of, saved_state
+from mosaic.wire.errors import ConfigError, shown
+from mosaic.wire.paths import RunPaths, resolve_home
+
+
+def check_paths(extras: dict[str, Any], values: dict[str, Any]) -> None:
+    """Refuse a policy or checkpoint that is not there; an evaluation takes what it leaves out from the sidecar."""
+    mode = extras.get("mode") or "train"
+    if mode == "policy_eval" and not extras.get("policy_path"):
+        raise ConfigError("mode 'policy_eval' needs extras.policy_path, the policy to evaluate")
+    if mode == "resume_training" and not (extras.get("checkpoint_path") or extras.get("policy_path")):
+        raise ConfigError("mode 'resume_training' needs extras.checkpoint_path, the checkpoint to go on from")
+    for name in ("policy_path", "checkpoint_path"):
+        given = extras.get(name)
+        if not given:
+            continue
+        path = find_checkpoint(given) if mode == "resume_training" else find_path(given)
+        if not path.exists():
+            raise ConfigError(f"extras.{name}: {given!r} is not there (looked for {path})")
+        may_be_folder = name == "checkpoint_path" or mode == "resume_training"
+        if not os.access(path, os.R_OK) or not (may_be_folder or path.is_file()):
+            raise ConfigError(f"extras.{name}: {given!r} is no file that can be read")
+    if mode == "resume_training":
+        _fill_from_checkpoint(find_checkpoint(extras.get("checkpoint_path") or extras["policy_path"]), values)
+    if mode in ("policy_eval", "interactive") and extras.get("policy_path"):
+        _fill_from_sidecar(find_path(extras["policy_path"]), values, needed=mode == "policy_eval")
+    if mode == "policy_eval":
+        eval_plan.settle(extras, values)
+    elif mode == "interactive":
+        if values["env_id"] is None:
+            raise ConfigError("nothing to play: give --env-id, or --policy-path of a policy that says its environment")
+        values["algo"] = values["algo"] or ""
+    if mode != "train" and values["total_timesteps"] is None:
+        values["total_timesteps"] = 0
+
+
+def find_checkpoint(text: str) -> Path:
+    """What a run goes on from: a path as a person writes it, or the id of a run."""
+    path = find_path(text)
+    if not path.exists() and re.fullmatch(r"[\w-]{1,128}", text):
+        folder = RunPaths(text).folder
+        return folder if folder.exists() else path
+    return path
+
+
+def _fill_from_checkpoint(source: Path, values: dict[str, Any]) -> None:
+    """What a resumption leaves open is as the saved run had it."""
+    if source.is_file():
+        _fill_from_sidecar(source, values, needed=False)
+        return
+    if not checkpoints_of(source):
+        raise ConfigError(f"there is no checkpoint in {source}")
+    state = saved_state(source)  # {} where all are damaged: the algorithm says so
+    args = {"algo": state.get("algo"), **state.get("args", {})}
+    for name in ("algo", "env_id", "seed", "total_timesteps"):
+        if values[name] is None:
+            values[name] = args.get(name)
+
+
+def _fill_from_sidecar(policy: Path, values: dict[str, Any], needed: bool) -> None:
+    lacking = [name for name in ("algo", "env_id", "seed") if values[name] is None]
+    sidecar = policy.with_name(policy.name + ".json")
+    if not lacking or ((lacking == ["seed"] or not needed) and not sidecar.is_file()):
+        return
+    try:
+        known = read_object(sidecar.read_text(encoding="utf-8"), f"policy sidecar {sidecar}")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"config field {lacking[0]!r} is missing, and {sidecar} cannot be read to fill it") from error
+    values.update({name: known.get(name) for name in lacking})
+
+
+def find_path(text: str) -> Path:
+    """A path as a person writes it: relative ones count from the current folder, then from MOSAIC_HOME."""
+    path = Path(text).expanduser()
+    for base in (Path.cwd(), resolve_home()):
+        if (base / path).exists():
+            return base / path
+    return Path.cwd() / path
+
+
+def read_object(text: str, what: str) -> dict[str, Any]:
+    """A JSON object out of `text`; `what` names it in the refusal."""
+    try:
+        found = json.loads(text, parse_constant=_refuse_constant)
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{what}: no valid JSON: {error.msg} (line {error.lineno}, column {error.colno})") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{what}: no valid JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise ConfigError(f"{what}: a JSON object is needed, not {shown(found)}")
+    return found
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is no JSON number")

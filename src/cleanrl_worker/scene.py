@@ -1,0 +1,190 @@
+"""An environment to be watched: one of Gymnasium or EnvPool, and its picture."""
+
+import base64
+import struct
+import sys
+import traceback
+import warnings
+import zlib
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import gymnasium as gym
+import numpy as np
+
+from cleanrl_worker.kit import pools
+from cleanrl_worker.kit.envs import EnvMaker, register_plugins
+from mosaic.wire.errors import ConfigError, WorkerError
+
+# Level 3 without row filters: 1.5 ms and 6 kB for CartPole's 600×400, 2 ms and 41 kB for MuJoCo's 480×480. Level 4
+# halves the flat ones in twice the time; filters help none of them by as much.
+PNG_LEVEL = 3
+
+ResultT = TypeVar("ResultT")
+
+
+class EnvironmentFailure(WorkerError):
+    """An environment raised something; only a reset can be answered next."""
+
+
+def open_scene(env_id: str, *, flat: bool = False, atari: bool = False, backend: str = "auto") -> "Scene":
+    """One environment, ready to be drawn: as it is, or with the observations that a policy was trained on.
+
+    `flat` is for the policies of `kit.envs.vector`, `atari` for those of `kit.envs.atari`: a game is then played whole,
+    a lost life ends no episode, and rewards are the game's own.
+    """
+    try:
+        env, no_picture = _guarded(
+            f"environment {env_id!r} cannot be made", lambda: _make(env_id, flat, atari, backend)
+        )
+    except SystemExit as error:  # kit's word for what cannot be had here
+        raise ConfigError(str(error)) from None
+    return Scene(env, no_picture)
+
+
+class Scene:
+    """Steps and draws an environment; whatever the environment raises becomes an EnvironmentFailure."""
+
+    def __init__(self, env: Any, no_picture: str | None = None) -> None:
+        self._env = env
+        self.no_picture = no_picture
+        self.observation_space: gym.Space[Any] = env.observation_space
+        self.action_space: gym.Space[Any] = env.action_space
+
+    def reset(self, seed: int) -> Any:
+        return _guarded("the environment's reset failed", lambda: self._env.reset(seed=seed)[0])
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool]:
+        """Observation, reward, terminated, truncated."""
+        answer = _guarded("the environment's step failed", lambda: self._env.step(action))
+        obs, reward, terminated, truncated, _ = answer
+        return obs, float(reward), bool(terminated), bool(truncated)
+
+    def picture(self) -> dict[str, Any] | None:
+        """The present frame as a message holds it; None, with the reason in `no_picture`, from the first failure on."""
+        if self.no_picture is not None:
+            return None
+        try:
+            frame = _as_colour(_guarded("the environment's drawing failed", self._env.render))
+        except EnvironmentFailure as error:
+            self.no_picture = str(error)
+            return None
+        height, width, _ = frame.shape
+        data = base64.b64encode(encode_png(frame)).decode()
+        return {"mode": "rgb_array", "width": width, "height": height, "encoding": "png", "data": data}
+
+    def close(self) -> None:
+        try:
+            _guarded("closing failed", self._env.close)
+        except EnvironmentFailure:
+            pass  # said on stderr; nothing is left to be done
+
+
+class PoolEnv:
+    """A pool of one, with Gymnasium's calls: for ids that only EnvPool has, and for what was trained on it.
+
+    With `lives` it is reset after a lost life as in training, and the game goes on.
+    """
+
+    def __init__(self, env_id: str, lives: bool = False) -> None:
+        self._env_id = env_id
+        self._lives = lives
+        with warnings.catch_warnings():  # float64 bounds cast to float32 spaces: nothing a user can change
+            warnings.simplefilter("ignore", UserWarning)
+            self._pool = pools.make_pool(env_id, 1, seed=0)
+            self.observation_space = self._pool.observation_space
+            self.action_space = self._pool.action_space
+        family = sys.modules["envpool.registration"].registry.specs[env_id][0]
+        # To draw its MuJoCo tasks kills the process.
+        self.render_mode = None if "mujoco" in family else "rgb_array"
+
+    def reset(self, seed: int) -> tuple[Any, dict[str, Any]]:
+        """A pool takes its seed when it is made."""
+        options: dict[str, Any] = {"episodic_life": True} if self._lives else {}
+        if self.render_mode is not None:
+            options["render_mode"] = self.render_mode
+        self._pool = pools.make_pool(self._env_id, 1, seed, **options)
+        return _first(self._pool.reset()[0]), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        obs, rewards, terminations, truncations, info = self._pool.step(np.asarray([action]))
+        if self._lives and terminations[0] and not info["terminated"][0]:
+            terminations = truncations
+            if not truncations[0]:  # EnvPool's own reset after a lost life: a step that ignores its action
+                obs = self._pool.step(np.asarray([action]), np.zeros(1, np.int32))[0]
+        return _first(obs), rewards[0], terminations[0], truncations[0], {}
+
+    def render(self) -> Any:
+        return np.asarray(self._pool.render(env_ids=[0]))[0]
+
+    def close(self) -> None:
+        self._pool = None
+
+
+def encode_png(frame: np.ndarray) -> bytes:
+    """A picture of shape (height, width, 3), in bytes, as PNG."""
+    height, width, _ = frame.shape
+    rows = np.zeros((height, 1 + 3 * width), np.uint8)  # a row begins with the number of its filter; 0 is none
+    rows[:, 1:] = frame.reshape(height, 3 * width)
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)  # 8 bits a channel, RGB, not interlaced
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows.data, PNG_LEVEL)), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
+    )
+
+
+def _make(env_id: str, flat: bool, atari: bool, backend: str) -> tuple[Any, str | None]:
+    """The environment, and why it cannot be drawn."""
+    if atari:
+        return PoolEnv(f"{pools.atari_game(env_id)}-v5", lives=True), None
+    if backend == "envpool":
+        pool = PoolEnv(env_id)
+        if pool.render_mode is not None:
+            return pool, None
+    register_plugins(env_id)
+    try:
+        # Made first without pictures: some refuse a render_mode that they do not have, some do not take the word.
+        plain = _make_gymnasium(env_id, flat, render=False)
+    except gym.error.UnregisteredEnv:
+        pool = PoolEnv(env_id)
+        return pool, None if pool.render_mode else "EnvPool cannot draw it"
+    if "rgb_array" not in (plain.metadata.get("render_modes") or ()):
+        return plain, "it has no rgb_array mode"
+    try:
+        drawn = _guarded("it cannot be made with rgb_array", lambda: _make_gymnasium(env_id, flat, render=True))
+    except EnvironmentFailure as error:
+        return plain, str(error)
+    plain.close()
+    return drawn, None
+
+
+def _make_gymnasium(env_id: str, flat: bool, render: bool) -> gym.Env[Any, Any]:
+    if flat:
+        return EnvMaker(env_id, render=render)()
+    options: dict[str, Any] = {"render_mode": "rgb_array"} if render else {}
+    return gym.make(env_id, disable_env_checker=True, **options)
+
+
+def _as_colour(frame: Any) -> np.ndarray:
+    if not isinstance(frame, np.ndarray) or frame.dtype != np.uint8 or frame.ndim not in (2, 3) or frame.size == 0:
+        raise EnvironmentFailure(f"drawing gave no picture of bytes but {type(frame).__name__}")
+    if frame.ndim == 2:
+        frame = frame[:, :, None]
+    if frame.shape[2] == 1:
+        return np.repeat(frame, 3, axis=2)
+    if frame.shape[2] < 3:
+        raise EnvironmentFailure(f"drawing gave a picture with {frame.shape[2]} channels, not 3")
+    return frame[:, :, :3]
+
+
+def _first(batch: Any) -> Any:
+    return {key: _first(value) for key, value in batch.items()} if isinstance(batch, dict) else batch[0]
+
+
+def _guarded(what: str, call: Callable[[], ResultT]) -> ResultT:
+    try:
+        return call()
+    except Exception as error:  # people's own environments may raise anything; a session can still answer
+        traceback.print_exc()
+        reason = " ".join(str(error).split())[:300]
+        raise EnvironmentFailure(f"{what}: {type(error).__name__}: {reason}") from error

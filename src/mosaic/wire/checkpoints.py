@@ -1,0 +1,191 @@
+"""Checkpoints as files: `checkpoints/<step>/` written beside and renamed, every file with its checksum; retention.
+
+`state.json` holds a document and its own checksum, other files hold bytes. Segments in `checkpoints/replay/` are shared
+between checkpoints. What the bytes mean is the algorithm side's matter.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mosaic.wire.errors import ConfigError
+
+FORMAT = 1
+KEPT = 2  # the newest ones; the best and the pinned stay besides
+REPLAY = "replay"
+PINNED = "pinned"  # an empty file of this name in a checkpoint keeps it for ever
+
+
+class CheckpointError(ConfigError):
+    """A checkpoint that cannot be used, and why."""
+
+
+class NewerFormatError(CheckpointError):
+    """A checkpoint of a later version: falling back to an older one would lose training silently."""
+
+
+def write_checkpoint(folder: Path, step: int, document: Mapping[str, Any], files: Mapping[str, bytes]) -> Path:
+    """Save as `folder/<step>`; a crash at any moment leaves either nothing or all of it under that name."""
+    final = folder / str(step)
+    beside = folder / f".{step}.{os.getpid()}"
+    shutil.rmtree(beside, ignore_errors=True)
+    beside.mkdir(parents=True)
+    sums = {name: _write_file(beside / name, data) for name, data in files.items()}
+    # the standard json module: orjson refuses the 128-bit numbers of numpy's generators
+    body = json.dumps({"format": FORMAT, "step": step, **document, "files": sums}, indent=1)
+    _write_file(beside / "state.json", f'{{"checksum": "{digest(body.encode())}", "state": {body}}}'.encode())
+    _sync(beside)
+    if final.exists():  # the same step again, after a resumption from before it: the newer copy stands
+        shutil.rmtree(final)
+    os.replace(beside, final)
+    _sync(folder)
+    return final
+
+
+def read_checkpoint(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """The document and the files, each checked; CheckpointError says what is wrong."""
+    try:
+        outer = json.loads((path / "state.json").read_text())
+        if outer["checksum"] != digest(json.dumps(outer["state"], indent=1).encode()):
+            raise CheckpointError(f"checkpoint {path}: state.json does not match its checksum")
+        document: dict[str, Any] = outer["state"]
+        if document["format"] > FORMAT:
+            raise NewerFormatError(
+                f"checkpoint {path} has format {document['format']}, this version reads up to {FORMAT}: "
+                "update mosaic-rl"
+            )
+        files = {name: (path / name).read_bytes() for name in document["files"]}
+        for name, data in files.items():
+            if digest(data) != document["files"][name]:
+                raise CheckpointError(f"checkpoint {path}: {name} does not match its checksum")
+        for segment in document.get(REPLAY, {}).get("segments", ()):
+            if digest((path.parent / REPLAY / segment["file"]).read_bytes()) != segment["sha256"]:
+                raise CheckpointError(
+                    f"checkpoint {path}: replay segment {segment['file']} does not match its checksum"
+                )
+    except OSError as error:
+        raise CheckpointError(f"checkpoint {path}: {error.filename} cannot be read: {error.strerror}") from error
+    except CheckpointError:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"checkpoint {path} is damaged: {error}") from error
+    return document, files
+
+
+def write_segment(folder: Path, first: int, end: int, data: bytes) -> dict[str, Any]:
+    """Add replay rows `first` up to `end`; the entry that a document lists.
+
+    The content is part of the name: another continuation of the same run must not overwrite this one's past.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    name = f"{first:012d}-{end:012d}-{digest(data)[:8]}.safetensors"
+    entry = {"file": name, "first": first, "end": end, "sha256": _write_file(folder / name, data)}
+    _sync(folder)
+    return entry
+
+
+def adopt_segments(source: Path, folder: Path, segments: list[dict[str, Any]]) -> None:
+    """Link another run's segments into `folder`, or copy them where it lies on another disk."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for segment in segments:
+        if (folder / segment["file"]).exists():
+            continue
+        try:
+            os.link(source / segment["file"], folder / segment["file"])
+        except OSError:  # another file system
+            shutil.copy2(source / segment["file"], folder / segment["file"])
+
+
+def find_all(folder: Path) -> list[Path]:
+    """Checkpoints in a `checkpoints/` folder, newest step first; `<phase>/<step>` counts, other folders do not."""
+    if not folder.is_dir():
+        return []
+    found = [
+        path for path in (*folder.glob("*/state.json"), *folder.glob("*/*/state.json")) if path.parent.name.isdigit()
+    ]
+    return sorted((path.parent for path in found), key=lambda path: int(path.name), reverse=True)
+
+
+def checkpoints_of(source: Path) -> list[Path]:
+    """The checkpoints that a checkpoint folder, a `checkpoints/` folder or a run folder stands for, newest first."""
+    if (source / "state.json").exists():
+        return [source]
+    return find_all(source / "checkpoints" if (source / "checkpoints").is_dir() else source)
+
+
+def saved_state(source: Path) -> dict[str, Any]:
+    """The document of the newest checkpoint of `source` whose text can be read; {} for none."""
+    for path in checkpoints_of(source):
+        if state := _document(path):
+            return state
+    return {}
+
+
+def prune(folder: Path, budget_bytes: int | None) -> None:
+    """Delete all but the newest two, the best and the pinned; beyond the budget, the best and the older go too."""
+    paths = [path for path in find_all(folder) if path.parent == folder]
+    pinned = [path for path in paths if (path / PINNED).exists()]
+    others = [path for path in paths if path not in pinned]
+    scored = [(score, path) for path in others if (score := _score(path)) is not None]
+    best = [max(scored, key=lambda item: item[0])[1]] if scored else []
+    keep = list(dict.fromkeys([*others[:KEPT], *best]))
+    while budget_bytes is not None and len(keep) > 1 and _size(folder, [*pinned, *keep]) > budget_bytes:
+        keep.pop()
+    for path in others:
+        if path not in keep:
+            shutil.rmtree(path)
+    used = {segment["file"] for path in [*pinned, *keep] for segment in _segments(path)}
+    for segment in (folder / REPLAY).glob("*.safetensors"):
+        if segment.name not in used:
+            segment.unlink()
+
+
+def digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _document(path: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads((path / "state.json").read_text())["state"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def _segments(path: Path) -> list[dict[str, Any]]:
+    return list(_document(path).get(REPLAY, {}).get("segments", ()))
+
+
+def _score(path: Path) -> float | None:
+    score = _document(path).get("score")
+    return score if isinstance(score, int | float) else None
+
+
+def _size(folder: Path, paths: list[Path]) -> int:
+    segments = {folder / REPLAY / segment["file"] for path in paths for segment in _segments(path)}
+    files = [*(file for path in paths for file in path.iterdir()), *segments]
+    return sum(file.stat().st_size for file in files if file.exists())
+
+
+def _write_file(path: Path, data: bytes) -> str:
+    """Write beside, fsync, rename; returns the checksum. A segment's name may exist from a run that was killed."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    with beside.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(beside, path)
+    return digest(data)
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,140 @@
+import json
+import random
+
+import numpy as np
+import pytest
+
+from cleanrl_worker.kit import checkpoint
+from cleanrl_worker.kit.buffers import ReplayBuffer
+from cleanrl_worker.kit.normalize import RewardNormalizer, RunningStatistics
+from mosaic.wire import checkpoints
+from mosaic.wire.checkpoints import CheckpointError
+
+ABOUT = {"algo": "ppo", "args": {}, "exact": True, "score": None}
+
+
+def parts():
+    return {"statistics": RunningStatistics((3,)), "rewards": RewardNormalizer(2, 0.9)}
+
+
+def filled_buffer(count, capacity=8):
+    buffer = ReplayBuffer(capacity, (2,), (), np.int64)
+    for index in range(count):
+        add(buffer, index)
+    return buffer
+
+
+def add(buffer, index):
+    obs = np.full((1, 2), index, np.float32)
+    buffer.add(obs, np.array([index]), np.array([float(index)]), obs + 1, np.array([index % 2]))
+
+
+def test_a_state_comes_back_as_it_was_with_every_generator(tmp_path):
+    rng = np.random.default_rng(1)
+    saved = parts()
+    saved["statistics"].update(rng.normal(size=(50, 3)))
+    saved["rewards"].observe(np.array([1.0, 2.0]), np.array([False, False]))
+    path = checkpoint.write(tmp_path, 100, saved, rng, ABOUT)
+    expected = (rng.random(), random.random(), np.random.random())
+    restored, other = parts(), np.random.default_rng(2)
+    random.seed(0)
+    found = checkpoint.read(path)
+    checkpoint.restore(found, restored, other)
+    assert (other.random(), random.random(), np.random.random()) == expected
+    assert np.array_equal(restored["statistics"].mean, saved["statistics"].mean)
+    assert restored["rewards"].statistics.mean.shape == ()
+    assert (found.step, found.exact) == (100, True)
+    assert {file.name for file in path.iterdir()} == {"state.json", "state.safetensors"}
+
+
+def test_replay_is_saved_by_what_is_new_and_comes_back_whole(tmp_path):
+    rng = np.random.default_rng(0)
+    buffer = filled_buffer(5)
+    checkpoint.write(tmp_path, 5, {}, rng, ABOUT, buffer)
+    for index in range(5, 11):
+        add(buffer, index)
+    path = checkpoint.write(tmp_path, 11, {}, rng, ABOUT, buffer)
+    segments = checkpoint.read(path).document["replay"]["segments"]
+    assert [(segment["first"], segment["end"]) for segment in segments] == [(0, 5), (5, 11)]
+    again = ReplayBuffer(8, (2,), (), np.int64)
+    checkpoint.restore(checkpoint.read(path), {}, rng, again, tmp_path)
+    assert again.added == buffer.added
+    for name in ("obs", "next_obs", "actions", "rewards", "terminations"):
+        assert np.array_equal(getattr(again, name), getattr(buffer, name)), name
+
+
+def test_another_run_that_goes_on_from_here_keeps_its_own_copy_of_the_replay(tmp_path):
+    rng = np.random.default_rng(0)
+    path = checkpoint.write(tmp_path / "old", 5, {}, rng, ABOUT, filled_buffer(5))
+    buffer = ReplayBuffer(8, (2,), (), np.int64)
+    checkpoint.restore(checkpoint.read(path), {}, rng, buffer, tmp_path / "new")
+    add(buffer, 5)
+    newer = checkpoint.write(tmp_path / "new", 6, {}, rng, ABOUT, buffer)
+    for file in (tmp_path / "old").rglob("*.safetensors"):
+        file.unlink()
+    assert checkpoint.read(newer).document["replay"]["added"] == 6
+
+
+@pytest.mark.parametrize("name", ["state.json", "state.safetensors"])
+def test_a_checkpoint_cut_or_flipped_anywhere_is_never_taken_for_whole(name, tmp_path):
+    path = checkpoint.write(tmp_path, 7, parts(), np.random.default_rng(0), ABOUT)
+    whole = (path / name).read_bytes()
+    positions = np.linspace(0, len(whole) - 1, 60).astype(int)
+    for position in positions:
+        (path / name).write_bytes(whole[:position])
+        with pytest.raises(CheckpointError):
+            checkpoint.read(path)
+        flipped = bytearray(whole)
+        flipped[position] ^= 1
+        (path / name).write_bytes(flipped)
+        with pytest.raises(CheckpointError):
+            checkpoint.read(path)
+
+
+def test_an_unreadable_newest_falls_back_to_the_one_before_with_a_warning(tmp_path):
+    for step in (10, 20):
+        path = checkpoint.write(tmp_path, step, parts(), np.random.default_rng(0), ABOUT)
+    (path / "state.safetensors").write_bytes(b"")
+    warnings = []
+    assert checkpoint.newest(tmp_path, warnings.append).step == 10
+    assert len(warnings) == 1 and "20" in warnings[0] and "falling back" in warnings[0]
+
+
+def test_a_newer_format_is_refused_by_its_number(tmp_path):
+    path = checkpoint.write(tmp_path, 1, {}, np.random.default_rng(0), ABOUT)
+    document = json.loads((path / "state.json").read_text())["state"] | {"format": 9}
+    body = json.dumps(document, indent=1)
+    outer = f'{{"checksum": "{checkpoints.digest(body.encode())}", "state": {body}}}'
+    (path / "state.json").write_text(outer)
+    with pytest.raises(CheckpointError, match="format 9, this version reads up to 1"):
+        checkpoint.newest(tmp_path, print)
+
+
+def test_what_was_half_written_is_not_seen_and_other_folders_are_left_alone(tmp_path):
+    checkpoint.write(tmp_path, 5, {}, np.random.default_rng(0), ABOUT)
+    (tmp_path / ".9.123").mkdir()
+    (tmp_path / "mine").mkdir()
+    checkpoint.write(tmp_path / "phase1", 8, {}, np.random.default_rng(0), ABOUT)
+    assert [path.name for path in checkpoints.find_all(tmp_path)] == ["8", "5"]
+    checkpoints.prune(tmp_path, None)
+    assert (tmp_path / "mine").is_dir() and (tmp_path / "phase1" / "8").is_dir()
+
+
+def test_the_last_two_the_best_and_the_pinned_are_kept_with_their_replay(tmp_path):
+    rng, buffer = np.random.default_rng(0), filled_buffer(1, capacity=2)
+    for step, score in ((1, 5.0), (2, 99.0), (3, 1.0), (4, 2.0), (5, 3.0)):
+        path = checkpoint.write(tmp_path, step, {}, rng, ABOUT | {"score": score}, buffer)
+        if step == 1:
+            (path / checkpoints.PINNED).touch()
+        add(buffer, step)
+    checkpoints.prune(tmp_path, None)
+    kept = checkpoints.find_all(tmp_path)
+    assert [path.name for path in kept] == ["5", "4", "2", "1"]
+    assert all(checkpoint.read(path) for path in kept)
+
+
+def test_a_byte_budget_drops_the_best_first_and_never_the_newest(tmp_path):
+    for step, score in ((1, 9.0), (2, 1.0), (3, 1.0)):
+        checkpoint.write(tmp_path, step, parts(), np.random.default_rng(0), ABOUT | {"score": score})
+    checkpoints.prune(tmp_path, budget_bytes=1)
+    assert [path.name for path in checkpoints.find_all(tmp_path)] == ["3"]

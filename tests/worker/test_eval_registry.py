@@ -1,0 +1,192 @@
+"""Policy files: ours, CleanRL's, damaged and hostile ones."""
+
+import json
+import os
+import pickle
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from cleanrl_worker import eval_registry
+from cleanrl_worker.agents.mlp import MLPAgent, SeparateMLPAgent
+from cleanrl_worker.algorithms import dqn, ppo_atari_envpool, ppo_continuous_action, sac_continuous_action
+from cleanrl_worker.eval_registry import build_policy, read_policy
+from cleanrl_worker.runtime import DEFAULT_ALGO_REGISTRY
+from mosaic.wire.errors import ConfigError
+
+CARTPOLE = SimpleNamespace(
+    single_observation_space=gym.spaces.Box(-np.inf, np.inf, (4,), np.float32),
+    single_action_space=gym.spaces.Discrete(2),
+)
+PENDULUM = SimpleNamespace(
+    single_observation_space=gym.spaces.Box(-np.inf, np.inf, (3,), np.float32),
+    single_action_space=gym.spaces.Box(-2.0, 2.0, (1,), np.float32),
+)
+ATARI = SimpleNamespace(
+    single_observation_space=gym.spaces.Box(0, 255, (4, 84, 84), np.uint8), single_action_space=gym.spaces.Discrete(6)
+)
+NETWORKS = {
+    "ppo": (SeparateMLPAgent, CARTPOLE),
+    "dqn": (dqn.QNetwork, CARTPOLE),
+    "ppo_continuous_action": (ppo_continuous_action.Agent, PENDULUM),
+    "sac_continuous_action": (sac_continuous_action.Actor, PENDULUM),
+    "ppo_atari_envpool": (ppo_atari_envpool.Agent, ATARI),
+}
+
+
+def saved(path: Path, content: Any, **sidecar: Any) -> Path:
+    torch.save(content, path)
+    if sidecar:
+        path.with_name(path.name + ".json").write_text(json.dumps(sidecar))
+    return path
+
+
+def rows(spaces: Any, count: int = 5) -> np.ndarray:
+    rng = np.random.default_rng(0)
+    space = spaces.single_observation_space
+    return (rng.random((count, *space.shape)) * (255 if space.dtype == np.uint8 else 1)).astype(space.dtype)
+
+
+def refusal(path: Path, spaces: Any = None, **given: Any) -> str:
+    with pytest.raises(ConfigError) as caught:
+        found = read_policy(path, **given)
+        build_policy(found, spaces)
+    text = str(caught.value)
+    assert "\n" not in text
+    return text
+
+
+def test_every_registry_algorithm_has_policies() -> None:
+    assert set(DEFAULT_ALGO_REGISTRY) <= set(eval_registry.policy_algos())
+
+
+@pytest.mark.parametrize("algo", NETWORKS)
+def test_bare_state_dict_of_cleanrl_tells_its_algorithm_and_acts(algo: str, tmp_path: Path) -> None:
+    network, spaces = NETWORKS[algo]
+    path = saved(tmp_path / "x.cleanrl_model", network(spaces).state_dict())
+    found = read_policy(path, env_id="E-v1")
+    assert (found.algo, found.env_id, found.args, found.statistics) == (algo, "E-v1", {}, None)
+    policy = build_policy(found, spaces)
+    greedy, again = (policy(rows(spaces), None) for _ in range(2))
+    assert np.array_equal(greedy, again) and len(greedy) == 5
+    first, second, other = (policy(rows(spaces), np.random.default_rng(seed)) for seed in (1, 1, 2))
+    assert np.array_equal(first, second)
+    assert algo == "dqn" or not np.array_equal(first, other)
+    assert all(spaces.single_action_space.contains(action) for action in (*greedy, *first))
+
+
+def test_shared_network_is_told_by_its_keys(tmp_path: Path) -> None:
+    path = saved(tmp_path / "x.cleanrl_model", MLPAgent(CARTPOLE).state_dict(), algo="ppo", env_id="CartPole-v1")
+    assert build_policy(read_policy(path), CARTPOLE)(rows(CARTPOLE), None).shape == (5,)
+
+
+def test_sidecar_fills_in_and_the_caller_wins(tmp_path: Path) -> None:
+    known = {"algo": "dqn", "env_id": "CartPole-v1", "seed": 3, "step": 9, "args": {"end_e": 0.5}}
+    path = saved(tmp_path / "x.cleanrl_model", dqn.QNetwork(CARTPOLE).state_dict(), **known)
+    found = read_policy(path)
+    assert (found.algo, found.env_id, found.seed, found.step, found.args) == tuple(known.values())
+    assert read_policy(path, env_id="Other-v0", algo="cleanrl.ppo").env_id == "Other-v0"
+    sampled = build_policy(found, CARTPOLE)(np.zeros((1000, 4), np.float32), np.random.default_rng(0))
+    assert 0.15 < np.mean(sampled != sampled.max()) < 0.35 or 0.15 < np.mean(sampled != sampled.min()) < 0.35
+
+
+def test_frozen_statistics_normalise_and_clip_the_observations(tmp_path: Path) -> None:
+    agent = ppo_continuous_action.Agent(PENDULUM)
+    with torch.no_grad():
+        agent.actor_mean[4].weight.mul_(100)
+    statistics = {"mean": [1.0, 2.0, 3.0], "var": [4.0, 0.25, 1.0]}
+    known = {"algo": "ppo_continuous_action", "env_id": "Pendulum-v1", "observation_statistics": statistics}
+    path = saved(tmp_path / "x.cleanrl_model", agent.state_dict(), **known)
+    obs = np.array([[1.5, 2.5, 100.0]], np.float32)
+    expected = agent.actor_mean(torch.tensor([[0.25, 1.0, 10.0]])).clamp(-2, 2).detach().numpy()
+    assert np.allclose(build_policy(read_policy(path), PENDULUM)(obs, None), expected, atol=1e-5)
+
+
+def test_c51_brings_its_args_in_the_file(tmp_path: Path) -> None:
+    network = nn.Sequential(nn.Linear(4, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, 2 * 11))
+    state = {f"network.{key}": value for key, value in network.state_dict().items()}
+    args = {"exp_name": "c51", "env_id": "CartPole-v1", "seed": 4, "n_atoms": 11, "v_min": -5, "v_max": 5}
+    found = read_policy(saved(tmp_path / "c51.cleanrl_model", {"model_weights": state, "args": args}))
+    assert (found.algo, found.env_id, found.seed) == ("c51", "CartPole-v1", 4)
+    obs = rows(CARTPOLE)
+    pmfs = network(torch.from_numpy(obs)).view(5, 2, 11).softmax(dim=2)
+    expected = (pmfs * torch.linspace(-5, 5, 11)).sum(dim=2).argmax(dim=1)
+    assert build_policy(found, CARTPOLE)(obs, None).tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("algo", ["ddpg_continuous_action", "td3_continuous_action"])
+def test_the_actor_is_first_in_the_tuples_of_ddpg_and_td3(algo: str, tmp_path: Path) -> None:
+    sizes = {"fc1": (3, 256), "fc2": (256, 256), "fc_mu": (256, 1)}
+    layers = {name: nn.Linear(*size) for name, size in sizes.items()}
+    actor = {f"{name}.{key}": value for name, layer in layers.items() for key, value in layer.state_dict().items()}
+    actor |= {"action_scale": torch.tensor([2.0]), "action_bias": torch.tensor([0.0])}
+    critic = nn.Linear(4, 1).state_dict()
+    content = (actor, critic) if algo.startswith("ddpg") else (actor, critic, critic)
+    found = read_policy(saved(tmp_path / "x.cleanrl_model", content), algo=algo, env_id="Pendulum-v1")
+    x = torch.from_numpy(rows(PENDULUM))
+    expected = 2 * layers["fc_mu"](layers["fc2"](layers["fc1"](x).relu()).relu()).tanh()
+    assert np.allclose(build_policy(found, PENDULUM)(rows(PENDULUM), None), expected.detach().numpy(), atol=1e-6)
+
+
+def test_cleanrl_jax_file_is_read(tmp_path: Path) -> None:
+    serialization = pytest.importorskip("flax.serialization")
+    sizes = (4, 120, 84, 2)
+    params = {
+        f"Dense_{index}": {"kernel": np.ones((a, b), np.float32), "bias": np.arange(b, dtype=np.float32)}
+        for index, (a, b) in enumerate(pairwise(sizes))
+    }
+    path = tmp_path / "dqn_jax.cleanrl_model"
+    path.write_bytes(serialization.to_bytes({"params": params}))
+    found = read_policy(path, env_id="CartPole-v1")
+    assert found.algo == "dqn_jax"
+    assert build_policy(found, CARTPOLE)(rows(CARTPOLE), None).tolist() == [1] * 5
+
+
+class Hostile:
+    """Unpickled without care it makes a file, as it could do anything else."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.system, (f"touch {self.mark}",)
+
+
+@pytest.mark.parametrize("how", ["torch", "legacy", "pickle", "text", "beside weights"])
+def test_hostile_pickle_is_refused_and_runs_nothing(how: str, tmp_path: Path) -> None:
+    mark, path = tmp_path / "it-ran", tmp_path / "x.cleanrl_model"
+    state: Any = {"actor_logstd": torch.zeros(1), "evil": Hostile(mark)} if how == "beside weights" else Hostile(mark)
+    if how in ("pickle", "text"):
+        path.write_bytes(pickle.dumps(state, protocol=0 if how == "text" else 4))
+    else:
+        torch.save(state, path, _use_new_zipfile_serialization=how != "legacy")
+    assert str(path) in refusal(path, algo="ppo")
+    assert not mark.exists()
+    torch.load(path, weights_only=False) if how == "torch" else None
+    assert mark.exists() == (how == "torch"), "the trap works when it is stepped into"
+
+
+def test_damaged_and_foreign_files_are_refused_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "x.cleanrl_model"
+    assert "no such file" in refusal(path)
+    whole = saved(path, dqn.QNetwork(CARTPOLE).state_dict()).read_bytes()
+    for data in (b"", b"x", whole[: len(whole) // 2], b"\x80" + whole, b"{}", b"\x10" + bytes(7) + b"{" * 30):
+        path.write_bytes(data)
+        assert "x.cleanrl_model" in refusal(path)
+    assert "holds no state dict" in refusal(saved(path, [1, 2]))
+    assert "does not tell its algorithm" in refusal(saved(path, {"w": torch.zeros(1)}))
+    saved(path, dqn.QNetwork(CARTPOLE).state_dict())
+    assert "did you mean 'dqn'?" in refusal(path, CARTPOLE, algo="dqnn")
+    assert "is no 'ppo' policy" in refusal(path, CARTPOLE, algo="ppo")
+    assert "is no 'dqn' policy" in refusal(path, ATARI, algo="dqn")
+    saved(path, dqn.QNetwork(CARTPOLE).state_dict(), format=2)
+    assert "format 2 is newer" in refusal(path)
+    path.with_name(path.name + ".json").write_text("{")
+    assert "cannot be read" in refusal(path)

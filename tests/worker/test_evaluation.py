@@ -1,0 +1,277 @@
+"""Evaluations: real policies of tiny trainings, whole and through the shell."""
+
+import dataclasses
+import importlib
+import json
+import signal
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from cleanrl_worker import evaluation
+from cleanrl_worker.algorithms import ppo
+from cleanrl_worker.eval_registry import build_policy, read_policy
+from cleanrl_worker.evaluation import BATCH_NUMBERS, EvalArgs, run_batched_evaluation
+from cleanrl_worker.kit import play
+from cleanrl_worker.runtime import DEFAULT_ALGO_REGISTRY
+from mosaic.wire import metrics
+from mosaic.wire.events import Event, replay
+from mosaic.wire.paths import RunPaths
+from mosaic.wire.tensorboard import ScalarReader
+
+SMALL_PPO = {"num_envs": 2, "num_steps": 16, "num_minibatches": 2, "update_epochs": 1, "total_timesteps": 64}
+SMALL_DQN = {"total_timesteps": 200, "learning_starts": 100, "buffer_size": 200, "batch_size": 16}
+TINY: dict[str, dict[str, Any]] = {
+    "ppo": SMALL_PPO,
+    "ppo_continuous_action": SMALL_PPO | {"env_id": "Pendulum-v1"},
+    "ppo_atari_envpool": SMALL_PPO | {"env_id": "Breakout-v5"},
+    "dqn": SMALL_DQN,
+    "dqn_jax": SMALL_DQN,
+    "sac_continuous_action": SMALL_DQN | {"env_id": "Pendulum-v1"},
+}
+SUMMARY = {"batch_index", "episodes", "duration_sec", "updated_at"} | {
+    f"{name}_return" for name in ("avg", "min", "max", "median", "std")
+}
+Tags = dict[str, list[tuple[int, float]]]
+
+
+@pytest.fixture
+def cartpole(tmp_path: Path) -> Path:
+    """An untrained policy: episodes of some twenty steps."""
+    torch.manual_seed(1)
+    game = play.make_game("CartPole-v1", atari=False)
+    path = tmp_path / "ppo.cleanrl_model"
+    torch.save(ppo.SeparateMLPAgent(game).state_dict(), path)
+    known = {"algo": "ppo", "env_id": "CartPole-v1", "seed": 5, "step": 0, "args": {"gamma": 0.9}}
+    path.with_name(path.name + ".json").write_text(json.dumps(known))
+    return path
+
+
+def evaluate(policy: Path, folder: Path, **options: Any) -> list[dict[str, Any]]:
+    return run_batched_evaluation(EvalArgs(policy_path=policy, run_dir=folder, **options))
+
+
+def episodes_in(folder: Path) -> list[dict[str, Any]]:
+    rows = metrics.read_rows(folder / "metrics.jsonl")
+    return [{tag: row[tag] for tag in row if tag != "time"} for row in rows if "eval/episode_return" in row]
+
+
+def scalars_in(folder: Path) -> Tags:
+    found: Tags = {}
+    for path in folder.glob("events.out.tfevents.*"):
+        for _, step, tag, value in ScalarReader(path).read():
+            found.setdefault(tag, []).append((step, value))
+    return found
+
+
+@pytest.mark.parametrize("name", DEFAULT_ALGO_REGISTRY)
+def test_every_algorithm_is_evaluated_from_its_files_and_the_seed_decides(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cleanrl_worker.kit.experiment.EVAL_EPISODES", 1)
+    module = importlib.import_module(DEFAULT_ALGO_REGISTRY[name])
+    module.main(module.Args(run_dir=tmp_path / "run", save_model=True, cuda=False, **TINY[name]))
+    (policy,) = tmp_path.glob(f"run/runs/*/{name}.cleanrl_model")
+    common = {"episodes": 3, "max_episode_steps": 30}
+    for folder, options in {
+        "one": {"seed": 7, "num_envs": 1},
+        "three": {"seed": 7, "num_envs": 3},
+        "other": {"seed": 8},
+        "best": {"seed": 7, "greedy": True},
+    }.items():
+        which = policy.with_name(f"{name}.best.cleanrl_model") if folder == "best" else policy
+        evaluate(which, tmp_path / folder, **common, **options)
+    assert len(episodes_in(tmp_path / "one")) == 3
+    assert episodes_in(tmp_path / "one") == episodes_in(tmp_path / "three")
+    assert episodes_in(tmp_path / "one") != episodes_in(tmp_path / "other")
+
+
+def test_each_batch_is_summed_up_in_file_rows_and_tensorboard(cartpole: Path, tmp_path: Path) -> None:
+    summaries = evaluate(cartpole, tmp_path / "run", episodes=5, batch_size=2)
+    assert [(batch["batch_index"], batch["episodes"]) for batch in summaries] == [(0, 2), (1, 2), (2, 1)]
+    assert json.loads((tmp_path / "run" / "eval_summary.json").read_text()) == summaries[-1]
+    returns = [row["eval/episode_return"] for row in episodes_in(tmp_path / "run")]
+    first = summaries[0]
+    assert first.keys() == SUMMARY
+    assert (first["avg_return"], first["min_return"]) == (statistics.fmean(returns[:2]), min(returns[:2]))
+    assert first["std_return"] == statistics.pstdev(returns[:2])
+    tags = scalars_in(tmp_path / "run" / "tensorboard_eval")
+    assert tags.keys() == {"eval/episode_return", *(f"eval/{name}" for name in BATCH_NUMBERS)}
+    assert tags["eval/episode_return"] == [(number, value) for number, value in enumerate(returns, start=1)]
+    assert tags["eval/avg_return"] == [(batch["batch_index"], batch["avg_return"]) for batch in summaries]
+    assert not (tmp_path / "run" / "videos").exists()
+
+
+def test_worst_and_best_episode_can_be_played_again_by_their_seeds(cartpole: Path, tmp_path: Path) -> None:
+    evaluate(cartpole, tmp_path / "run", episodes=12, num_envs=3)
+    played = sorted(episodes_in(tmp_path / "run"), key=lambda row: row["eval/episode_return"])
+    assert played[0]["eval/episode_return"] < played[-1]["eval/episode_return"]
+    game = play.make_game("CartPole-v1", atari=False)
+    policy = build_policy(read_policy(cartpole), game)
+    for row in (played[0], played[-1]):
+        again = play.play_episode(policy, game, 0, int(row["eval/episode_seed"]))
+        assert again is not None and again.ret == row["eval/episode_return"]
+
+
+def test_discount_limit_and_greedy_actions_are_as_asked(cartpole: Path, tmp_path: Path) -> None:
+    evaluate(cartpole, tmp_path / "a", episodes=2, max_episode_steps=4)
+    expected = 1 + 0.9 + 0.9**2 + 0.9**3
+    for row in episodes_in(tmp_path / "a"):
+        assert (row["eval/episode_length"], row["eval/episode_return"]) == (4, 4.0)
+        assert row["eval/discounted_return"] == pytest.approx(expected)
+    evaluate(cartpole, tmp_path / "b", episodes=1, max_episode_steps=4, gamma=1.0)
+    assert episodes_in(tmp_path / "b")[0]["eval/discounted_return"] == 4.0
+    evaluate(cartpole, tmp_path / "c", episodes=4)
+    evaluate(cartpole, tmp_path / "d", episodes=4, greedy=True)
+    assert episodes_in(tmp_path / "c") != episodes_in(tmp_path / "d")
+
+
+def test_filmed_episodes_are_mp4_files_and_change_no_result(cartpole: Path, tmp_path: Path) -> None:
+    import av
+
+    evaluate(cartpole, tmp_path / "filmed", episodes=3, capture_video=True)
+    evaluate(cartpole, tmp_path / "plain", episodes=3)
+    files = sorted((tmp_path / "filmed" / "videos" / "filmed-eval").iterdir())
+    assert [file.name for file in files] == ["episode-0.mp4", "episode-1.mp4"]
+    rows = episodes_in(tmp_path / "filmed")
+    with av.open(str(files[0])) as film:
+        frames = sum(1 for _ in film.decode(video=0))
+    assert frames == rows[0]["eval/episode_length"] + 1
+    assert rows == episodes_in(tmp_path / "plain")
+
+
+def test_repeated_evaluation_plays_new_episodes_until_it_is_stopped(cartpole: Path, tmp_path: Path) -> None:
+    stop = threading.Event()
+    args = EvalArgs(policy_path=cartpole, run_dir=tmp_path / "run", batch_size=2, repeat=True)
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.extend(run_batched_evaluation(args, stop)))
+    thread.start()
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline and not (tmp_path / "run" / "eval_summary.json").exists():
+        time.sleep(0.01)
+    stop.set()
+    thread.join(30)
+    assert not thread.is_alive() and found
+    seeds = [row["eval/episode_seed"] for row in episodes_in(tmp_path / "run")]
+    assert len(set(seeds)) == len(seeds) >= 2 * len(found)
+
+
+def test_error_of_one_of_several_games_ends_the_evaluation(cartpole: Path) -> None:
+    games = [play.make_game("CartPole-v1", atari=False) for _ in range(3)]
+
+    def broken(obs: Any, rng: Any) -> Any:
+        raise ArithmeticError("no action")
+
+    with pytest.raises(ArithmeticError, match="no action"):
+        list(evaluation.play_all(broken, games, 1, range(6)))
+
+
+def test_policy_is_as_good_as_at_the_end_of_training_and_not_so_without_its_statistics(tmp_path: Path) -> None:
+    from cleanrl_worker.algorithms import ppo_continuous_action as algorithm
+
+    sizes = {"num_envs": 4, "num_steps": 256, "num_minibatches": 16, "update_epochs": 8, "total_timesteps": 40960}
+    algorithm.main(
+        algorithm.Args(
+            env_id="Pendulum-v1", run_dir=tmp_path, save_model=True, cuda=False, learning_rate=1e-3, seed=1, **sizes
+        )
+    )
+    rows = metrics.read_rows(tmp_path / "metrics.jsonl")
+    last = [row["charts/episodic_return"] for row in rows if "charts/episodic_return" in row][-20:]
+    saved = read_policy(next(tmp_path.glob("runs/*/ppo_continuous_action.cleanrl_model")))
+    game = play.make_game("Pendulum-v1", atari=False)
+
+    def returns(policy: Any) -> list[float]:
+        return [played.ret for played in evaluation.play_all(build_policy(policy, game), [game], 1, range(30))]
+
+    def distance(found: list[float]) -> float:
+        """Between the means, in standard errors."""
+        error = (statistics.variance(last) / len(last) + statistics.variance(found) / len(found)) ** 0.5
+        return abs(statistics.fmean(found) - statistics.fmean(last)) / error
+
+    assert distance(returns(saved)) < 4
+    assert distance(returns(dataclasses.replace(saved, statistics=None))) > 8
+
+
+# Through the shell
+
+
+def start(home: Path, config: dict[str, Any], *flags: str) -> subprocess.Popen[str]:
+    (home / "config.json").write_text(json.dumps(config))
+    command = [sys.executable, "-m", "cleanrl_worker.cli", "--config", str(home / "config.json"), *flags]
+    return subprocess.Popen(command, cwd=home, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def run_shell(home: Path, extras: dict[str, Any], **fields: Any) -> tuple[int, list[Event], dict[str, Any], RunPaths]:
+    process = start(home, {"run_id": "ev", "extras": {"mode": "policy_eval", **extras}, **fields}, "--emit-summary")
+    out, _ = process.communicate(timeout=120)
+    paths = RunPaths("ev", home)
+    last = json.loads(out.splitlines()[-1])
+    return process.returncode, list(replay(paths.events)), last if "status" in last else {}, paths
+
+
+def test_shell_tells_an_evaluation_by_episodes_and_batches(home: Path, cartpole: Path) -> None:
+    extras = {"policy_path": str(cartpole), "eval_episodes": 4, "eval_batch_size": 2, "eval_capture_video": True}
+    code, events, summary, paths = run_shell(home, extras, total_timesteps=0)
+    assert code == 0
+    batch = ["episode", "episode", "eval_batch", "heartbeat"]
+    assert [event.event for event in events] == ["run_started", *batch, *batch, "run_completed"]
+    started, completed = events[0].payload, events[-1].payload
+    assert (started["algo"], started["env_id"], started["seed"]) == ("ppo", "CartPole-v1", 5)
+    assert (started["mode"], started["total_timesteps"]) == ("policy_eval", 4)
+    episodes = [event.payload for event in events if event.event == "episode"]
+    returns = [episode["return"] for episode in episodes]
+    assert completed["mean_return"] == statistics.fmean(returns)
+    worst, best = (next(e for e in episodes if e["return"] == end(returns)) for end in (min, max))
+    assert (completed["worst"]["seed"], completed["best"]["seed"]) == (worst["seed"], best["seed"])
+    assert events[-3].payload["batch_index"] == 1 and events[-3].payload["episodes"] == 2
+    assert completed["manifest"] == json.loads(paths.analytics.read_text())
+    artifacts = completed["manifest"]["artifacts"]
+    assert artifacts["tensorboard"] == {"enabled": True, "relative_path": "tensorboard_eval"}
+    assert artifacts["videos"] == ["videos/ev-eval/episode-0.mp4", "videos/ev-eval/episode-1.mp4"]
+    assert len(scalars_in(paths.tensorboard_eval)["eval/episode_return"]) == 4
+    told = {name: summary["extras"][name] for name in ("tensorboard_dir", "eval_batch_size", "eval_repeat")}
+    assert told == {"tensorboard_dir": "tensorboard_eval", "eval_batch_size": 2, "eval_repeat": False}
+
+
+def test_failing_evaluation_is_a_failed_run(home: Path, cartpole: Path) -> None:
+    cartpole.write_bytes(b"no policy")
+    code, events, _, _ = run_shell(home, {"policy_path": str(cartpole), "eval_episodes": 2})
+    assert code == 1
+    assert [event.event for event in events] == ["run_started", "run_failed"]
+    assert "ppo.cleanrl_model" in events[-1].payload["stderr_tail"][-1]
+
+
+def test_repeated_evaluation_is_completed_by_stopping_it(
+    home: Path, cartpole: Path, until: Callable[..., None]
+) -> None:
+    extras = {"mode": "policy_eval", "policy_path": str(cartpole), "eval_batch_size": 2, "eval_repeat": True}
+    paths = RunPaths("ev", home)
+    process = start(home, {"run_id": "ev", "extras": extras})
+    try:
+        until(paths.eval_summary.exists, 60, "a batch")
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 0
+    assert list(replay(paths.events))[-1].event == "run_completed"
+
+
+def test_seed_override_wins_and_settings_of_training_are_named(home: Path, cartpole: Path) -> None:
+    extras = {"policy_path": str(cartpole), "seed_override": 9, "algo_params": {"learning_rate": 1}, "gamma": 0.5}
+    process = start(home, {"extras": {"mode": "policy_eval", **extras}}, "--dry-run", "--emit-summary")
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    summary = json.loads(out)
+    assert summary["module"] == "cleanrl_worker.evaluation" and summary["config"]["seed"] == 9
+    assert {"--seed=9", "--gamma=0.5", "--episodes=50", "--batch-size=50"} <= set(summary["argv"])
+    assert any("learning_rate" in warning for warning in summary["warnings"])
+    assert not (home / "var").exists()

@@ -1,0 +1,49 @@
+"""What the shell checks and passes on before it becomes a session."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cleanrl_worker.config import parse_worker_config
+from cleanrl_worker.handover import make_plan
+from mosaic.wire.errors import ConfigError
+
+
+def argv(extras: dict[str, Any] | None = None, **fields: Any) -> list[str]:
+    document = {"run_id": "r", "seed": 1, **fields, "extras": {"mode": "interactive", **(extras or {})}}
+    return list(make_plan(parse_worker_config(document)).argv)
+
+
+@pytest.fixture
+def policy(home: Path) -> Path:
+    """A policy file that nobody reads here, with a sidecar."""
+    path = home / "ppo.cleanrl_model"
+    path.write_bytes(b"x")
+    (home / "ppo.cleanrl_model.json").write_text(json.dumps({"algo": "ppo", "env_id": "CartPole-v1", "seed": 9}))
+    return path
+
+
+def test_person_alone_needs_no_algorithm(home: Path) -> None:
+    assert argv(env_id="CartPole-v1") == ["--run-id=r", "--env-id=CartPole-v1", "--seed=1"]
+    assert argv(env_id="Pendulum-v1", algo="ppo") == ["--run-id=r", "--env-id=Pendulum-v1", "--seed=1"]
+
+
+def test_sidecar_fills_what_is_left_out(policy: Path) -> None:
+    expected = ["--run-id=r", "--env-id=CartPole-v1", "--seed=9", f"--policy-path={policy}", "--algo=ppo"]
+    assert argv({"policy_path": policy.name}, seed=None) == expected
+    assert argv({"policy_path": policy.name, "eval_greedy": True}, env_id="Acrobot-v1")[1] == "--env-id=Acrobot-v1"
+    assert argv({"policy_path": policy.name, "eval_greedy": True})[-1] == "--greedy"
+
+
+def test_file_without_sidecar_is_left_to_the_session(policy: Path) -> None:
+    bare = policy.rename(policy.with_name("bare.cleanrl_model"))
+    assert argv({"policy_path": bare.name}, env_id="CartPole-v1")[-1] == f"--policy-path={bare}"
+    with pytest.raises(ConfigError, match="nothing to play"):
+        argv({"policy_path": bare.name})
+
+
+def test_environment_that_the_policy_cannot_drive_is_refused(policy: Path) -> None:
+    with pytest.raises(ConfigError, match="'ppo' drives discrete actions, but 'Pendulum-v1' takes continuous"):
+        argv({"policy_path": policy.name}, env_id="Pendulum-v1")
