@@ -123,3 +123,13 @@ def test_a_checkpoint_of_another_algorithm_is_refused_in_one_line(tmp_path):
     train("dqn", tmp_path / "dqn")
     with pytest.raises(SystemExit, match="does not fit ppo on CartPole-v1"):
         train("ppo", tmp_path / "ppo", resume=Path(tmp_path / "dqn"))
+
+
+def test_a_full_disk_costs_a_checkpoint_and_one_line_not_the_run(tmp_path, monkeypatch, capsys):
+    def full(*_args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoint, "write_checkpoint", full)
+    train("ppo", tmp_path)
+    assert "no checkpoint at step 128: No space left on device; training goes on" in capsys.readouterr().err
+    assert metrics.read_rows(tmp_path / "metrics.jsonl")[-1]["step"] == 512

@@ -113,11 +113,13 @@ def test_a_newer_format_is_refused_by_its_number(tmp_path):
 def test_what_was_half_written_is_not_seen_and_other_folders_are_left_alone(tmp_path):
     checkpoint.write(tmp_path, 5, {}, np.random.default_rng(0), ABOUT)
     (tmp_path / ".9.123").mkdir()
+    (tmp_path / ".7.removed").mkdir()
     (tmp_path / "mine").mkdir()
     checkpoint.write(tmp_path / "phase1", 8, {}, np.random.default_rng(0), ABOUT)
     assert [path.name for path in checkpoints.find_all(tmp_path)] == ["8", "5"]
     checkpoints.prune(tmp_path, None)
     assert (tmp_path / "mine").is_dir() and (tmp_path / "phase1" / "8").is_dir()
+    assert not list(tmp_path.glob(".*")), "what a killed process left"
 
 
 def test_the_last_two_the_best_and_the_pinned_are_kept_with_their_replay(tmp_path):

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -124,9 +125,14 @@ class Continuation:
             "saved_at": time.time(),
         }
         started = time.monotonic()
-        path = checkpoints.write(self.folder, step, self._parts, self._rng, about, self._replay)
-        budget = self._args.checkpoint_budget_mb * 2**20 or None
-        prune(self.folder, budget)
+        try:
+            path = checkpoints.write(self.folder, step, self._parts, self._rng, about, self._replay)
+            prune(self.folder, self._args.checkpoint_budget_mb * 2**20 or None)
+        except OSError as error:  # the earlier checkpoints are whole, and training need not end for a full disk
+            message = f"no checkpoint at step {step:,}: {error.strerror}; training goes on"
+            self._tell("warning", {"message": message})
+            print(message, file=sys.stderr, flush=True)
+            return
         self._saved_at = step
         seconds = round(time.monotonic() - started, 4)
         self._tell("checkpoint", {"step": step, "path": str(path), "exact": exact, "seconds": seconds})

@@ -42,7 +42,7 @@ def write_checkpoint(folder: Path, step: int, document: Mapping[str, Any], files
     _write_file(beside / "state.json", f'{{"checksum": "{digest(body.encode())}", "state": {body}}}'.encode())
     _sync(beside)
     if final.exists():  # the same step again, after a resumption from before it: the newer copy stands
-        shutil.rmtree(final)
+        _remove(final)
     os.replace(beside, final)
     _sync(folder)
     return final
@@ -139,11 +139,21 @@ def prune(folder: Path, budget_bytes: int | None) -> None:
         keep.pop()
     for path in others:
         if path not in keep:
-            shutil.rmtree(path)
+            _remove(path)
+    for leftover in folder.glob(".*"):  # of a process that was killed while it wrote or removed one
+        shutil.rmtree(leftover, ignore_errors=True)
     used = {segment["file"] for path in [*pinned, *keep] for segment in _segments(path)}
     for segment in (folder / REPLAY).glob("*.safetensors"):
         if segment.name not in used:
             segment.unlink()
+
+
+def _remove(path: Path) -> None:
+    """Out of sight in one move: a checkpoint that is half removed must never be seen."""
+    hidden = path.with_name(f".{path.name}.removed")
+    shutil.rmtree(hidden, ignore_errors=True)
+    os.replace(path, hidden)
+    shutil.rmtree(hidden)
 
 
 def digest(data: bytes) -> str:
