@@ -10,7 +10,7 @@ CORE := $(VENV)/.installed-core
 FULL := $(VENV)/.installed-test
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check setup system bench-learning bench-speed bench-start bench-envpool clean
+.PHONY: help run test check setup system bench-learning bench-speed bench-start bench-envpool bench-kills clean
 
 help:
 	@echo "MOSAIC"
@@ -22,6 +22,7 @@ help:
 	@echo "  make bench-speed     steps per second, side by side with other libraries"
 	@echo "  make bench-start     seconds from the command to the first update"
 	@echo "  make bench-envpool   EnvPool against Gymnasium: same dynamics? faster?"
+	@echo "  make bench-kills     checkpoints under a thousand SIGKILLs"
 	@echo "  make clean           remove $(VENV) and caches (runs in var/ stay)"
 	@echo "Settings: PYTHON=python3.12 (the interpreter of $(VENV)), JOBS=2 (test processes), ARGS='…' (for bench-*)"
 
@@ -55,6 +56,9 @@ bench-start: $(FULL)
 
 bench-envpool: $(FULL)
 	$(BIN)/python benchmarks/envpool_parity.py $(ARGS)
+
+bench-kills: $(FULL)
+	$(BIN)/python benchmarks/kills.py $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -140,3 +140,18 @@ def test_a_byte_budget_drops_the_best_first_and_never_the_newest(tmp_path):
         checkpoint.write(tmp_path, step, parts(), np.random.default_rng(0), ABOUT | {"score": score})
     checkpoints.prune(tmp_path, budget_bytes=1)
     assert [path.name for path in checkpoints.find_all(tmp_path)] == ["3"]
+
+
+def test_a_save_that_fails_leaves_the_next_one_whole(tmp_path, monkeypatch):
+    def full(*_args):
+        raise OSError(28, "No space left on device")
+
+    rng, buffer = np.random.default_rng(0), filled_buffer(3)
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoint, "write_checkpoint", full)
+        with pytest.raises(OSError):
+            checkpoint.write(tmp_path, 1, {}, rng, ABOUT, buffer)
+    checkpoints.prune(tmp_path, None)  # takes the segment that no checkpoint lists
+    add(buffer, 3)
+    path = checkpoint.write(tmp_path, 2, {}, rng, ABOUT, buffer)
+    assert checkpoint.read(path).document["replay"]["added"] == 4

@@ -70,9 +70,15 @@ def write(
             else:
                 numbers[key] = value
     document = {**about, "numbers": numbers, "random": _random_state(rng, arrays)}
-    if replay is not None:
+    if replay is None:
+        return write_checkpoint(folder, step, document, {STATE: save_arrays(arrays)})
+    before = replay.saved_to, replay.segments
+    try:
         document[REPLAY] = _write_segments(folder / REPLAY, replay)
-    return write_checkpoint(folder, step, document, {STATE: save_arrays(arrays)})
+        return write_checkpoint(folder, step, document, {STATE: save_arrays(arrays)})
+    except OSError:  # a segment that no checkpoint lists may be removed: the next save must write its rows again
+        replay.saved_to, replay.segments = before
+        raise
 
 
 def read(path: Path) -> Checkpoint:
@@ -199,7 +205,7 @@ def _write_segments(folder: Path, replay: ReplayBuffer) -> dict[str, Any]:
     first = max(replay.saved_to, oldest)
     if replay.added > first:
         data = save_arrays(replay.rows(first, replay.added))
-        replay.segments.append(write_segment(folder, first, replay.added, data))
+        replay.segments = [*replay.segments, write_segment(folder, first, replay.added, data)]
         replay.saved_to = replay.added
     replay.segments = [segment for segment in replay.segments if segment["end"] > oldest]
     return {"added": replay.added, "segments": list(replay.segments)}

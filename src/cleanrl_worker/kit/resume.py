@@ -1,5 +1,6 @@
 """When a run saves its whole state, and how it goes on from one."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -125,13 +126,16 @@ class Continuation:
             "saved_at": time.time(),
         }
         started = time.monotonic()
+        budget = self._args.checkpoint_budget_mb * 2**20 or None
         try:
             path = checkpoints.write(self.folder, step, self._parts, self._rng, about, self._replay)
-            prune(self.folder, self._args.checkpoint_budget_mb * 2**20 or None)
+            prune(self.folder, budget)
         except OSError as error:  # the earlier checkpoints are whole, and training need not end for a full disk
             message = f"no checkpoint at step {step:,}: {error.strerror}; training goes on"
-            self._tell("warning", {"message": message})
             print(message, file=sys.stderr, flush=True)
+            with contextlib.suppress(OSError):
+                self._tell("warning", {"message": message})
+                prune(self.folder, budget)  # takes what was half written off the disk
             return
         self._saved_at = step
         seconds = round(time.monotonic() - started, 4)
