@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import shutil
 import signal
 import sys
 import time
@@ -210,12 +209,6 @@ class Continuation:
             raise SystemExit(
                 f"one checkpoint takes up to {needed / 2**20:,.0f} MB, more than --checkpoint-budget-mb {budget}; "
                 "raise it, or lower --buffer-size"
-            )
-        free = shutil.disk_usage(self._run_folder).free
-        if needed > free:
-            self._tell(
-                "warning",
-                {"message": f"a checkpoint takes up to {needed / 2**20:,.0f} MB, the disk has {free / 2**20:,.0f} MB"},
             )
 
 
