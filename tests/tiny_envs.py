@@ -40,6 +40,28 @@ class Corridor(gym.Env[np.ndarray, Any]):
         return np.array(scaled if self.scaled else [self.steps, self.episode], np.float32)
 
 
+class TwoRooms(gym.Env[np.ndarray, Any]):
+    """An episode starts in a room that costs 20 to leave, then stays where each step gives 1; truncated after 4 steps.
+
+    The final observation is worth far more than the next episode's first: bootstrapping from the wrong one shows.
+    """
+
+    def __init__(self) -> None:
+        self.observation_space = gym.spaces.Box(0.0, 1.0, (2,), np.float32)
+        self.action_space = gym.spaces.Discrete(2)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.steps = 0
+        return np.array([0.0, 1.0], np.float32), {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        return np.array([1.0, 0.0], np.float32), -20.0 if self.steps == 1 else 1.0, False, self.steps == 4, {}
+
+
 class VectorCorridor(gym.vector.VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     """A native vector version that reuses its buffers, as real ones do."""
 
@@ -69,6 +91,8 @@ class VectorCorridor(gym.vector.VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
 
 def register() -> None:
     """Corridors that terminate or truncate: counting ones, and scaled ones with discrete or continuous actions."""
+    if "Tiny/TwoRooms-v0" not in gym.registry:
+        gym.register("Tiny/TwoRooms-v0", entry_point=TwoRooms)
     for ending in ("Terminating", "Truncating"):
         for kind in ("", "Scaled", "ScaledContinuous"):
             env_id = f"Tiny/{ending}{kind}-v0"

@@ -29,12 +29,12 @@ def policy_of(folder):
     return torch.load(path, weights_only=True)
 
 
-def first_value(folder):
+def first_value(folder, obs=(0.0, 1.0)):
     """The critic's value of a corridor's start."""
     import torch
 
     state = policy_of(folder)
-    x = torch.tensor([[0.0, 1.0]])
+    x = torch.tensor([obs])
     sidecar = json.loads(next(Path(folder).glob("runs/*/*[!t].cleanrl_model.json")).read_text())
     if sidecar["observation_statistics"]:
         statistics = {key: np.array(value) for key, value in sidecar["observation_statistics"].items()}
@@ -117,3 +117,25 @@ def test_ppo_continuous_values_bootstrap_at_a_truncation(tmp_path):
         values[ending] = first_value(tmp_path / ending)
     # rewards are scaled by a running deviation, so only the ratio is known: 10 / 4.1, the scale being near equal
     assert values["Truncating"] > 1.5 * values["Terminating"] > 0
+
+
+def test_ppo_bootstraps_from_the_final_observation_not_from_the_next_episode(tmp_path):
+    train(
+        "ppo",
+        tmp_path,
+        env_id="Tiny/TwoRooms-v0",
+        total_timesteps=12000,
+        num_steps=25,
+        learning_rate=3e-3,
+        clip_vloss=False,
+        save_model=True,
+    )
+    assert 8.5 < first_value(tmp_path, (1.0, 0.0)) < 11.0, "the second room is worth 10"
+
+
+@pytest.mark.parametrize("name", ["dqn", "dqn_jax"])
+def test_dqn_bootstraps_from_the_final_observation_not_from_the_next_episode(name, tmp_path):
+    options = {"learning_starts": 200, "train_frequency": 2, "target_network_frequency": 20, "learning_rate": 1e-3}
+    rows = train(name, tmp_path, env_id="Tiny/TwoRooms-v0", total_timesteps=4000, buffer_size=1000, **options)
+    q_values = [row["losses/q_values"] for row in rows if "losses/q_values" in row][-5:]
+    assert 3.5 < np.mean(q_values) < 6.0, "a quarter of the steps at -11, the others at 10"
