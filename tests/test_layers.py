@@ -18,6 +18,7 @@ SHELL = tuple(
     for name in (
         *("cli", "config", "schema", "source", "interpreter", "runtime", "telemetry", "analytics", "command"),
         *("environments", "lock", "saved", "process", "tracking", "handover", "hub", "eval_plan", "eval_telemetry"),
+        *("vitals", "causes", "attempt"),
     )
 )
 SIDE = tuple(
@@ -64,7 +65,7 @@ HEAVY = {"torch", "jax", "jaxlib", "flax", "optax"}
 MAY_BE_HEAVY = (*SIDE, AGENTS, WRAPPERS, ALGORITHMS)
 # The worker's top, the frame publisher, the loading of plug-ins that strangers wrote, and a session with an environment
 # that they wrote.
-MAY_CATCH_ALL = (f"{WORKER}.runtime", f"{WORKER}.cli", f"{WORKER}.fastlane", f"{WORKER}.scene", "mosaic.wire.workers")
+MAY_CATCH_ALL = (f"{WORKER}.attempt", f"{WORKER}.cli", f"{WORKER}.fastlane", f"{WORKER}.scene", "mosaic.wire.workers")
 
 MODULE_LINES, FUNCTION_LINES = 400, 60
 ALGORITHM_LINES, ALGORITHM_MAIN_LINES = 600, 300

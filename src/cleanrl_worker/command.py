@@ -48,6 +48,11 @@ class Plan:
     """threads for OpenMP and its like; 0 leaves them alone"""
     warnings: tuple[str, ...] = ()
 
+    @property
+    def name(self) -> str:
+        """What is run: a script's path or a module."""
+        return str(self.module if self.script is None else self.script)
+
 
 @dataclass(frozen=True)
 class _Target:

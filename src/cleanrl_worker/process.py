@@ -1,18 +1,16 @@
-"""The algorithm's process: started, paused, stopped and measured by the shell, and what its end means."""
+"""The algorithm's process: started, paused and stopped by the shell."""
 
 from __future__ import annotations
 
 import collections
 import os
-import re
 import select
-import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -22,18 +20,14 @@ from mosaic.wire.errors import StorageError, WorkerError
 from mosaic.wire.paths import write_atomic
 
 if TYPE_CHECKING:
-    import psutil
-
     from cleanrl_worker.command import Plan
     from mosaic.wire.paths import RunPaths
 
 LAUNCHER = Path(__file__).with_name("launcher.py")
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 STDERR_LINES = 20
-REQUEUE = 75  # EX_TEMPFAIL: the algorithm saved its state and asks to be started again
 # Enough for 20 lines of a traceback, little enough to read at once whatever the log has grown to.
 _TAIL_BYTES = 64 * 1024
-_ALMOST_FULL_BYTES = 1024 * 1024
 
 
 class AlgorithmProcess:
@@ -235,109 +229,6 @@ class Signals:
         self.received.append(number)
 
 
-class Vitals:
-    """Memory of a process and its descendants; None where it cannot be told, never an error."""
-
-    def __init__(self) -> None:
-        self._gpus: list[Any] | None = None
-
-    def measure(self, pid: int) -> dict[str, float | None]:
-        """Megabytes resident, and megabytes on all GPUs."""
-        import psutil  # 17 ms that a dry run need not pay
-
-        resident, pids = 0, set()
-        try:
-            root = psutil.Process(pid)
-            for process in [root, *root.children(recursive=True)]:
-                resident += _resident_bytes(process)
-                pids.add(process.pid)
-        except psutil.Error:
-            return {"rss_mb": None, "gpu_memory_mb": None}
-        return {"rss_mb": _megabytes(resident), "gpu_memory_mb": self._gpu_memory(pids)}
-
-    def _gpu_memory(self, pids: set[int]) -> float | None:
-        if self._gpus is None:
-            self._gpus = _find_gpus()
-        used = [entry.usedGpuMemory for gpu in self._gpus for entry in _gpu_processes(gpu) if entry.pid in pids]
-        known = [amount for amount in used if amount is not None]
-        return _megabytes(sum(known)) if known else None
-
-
-# Looked for in "died of <signal>" and the last lines of stderr; the first match counts.
-KNOWN_CAUSES: tuple[tuple[str, str], ...] = (
-    (r"No space left on device|Disk quota exceeded", "the disk is full: free space or point MOSAIC_HOME elsewhere"),
-    (
-        r"CUDA out of memory|CUDA_ERROR_OUT_OF_MEMORY|torch\.OutOfMemoryError|RESOURCE_EXHAUSTED",
-        "the GPU's memory is full: lower num_envs, batch_size or buffer_size, or train with cuda=false",
-    ),
-    (
-        r"died of SIGKILL|MemoryError|Cannot allocate memory|Unable to allocate",
-        "most likely the machine's memory is full: lower num_envs or buffer_size, or run fewer trainings at once",
-    ),
-    (
-        r"No module named '?(?P<name>[\w.]+)",
-        "install the missing package '{name}' in the interpreter that trains (extras.python for a script of your own)",
-    ),
-    (
-        r"\bROMs?\b|Unable to find game",
-        "the Atari ROMs are missing: pip install 'mosaic-rl[atari]' (ale-py brings them)",
-    ),
-    (
-        r"\bEGL|GLFW|OpenGL|libGL|mujoco\.FatalError|gladLoadGL",
-        "drawing failed: install libegl1 and set MUJOCO_GL=egl, or train with capture_video=false",
-    ),
-    (
-        r"SIGBUS|/dev/shm|shared memory",
-        "shared memory is too small: enlarge /dev/shm (docker run --shm-size=2g) or use vectorization=sync",
-    ),
-    (
-        r"(?:Expected parameter (?:logits|loc|probs)|invalid values)[\s\S]*nan|NaN",
-        "the policy's outputs became NaN: lower learning_rate, or check rewards and observations for NaN",
-    ),
-    (
-        r"Environment `?.*`? (?:doesn't exist|not found)|NameNotFound|VersionNotFound|NamespaceNotFound",
-        "Gymnasium does not know the environment: check env_id, or name its module as 'module:Id'",
-    ),
-    (
-        r"unexpected keyword argument 'render_mode'|rgb_array",
-        "the environment cannot draw its pictures (render_mode='rgb_array'): train with capture_video=false",
-    ),
-    (r"device-side assert|CUDA error", "a CUDA kernel failed: run again with CUDA_LAUNCH_BLOCKING=1 to see which one"),
-    (r"Too many open files", "too many files are open: raise the limit (ulimit -n 4096) or lower num_envs"),
-    (
-        r"died of SIG(?:SEGV|ABRT|ILL)",
-        "native code crashed: try env_backend=gymnasium, cuda=false or capture_video=false",
-    ),
-)
-
-
-def describe_end(returncode: int, lines: list[str], folder: Path) -> dict[str, Any]:
-    """What `run_failed` says about an algorithm that ended with this code and these last lines."""
-    name = signal_name(returncode)
-    text = "\n".join([f"died of {name}" if name else "", *lines])
-    hint = "asked to be started again; it goes on from its checkpoint" if returncode == REQUEUE else _hint(text)
-    if hint is None and _free_bytes(folder) < _ALMOST_FULL_BYTES:
-        hint = KNOWN_CAUSES[0][1]
-    return {"exit_code": None if name else returncode, "signal": name, "stderr_tail": lines, "hint": hint}
-
-
-def signal_name(returncode: int) -> str | None:
-    """The name of the signal a process died of, None when it exited by itself."""
-    if returncode >= 0:
-        return None
-    try:
-        return signal.Signals(-returncode).name
-    except ValueError:
-        return f"signal {-returncode}"
-
-
-def _hint(text: str) -> str | None:
-    for pattern, advice in KNOWN_CAUSES:
-        if match := re.search(pattern, text):
-            return advice.format(**match.groupdict())
-    return None
-
-
 def _launcher_flags(plan: Plan, lifeline: int) -> list[str]:
     flags = ["--shell-pid", str(os.getpid()), "--lifeline", str(lifeline)]
     if plan.script is not None:
@@ -356,44 +247,3 @@ def _append(path: Path) -> BinaryIO:
         return path.open("ab")
     except OSError as error:
         raise StorageError(f"cannot write {path}: {error.strerror}") from error
-
-
-def _free_bytes(folder: Path) -> int:
-    try:
-        return shutil.disk_usage(folder).free
-    except OSError:
-        return sys.maxsize
-
-
-def _resident_bytes(process: psutil.Process) -> int:
-    import psutil
-
-    try:
-        return int(process.memory_info().rss)
-    except psutil.Error:
-        return 0
-
-
-def _find_gpus() -> list[Any]:
-    try:
-        import pynvml
-    except ImportError:
-        return []
-    try:
-        pynvml.nvmlInit()
-        return [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
-    except (pynvml.NVMLError, OSError):  # no library, no driver, no permission
-        return []
-
-
-def _gpu_processes(gpu: Any) -> Iterable[Any]:
-    import pynvml
-
-    try:
-        return list(pynvml.nvmlDeviceGetComputeRunningProcesses(gpu))
-    except pynvml.NVMLError:
-        return []
-
-
-def _megabytes(amount: int) -> float:
-    return round(amount / 2**20, 1)

@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
-import signal
-import subprocess
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from cleanrl_worker.analytics import build_manifest, identity, write_manifest
-from cleanrl_worker.config import worker_variables
-from cleanrl_worker.eval_telemetry import make_relay
+from cleanrl_worker.attempt import Attempt
 from cleanrl_worker.lock import holding
-from cleanrl_worker.process import STOP_SIGNALS, AlgorithmProcess, Signals, Vitals, child_environment, describe_end
-from cleanrl_worker.telemetry import LifecycleEmitter, Notes, ScriptScalars
-from cleanrl_worker.tracking import Tracker, project_of, wandb_variables, with_key, without_key
-from mosaic.wire.errors import MosaicError, StorageError
+from cleanrl_worker.process import Signals
+from cleanrl_worker.telemetry import LifecycleEmitter
 from mosaic.wire.events import EventLog, cut_torn_tail
 from mosaic.wire.paths import RunPaths
 from mosaic.wire.secrets import is_secret, mask_secrets
@@ -36,13 +26,8 @@ DEFAULT_ALGO_REGISTRY: dict[str, str] = {
     for name in ("ppo", "ppo_continuous_action", "dqn", "sac_continuous_action", "ppo_atari_envpool", "dqn_jax")
 }
 
-# Often enough that a viewer sees episodes as they come, seldom enough to cost nothing.
-POLL_SECONDS = 0.25
 # DESIGN's grace period: time to reach a checkpoint.
 GRACE_SECONDS = 120.0
-# On a full disk there is nothing to save; the algorithm only gets time to leave.
-FULL_DISK_GRACE_SECONDS = 5.0
-DAEMON_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -130,8 +115,8 @@ class CleanRLWorkerRuntime:
         emitter = LifecycleEmitter(EventLog(self.paths.events, self.config.run_id))
         try:
             with Signals() as signals:
-                run = _Run(self.config, plan, self.paths, emitter, signals)
-                return run.to_end(self._warnings(), self._grpc_target, self._heartbeat_seconds, self._grace_seconds)
+                attempt = Attempt(self.config, plan, self.paths, emitter, signals)
+                return attempt.to_end(self._warnings(), self._grpc_target, self._heartbeat_seconds, self._grace_seconds)
         finally:
             emitter.close()
 
@@ -141,7 +126,7 @@ class CleanRLWorkerRuntime:
     def _summary(self, status: str, manifest: dict[str, Any] | None = None) -> RuntimeSummary:
         return RuntimeSummary(
             status=status,
-            module=_name_of(self.plan),
+            module=self.plan.name,
             callable=self.plan.callable,
             argv=self.plan.argv,
             config=self.config.to_dict(),
@@ -152,249 +137,6 @@ class CleanRLWorkerRuntime:
         )
 
 
-class _Run:
-    """One run under way: the algorithm's process and all that follows it."""
-
-    def __init__(
-        self, config: CleanRLWorkerConfig, plan: Plan, paths: RunPaths, emitter: LifecycleEmitter, signals: Signals
-    ) -> None:
-        self._config, self._plan, self._paths = config, plan, paths
-        self._emitter = emitter
-        self._signals = signals
-        self._stopped_by: signal.Signals | None = None
-        self._failed = False
-        self._secrets: list[str] = []
-        self._process: AlgorithmProcess | None = None
-        self._tracker: Tracker | None = None
-        self._vitals = Vitals()
-        self._started = time.monotonic()
-        self._ended: float | None = None
-        extras = config.extras
-        self._tensorboard = paths.inside(extras["tensorboard_dir"]) if extras.get("tensorboard_dir") else None
-        self._relay = make_relay(config, paths, self._emit, self._beat, self._tensorboard)
-        self._notes = Notes(paths, self._emit)
-        self._scalars = None if plan.ours else ScriptScalars(paths, self._tensorboard)
-        tracks_itself = not plan.ours and any(flag in ("--track", "--track=true", "--track=True") for flag in plan.argv)
-        self._self_tracked = bool(extras.get("track_wandb")) and tracks_itself
-        self._tracked = bool(extras.get("track_wandb")) and not tracks_itself
-
-    def to_end(
-        self, warnings: tuple[str, ...], grpc_target: str | None, heartbeat_seconds: float, grace_seconds: float
-    ) -> dict[str, Any]:
-        """Start the algorithm, follow it, and say how it ended; returns the manifest."""
-        try:
-            for message in warnings:
-                self._warn(message)
-            if grpc_target is not None:
-                self._warn(_answer_of_daemon(grpc_target))
-            self._start()
-            returncode = self._follow(heartbeat_seconds, grace_seconds)
-            return self._end(returncode)
-        except subprocess.CalledProcessError:
-            raise
-        except StorageError as error:
-            self._leave_full_disk(error)
-            raise
-        except Exception as error:
-            self._fail({"exit_code": None, "signal": None, "stderr_tail": [], "hint": None, "error": _line(error)})
-            raise
-        finally:
-            if self._process is not None:
-                self._process.close()
-            if self._tracker is not None:
-                self._tracker.kill()
-
-    def _start(self) -> None:
-        config, paths = self._config, self._paths
-        inherited = {**worker_variables(), **config.environment}
-        inherited.update(wandb_variables(config.extras, inherited))
-        if self._tracked:
-            self._tracker = Tracker(
-                paths,
-                inherited,
-                project=project_of(config.extras),
-                entity=config.extras.get("wandb_entity"),
-                name=config.extras.get("wandb_run_name") or self._run_name(),
-                config=mask_secrets(config.to_dict()),
-            )
-        self._write_manifest()
-        environment = child_environment(config.extras, self._plan, paths, inherited)
-        environment = with_key(environment, paths.home) if self._self_tracked else without_key(environment)
-        self._secrets = [value for name, value in environment.items() if is_secret(name) and len(value) >= 8]
-        self._started = time.monotonic()
-        self._process = AlgorithmProcess(self._plan, paths, environment)
-        canonical = orjson.dumps(mask_secrets(config.to_dict()), option=orjson.OPT_SORT_KEYS)
-        started = {
-            "seed": config.seed,
-            "mode": config.mode,
-            "total_timesteps": config.total_timesteps,
-            "config_digest": hashlib.sha256(canonical).hexdigest(),
-            "pid": os.getpid(),
-            "algorithm_pid": self._process.pid,
-        }
-        self._emitter.run_started(config.run_id, self._about(started))
-
-    def _follow(self, heartbeat_seconds: float, grace_seconds: float) -> int:
-        process = self._alive
-        beat = time.monotonic() + heartbeat_seconds
-        while (returncode := process.poll()) is None:
-            self._act_on_signals(grace_seconds)
-            self._pass_on()
-            if time.monotonic() >= beat:
-                beat += heartbeat_seconds * (1 + (time.monotonic() - beat) // heartbeat_seconds)
-                self._beat()
-            process.wait(POLL_SECONDS)
-        return returncode
-
-    def _beat(self) -> None:
-        self._emitter.heartbeat(self._config.run_id, self._about(self._pulse()))
-        self._write_manifest()
-
-    def _act_on_signals(self, grace_seconds: float) -> None:
-        while self._signals.received:
-            number = self._signals.received.popleft()
-            process = self._alive
-            if number in STOP_SIGNALS:
-                self._stopped_by = self._stopped_by or signal.Signals(number)
-                process.stop(grace_seconds)
-            elif number == signal.SIGUSR1 and process.pause():
-                self._pass_on()
-                self._emit("paused", {"step": self._relay.progress.step})
-            elif number == signal.SIGUSR2 and process.go_on():
-                paused = round(process.paused_seconds, 3)
-                self._emit("continued", {"step": self._relay.progress.step, "paused_seconds": paused})
-
-    def _pass_on(self) -> None:
-        if self._scalars is not None:
-            self._scalars.poll()
-        self._notes.poll()
-        self._relay.poll()
-        if self._tracker is not None and (trouble := self._tracker.poll()):
-            self._warn(trouble)
-
-    def _end(self, returncode: int) -> dict[str, Any]:
-        """Pass on what is left, close everything, and emit the last event."""
-        self._ended = time.monotonic()
-        if self._scalars is not None:
-            self._scalars.poll(last=True)
-        self._notes.poll()
-        self._relay.close()
-        if self._tracker is not None:
-            self._signals.received.clear()
-            trouble = self._tracker.close(returncode, hurry=lambda: bool(self._signals.received))
-            if trouble:
-                self._warn(trouble)
-        manifest = self._write_manifest()
-        if returncode == 0:
-            completed = {"manifest": manifest, **self._relay.closing()}
-            self._emitter.run_completed(self._config.run_id, self._about(completed))
-            return manifest
-        if self._stopped_by is not None and returncode == -signal.SIGTERM:
-            returncode = -self._stopped_by  # it died of our SIGTERM, which stood for the signal we got
-        described = describe_end(returncode, self._last_lines(), self._paths.folder)
-        if self._stopped_by is not None and described["signal"]:
-            described["hint"] = None  # nothing went wrong
-        if not self._fail(described):
-            raise StorageError(f"cannot write {self._paths.folder}: {described['hint'] or 'the events are not stored'}")
-        raise subprocess.CalledProcessError(returncode, [_name_of(self._plan), *self._plan.argv])
-
-    def _leave_full_disk(self, error: StorageError) -> None:
-        """Stop an algorithm that can store nothing any more; the event may reach nothing but stdout."""
-        lines: list[str] = []
-        if self._process is not None:
-            self._process.stop(FULL_DISK_GRACE_SECONDS)
-            while self._process.poll() is None:
-                self._process.wait(POLL_SECONDS)
-            lines = self._last_lines()
-        self._fail({"exit_code": None, "signal": None, "stderr_tail": lines, "hint": None, "error": _line(error)})
-
-    def _fail(self, described: dict[str, Any]) -> bool:
-        """Emit run_failed, once; whether the log has it too."""
-        if self._failed:
-            return True
-        self._failed = True
-        stopped_by = None if self._stopped_by is None else self._stopped_by.name
-        payload = self._about({**described, "stopped_by": stopped_by, "step": self._relay.progress.step})
-        return self._emitter.run_failed(self._config.run_id, mask_secrets(payload))
-
-    def _last_lines(self) -> list[str]:
-        """The end of the algorithm's stderr, without the secrets it was given."""
-        text = "\n".join(self._alive.last_lines())
-        for secret in self._secrets:
-            text = text.replace(secret, "***")
-        return text.splitlines()
-
-    def _pulse(self) -> dict[str, Any]:
-        progress, process = self._relay.progress, self._alive
-        return {
-            "step": progress.step,
-            "sps": progress.steps_per_second(self._seconds()),
-            "last_return": progress.last_return,
-            **self._vitals.measure(process.pid),
-            "paused": process.paused,
-        }
-
-    def _write_manifest(self) -> dict[str, Any]:
-        manifest = build_manifest(
-            self._config,
-            self._paths,
-            tensorboard=self._tensorboard or (self._scalars.folder if self._scalars is not None else None),
-            wandb=self._tracked or self._self_tracked,
-            summary=self._relay.progress.summary(self._seconds()),
-        )
-        write_manifest(self._paths, manifest)
-        return manifest
-
-    def _seconds(self) -> float:
-        """Seconds of training: neither pauses count nor what follows the algorithm's end."""
-        now = time.monotonic() if self._ended is None else self._ended
-        return now - self._started - (self._process.paused_seconds if self._process else 0.0)
-
-    def _about(self, payload: dict[str, Any]) -> dict[str, Any]:
-        return {**identity(self._config), **payload}
-
-    def _run_name(self) -> str:
-        """CleanRL's name for a run: environment, experiment, seed, time."""
-        algo = self._config.algo
-        name = Path(algo).stem if algo.endswith(".py") else algo.rpartition(".")[2]
-        return f"{self._config.env_id}__{name}__{self._config.seed}__{time.time():.0f}"
-
-    def _emit(self, kind: str, payload: dict[str, Any]) -> None:
-        self._emitter.emit(kind, self._config.run_id, payload)
-
-    def _warn(self, message: str) -> None:
-        self._emit("warning", {"message": message})
-
-    @property
-    def _alive(self) -> AlgorithmProcess:
-        assert self._process is not None
-        return self._process
-
-
-def _answer_of_daemon(target: str) -> str:
-    """Try the daemon's address; the one line that says what came of it."""
-    import grpc
-
-    channel = grpc.insecure_channel(target)
-    try:
-        grpc.channel_ready_future(channel).result(timeout=DAEMON_SECONDS)
-    except grpc.FutureTimeoutError:
-        return f"no trainer daemon answered at {target}; training goes on without it"
-    finally:
-        channel.close()
-    return f"a server answers at {target}, but this version cannot register with it yet; training goes on without it"
-
-
-def _name_of(plan: Plan) -> str:
-    return str(plan.script) if plan.script is not None else str(plan.module)
-
-
 def _masked_flag(flag: str) -> str:
     name, equals, _ = flag.partition("=")
     return f"{name}=***" if equals and is_secret(name.lstrip("-")) else str(mask_secrets(flag))
-
-
-def _line(error: BaseException) -> str:
-    """An error as one line."""
-    text = str(error) if isinstance(error, MosaicError) else f"{type(error).__name__}: {error}"
-    return " ".join(text.split())

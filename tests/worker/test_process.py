@@ -1,4 +1,4 @@
-"""The algorithm's process: stops, pauses, memory, environment, and what its end means."""
+"""The algorithm's process: stops, pauses, environment."""
 
 import os
 import signal
@@ -6,13 +6,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from cleanrl_worker.command import Plan
-from cleanrl_worker.process import AlgorithmProcess, Vitals, child_environment, describe_end, signal_name
+from cleanrl_worker.process import AlgorithmProcess, child_environment
 from mosaic.wire.errors import StorageError, WorkerError
 from mosaic.wire.paths import RunPaths
 
@@ -173,47 +172,6 @@ def test_no_descriptor_is_left_open(paths: RunPaths, start: Start) -> None:
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_memory_counts_children_and_asks_no_gpu_that_is_not_there(
-    start: Start, paths: RunPaths, until: Callable[..., None]
-) -> None:
-    eat = "'import time; x = bytearray(80_000_000); print(1, flush=True); time.sleep(60)'"
-    process = start(
-        f"child = subprocess.Popen([sys.executable, '-c', {eat}], stdout=subprocess.PIPE)\n"
-        "child.stdout.readline()\npathlib.Path('ready').touch()\ntime.sleep(60)"
-    )
-    ready(paths, until)
-    measured = Vitals().measure(process.pid)
-    assert measured["rss_mb"] is not None and 85 < measured["rss_mb"] < 200
-    assert measured["gpu_memory_mb"] is None
-    process.close()
-    assert Vitals().measure(process.pid) == {"rss_mb": None, "gpu_memory_mb": None}
-
-
-def test_gpu_memory_is_that_of_the_processes_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a stand-in for the driver's library: not every machine has a GPU."""
-    entries = [
-        SimpleNamespace(pid=os.getpid(), usedGpuMemory=3 * 2**20),
-        SimpleNamespace(pid=os.getpid(), usedGpuMemory=None),
-        SimpleNamespace(pid=1, usedGpuMemory=2**30),
-    ]
-    driver = SimpleNamespace(
-        NVMLError=RuntimeError,
-        nvmlInit=lambda: None,
-        nvmlDeviceGetCount=lambda: 2,
-        nvmlDeviceGetHandleByIndex=lambda index: index,
-        nvmlDeviceGetComputeRunningProcesses=lambda gpu: entries,
-    )
-    monkeypatch.setitem(sys.modules, "pynvml", driver)
-    assert Vitals().measure(os.getpid())["gpu_memory_mb"] == 6.0
-
-    def broken(*_: object) -> None:
-        raise RuntimeError("Driver Not Loaded")
-
-    for name in ("nvmlDeviceGetComputeRunningProcesses", "nvmlInit"):
-        monkeypatch.setattr(driver, name, broken)
-        assert Vitals().measure(os.getpid())["gpu_memory_mb"] is None
-
-
 def test_environment_of_the_algorithm(paths: RunPaths) -> None:
     extras: dict[str, Any] = {"agent_id": "a1", "algo_params": {"num_envs": 8}, "video_mode": "grid", "grid_limit": 0}
     found = child_environment(
@@ -243,48 +201,3 @@ def test_headless_mujoco_draws_through_egl(paths: RunPaths) -> None:
     assert "MUJOCO_GL" not in child_environment({}, plan, paths, {"DISPLAY": ":0"})
     off = child_environment({"fastlane_video_mode": "off"}, plan, paths, {})
     assert off["GYM_GUI_FASTLANE_ENABLED"] == "0" and "OMP_NUM_THREADS" not in off
-
-
-@pytest.mark.parametrize(
-    ("code", "line", "advice"),
-    [
-        (1, "OSError: [Errno 28] No space left on device", "disk is full"),
-        (1, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", "GPU's memory"),
-        (1, "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 26.9 GiB", "machine's memory"),
-        (-9, "", "machine's memory"),
-        (1, "ModuleNotFoundError: No module named 'envpool.registration'", "'envpool.registration'"),
-        (1, "mujoco.FatalError: an OpenGL platform library has not been loaded", "MUJOCO_GL=egl"),
-        (1, "ImportError: Cannot initialize a EGL device display", "MUJOCO_GL=egl"),
-        (1, "Exception: ROM is missing for pong, see the documentation", "Atari ROMs"),
-        (-7, "", "/dev/shm"),
-        (
-            1,
-            "ValueError: Expected parameter logits ... but found invalid values:\ntensor([[nan",
-            "NaN",
-        ),
-        (1, "gymnasium.error.NameNotFound: Environment `Foo` doesn't exist.", "env_id"),
-        (1, "TypeError: Tiny.__init__() got an unexpected keyword argument 'render_mode'", "capture_video=false"),
-        (
-            1,
-            "UserWarning: render_mode='rgb_array' that is not in the possible render_modes ([])",
-            "capture_video=false",
-        ),
-        (1, "OSError: [Errno 24] Too many open files", "ulimit"),
-        (-11, "", "native code"),
-        (75, "", "started again"),
-    ],
-)
-def test_known_causes_come_with_advice(tmp_path: Path, code: int, line: str, advice: str) -> None:
-    described = describe_end(code, line.splitlines(), tmp_path)
-    assert advice in (described["hint"] or ""), described
-
-
-def test_unknown_cause_comes_without_advice(tmp_path: Path) -> None:
-    lines = ["Traceback:", "ValueError: FROM here on, illegal"]
-    assert describe_end(4, lines, tmp_path) == {"exit_code": 4, "signal": None, "stderr_tail": lines, "hint": None}
-    assert describe_end(-15, [], tmp_path) == {"exit_code": None, "signal": "SIGTERM", "stderr_tail": [], "hint": None}
-
-
-def test_signals_have_names() -> None:
-    assert [signal_name(code) for code in (0, 3, -9, -15, -64, -200)][:4] == [None, None, "SIGKILL", "SIGTERM"]
-    assert signal_name(-200) == "signal 200"
