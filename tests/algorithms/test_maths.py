@@ -1,9 +1,11 @@
 """Formulas that every algorithm file repeats, pinned over all copies."""
 
 import importlib
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 GAE_FILES = ("ppo", "ppo_continuous_action", "ppo_atari_envpool")
 SCHEDULE_FILES = ("dqn", "dqn_jax")
@@ -50,3 +52,82 @@ def test_the_exploration_schedule_falls_linearly_and_stays(name, step, value):
 def test_something_due_every_ten_steps_happens_once_per_ten_for_any_number_of_environments(name, num_envs):
     steps = range(0, 700, num_envs)
     assert sum(module(name)._due(10, step, step + num_envs) for step in steps) == 70
+
+
+def plain_loss(logprobs, entropy, values, minibatch, args):
+    """PPO's loss as its paper writes it, for autograd to differentiate."""
+    old_logprobs, advantages, returns, old_values = minibatch
+    ratio = (logprobs - old_logprobs).exp()
+    clipped = ratio.clamp(1 - args.clip_coef, 1 + args.clip_coef)
+    policy_loss = -torch.min(advantages * ratio, advantages * clipped).mean()
+    value_loss = (values - returns) ** 2
+    if args.clip_vloss:
+        near = old_values + (values - old_values).clamp(-args.clip_coef, args.clip_coef)
+        value_loss = torch.max(value_loss, (near - returns) ** 2)
+    return policy_loss - args.ent_coef * entropy.mean() + args.vf_coef * 0.5 * value_loss.mean()
+
+
+def minibatch_of(logprobs, values):
+    """Samples of which some are clipped on either side, in policy and in value."""
+    count = len(values)
+    return (
+        (logprobs + 0.4 * torch.randn(count)).detach(),
+        torch.randn(count),
+        torch.randn(count),
+        (values + 0.4 * torch.randn(count)).detach(),
+    )
+
+
+@pytest.mark.parametrize("clip_vloss", [True, False])
+def test_the_gradients_of_ppo_are_those_of_its_loss(clip_vloss):
+    ppo = module("ppo")
+    torch.manual_seed(1)
+    args = ppo.Args(clip_vloss=clip_vloss, ent_coef=0.1)
+    logits, values = torch.randn(256, 3, requires_grad=True), torch.randn(256, requires_grad=True)
+    actions = torch.randint(0, 3, (256,))
+    distribution = torch.distributions.Categorical(logits=logits)
+    logprobs = distribution.log_prob(actions)
+    minibatch = minibatch_of(logprobs, values)
+    loss = plain_loss(logprobs, distribution.entropy(), values, minibatch, args)
+    expected = torch.autograd.grad(loss, (logits, values))
+    losses, gradients = ppo.clipped_losses(logits, values, actions, *minibatch, args)
+    torch.testing.assert_close(gradients, expected)
+    total = losses.policy.mean() - args.ent_coef * losses.entropy.mean() + args.vf_coef * losses.value.mean()
+    torch.testing.assert_close(total, loss.detach())
+    assert 0.1 < ((losses.ratio - 1).abs() > args.clip_coef).float().mean() < 0.9
+
+
+@pytest.mark.parametrize("clip_vloss", [True, False])
+def test_the_gradients_of_continuous_ppo_are_those_of_its_loss(clip_vloss):
+    ppo = module("ppo_continuous_action")
+    torch.manual_seed(1)
+    args = ppo.Args(clip_vloss=clip_vloss, ent_coef=0.1)
+    means, values = torch.randn(256, 3, requires_grad=True), torch.randn(256, requires_grad=True)
+    logstd = (0.3 * torch.randn(1, 3)).requires_grad_()
+    actions = means.detach() + torch.randn(256, 3)
+    distribution = torch.distributions.Normal(means, logstd.exp().expand_as(means))
+    logprobs = distribution.log_prob(actions).sum(dim=1)
+    minibatch = minibatch_of(logprobs, values)
+    loss = plain_loss(logprobs, distribution.entropy().sum(dim=1), values, minibatch, args)
+    expected = torch.autograd.grad(loss, (means, values, logstd))
+    losses, gradients = ppo.clipped_losses(means, values, logstd, actions, *minibatch, args)
+    torch.testing.assert_close(gradients, expected, rtol=1e-4, atol=1e-6)
+    total = losses.policy.mean() - args.ent_coef * losses.entropy + args.vf_coef * losses.value.mean()
+    torch.testing.assert_close(total, loss.detach())
+    assert 0.1 < ((losses.ratio - 1).abs() > args.clip_coef).float().mean() < 0.9
+
+
+def test_the_gradients_of_the_continuous_agent_come_in_the_order_of_its_parameters():
+    spaces = SimpleNamespace(
+        single_observation_space=SimpleNamespace(shape=(5,)), single_action_space=SimpleNamespace(shape=(2,))
+    )
+    agent = module("ppo_continuous_action").Agent(spaces)
+    obs = torch.randn(7, 5)
+    (means, values), pull = agent.vjp(obs)
+    torch.testing.assert_close(means, agent.actor_mean(obs).detach())
+    torch.testing.assert_close(values, agent.critic(obs).squeeze(-1).detach())
+    d_means, d_values, d_logstd = torch.randn(7, 2), torch.randn(7), torch.randn(1, 2)
+    scalar = (agent.actor_mean(obs) * d_means).sum() + (agent.critic(obs).squeeze(-1) * d_values).sum()
+    scalar = scalar + (agent.actor_logstd * d_logstd).sum()
+    expected = torch.autograd.grad(scalar, list(agent.parameters()))
+    torch.testing.assert_close(tuple(pull(d_means, d_values, d_logstd)), expected)

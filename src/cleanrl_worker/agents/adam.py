@@ -1,6 +1,6 @@
 """Adam (arXiv:1412.6980) over one flat vector that holds all parameters of a network."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,10 @@ class FlatAdam:
 
     def step(self, loss: torch.Tensor, max_grad_norm: float | None = None) -> None:
         """Differentiate the loss, shorten the gradient to `max_grad_norm`, and move the parameters."""
-        gradients = torch.autograd.grad(loss, self.parameters)
+        self.apply(torch.autograd.grad(loss, self.parameters), max_grad_norm)
+
+    def apply(self, gradients: Sequence[torch.Tensor], max_grad_norm: float | None = None) -> None:
+        """Shorten the gradient to `max_grad_norm`, and move the parameters."""
         with torch.no_grad():
             gradient = torch.cat([piece.reshape(-1) for piece in gradients])
             if max_grad_norm is not None:

@@ -1,6 +1,7 @@
 """Layers that several networks share, and networks run in numpy for acting."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import TypeVar
 
 import numpy as np
@@ -8,6 +9,8 @@ import torch
 from torch import nn
 
 LayerT = TypeVar("LayerT", nn.Linear, nn.Conv2d)
+# From the gradients of a network's outputs to those of its parameters (a "vector-Jacobian product").
+Pullback = Callable[..., Sequence[torch.Tensor]]
 
 
 def orthogonal(layer: LayerT, gain: float = 2**0.5) -> LayerT:
@@ -16,6 +19,47 @@ def orthogonal(layer: LayerT, gain: float = 2**0.5) -> LayerT:
     if layer.bias is not None:
         nn.init.zeros_(layer.bias)
     return layer
+
+
+class TanhTower(nn.Sequential):
+    """Linear layers with tanh between them, CleanRL's network for flat observations."""
+
+    def __init__(self, *sizes: int, gain: float) -> None:
+        layers: list[nn.Module] = []
+        for inputs, outputs in pairwise(sizes[:-1]):
+            layers += [orthogonal(nn.Linear(inputs, outputs)), nn.Tanh()]
+        super().__init__(*layers, orthogonal(nn.Linear(sizes[-2], sizes[-1]), gain=gain))
+
+    @torch.no_grad()
+    def vjp(self, x: torch.Tensor) -> tuple[torch.Tensor, Pullback]:
+        """The outputs, and what takes their gradient to those of the parameters (`parameters()` gives the order).
+
+        Written out, because autograd's book-keeping takes as long as the arithmetic of so small a network.
+        """
+        linears = [layer for layer in self if isinstance(layer, nn.Linear)]
+        inputs = [x]
+        for linear in linears[:-1]:
+            inputs.append(_tanh(torch.addmm(linear.bias, inputs[-1], linear.weight.t())))
+
+        @torch.no_grad()
+        def pull(gradient: torch.Tensor) -> list[torch.Tensor]:
+            found: list[torch.Tensor] = []
+            for linear, given in zip(reversed(linears), reversed(inputs), strict=True):
+                found += [gradient.sum(dim=0), gradient.t() @ given]
+                if given is not x:
+                    # through tanh: the slope is 1 - tanh^2, and tanh is at hand
+                    gradient = torch.ops.aten.tanh_backward(gradient @ linear.weight, given)
+            return found[::-1]
+
+        return torch.addmm(linears[-1].bias, inputs[-1], linears[-1].weight.t()), pull
+
+
+def _tanh(x: torch.Tensor) -> torch.Tensor:
+    """In place; numpy's takes an eighth of the time of torch's on the CPU."""
+    if x.device.type != "cpu":
+        return x.tanh_()
+    np.tanh(x.numpy(), out=x.numpy())
+    return x
 
 
 class NumpyNet:

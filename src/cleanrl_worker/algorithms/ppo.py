@@ -5,7 +5,7 @@ Siblings: ppo_continuous_action, ppo_atari_envpool.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -99,6 +99,63 @@ def gae(
     return advantages
 
 
+class Losses(NamedTuple):
+    """Of each sample of a minibatch, and how much likelier its action has become."""
+
+    policy: torch.Tensor
+    value: torch.Tensor
+    entropy: torch.Tensor
+    logratio: torch.Tensor
+    ratio: torch.Tensor
+
+
+@torch.no_grad()
+def clipped_losses(
+    logits: torch.Tensor,
+    values: torch.Tensor,
+    actions: torch.Tensor,
+    old_logprobs: torch.Tensor,
+    advantages: torch.Tensor,
+    returns: torch.Tensor,
+    old_values: torch.Tensor,
+    args: Args,
+) -> tuple[Losses, tuple[torch.Tensor, torch.Tensor]]:
+    """The losses (eq. 7 and 9), and the gradients of their weighted mean with respect to logits and values.
+
+    The gradients are written out: for these few numbers autograd takes five times as long.
+    """
+    logprobs = F.log_softmax(logits, dim=-1)
+    probs = logprobs.exp()
+    chosen = actions.unsqueeze(1)
+    logratio = logprobs.gather(1, chosen).squeeze(1) - old_logprobs
+    ratio = logratio.exp()
+
+    # policy: -min(A r, A clip(r)); where the clipped one is smaller, nothing depends on the policy any more
+    surrogate, clipped = advantages * ratio, advantages * ratio.clamp(1 - args.clip_coef, 1 + args.clip_coef)
+    policy_loss = -torch.minimum(surrogate, clipped)
+    d_logprob = torch.where(surrogate <= clipped, -surrogate, 0.0).unsqueeze(1)  # d r / d log pi = r
+
+    # entropy: H = -sum(p log p), d H / d logit = -p (log p + H)
+    entropy = -(probs * logprobs).sum(dim=1)
+    d_entropy = -probs * (logprobs + entropy.unsqueeze(1))
+
+    # value: (V - R)^2 / 2, or that of V kept near its old self where that is larger: it does not depend on V then
+    error = values - returns
+    value_loss, d_values = 0.5 * error**2, error
+    if args.clip_vloss:
+        moved = values - old_values
+        near = moved.clamp(-args.clip_coef, args.clip_coef)
+        clipped_loss = 0.5 * (old_values + near - returns) ** 2
+        d_values = torch.where((value_loss >= clipped_loss) | (near == moved), error, 0.0)
+        value_loss = torch.maximum(value_loss, clipped_loss)
+
+    # d log pi(a) / d logit = [this is a] - p
+    d_logits = (-probs * d_logprob).scatter_add_(1, chosen, d_logprob) - args.ent_coef * d_entropy
+    count = len(values)
+    gradients = (d_logits / count, d_values * (args.vf_coef / count))
+    return Losses(policy_loss, value_loss, entropy, logratio, ratio), gradients
+
+
 def main(args: Args | None = None) -> None:
     args = args or parse(Args)
     require(args, "num_steps", "num_minibatches", "update_epochs", shares=("gamma", "gae_lambda"))
@@ -170,26 +227,15 @@ def main(args: Args | None = None) -> None:
             batch = (b_obs, b_actions, b_logprobs, b_advantages, b_returns, b_values)
             minibatches = zip(*(whole[order].split(args.minibatch_size) for whole in batch), strict=True)
             for mb_obs, mb_actions, mb_logprobs, mb_advantages, mb_returns, mb_values in minibatches:
-                logits, values = agent(mb_obs)
-                logprobs = F.log_softmax(logits, dim=-1)
-                logratio = logprobs.gather(1, mb_actions.unsqueeze(1)).squeeze(1) - mb_logprobs
-                ratio = logratio.exp()
-                ratios.append(ratio.detach())
-
                 if args.norm_adv:
                     mb_advantages = (mb_advantages - mb_advantages.mean()) / (mb_advantages.std() + 1e-8)
-                clipped = ratio.clamp(1 - args.clip_coef, 1 + args.clip_coef)
-                pg_loss = -torch.min(mb_advantages * ratio, mb_advantages * clipped).mean()
-
-                v_error = (values - mb_returns) ** 2
-                if args.clip_vloss:
-                    v_clipped = mb_values + (values - mb_values).clamp(-args.clip_coef, args.clip_coef)
-                    v_error = torch.max(v_error, (v_clipped - mb_returns) ** 2)
-                v_loss = 0.5 * v_error.mean()
-
-                entropy = -(logprobs.exp() * logprobs).sum(dim=1).mean()
-                optimizer.step(pg_loss - args.ent_coef * entropy + args.vf_coef * v_loss, args.max_grad_norm)
-            approx_kl = (ratio - 1 - logratio).mean().item()  # http://joschu.net/blog/kl-approx.html, k3
+                (logits, values), pull = agent.vjp(mb_obs)
+                minibatch = (mb_actions, mb_logprobs, mb_advantages, mb_returns, mb_values)
+                losses, gradients = clipped_losses(logits, values, *minibatch, args)
+                optimizer.apply(pull(*gradients), args.max_grad_norm)
+                ratios.append(losses.ratio)
+            # http://joschu.net/blog/kl-approx.html, k3
+            approx_kl = (losses.ratio - 1 - losses.logratio).mean().item()
             if args.target_kl is not None and approx_kl > args.target_kl:
                 break
 
@@ -199,10 +245,10 @@ def main(args: Args | None = None) -> None:
             step,
             {
                 "charts/learning_rate": optimizer.lr,
-                "losses/value_loss": v_loss.item(),
-                "losses/policy_loss": pg_loss.item(),
-                "losses/entropy": entropy.item(),
-                "losses/old_approx_kl": -logratio.mean().item(),
+                "losses/value_loss": losses.value.mean().item(),
+                "losses/policy_loss": losses.policy.mean().item(),
+                "losses/entropy": losses.entropy.mean().item(),
+                "losses/old_approx_kl": -losses.logratio.mean().item(),
                 "losses/approx_kl": approx_kl,
                 "losses/clipfrac": ((torch.cat(ratios) - 1.0).abs() > args.clip_coef).float().mean().item(),
                 "losses/explained_variance": float(1 - np.var(advantages) / variance) if variance > 0 else float("nan"),

@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import nn
 
 from cleanrl_worker.agents.adam import FlatAdam
-from cleanrl_worker.agents.layers import NumpyNet, flat_size, numbers, orthogonal
+from cleanrl_worker.agents.layers import NumpyNet, Pullback, TanhTower, flat_size, numbers
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment
 from cleanrl_worker.kit.args import RunArgs, check_minibatches, parse, refuse_derived, require
@@ -72,28 +72,23 @@ class Agent(nn.Module):
         super().__init__()
         inputs = flat_size(envs.single_observation_space.shape)
         actions = flat_size(envs.single_action_space.shape)
-        self.critic = self._tower(inputs, 1, gain=1.0)
-        self.actor_mean = self._tower(inputs, actions, gain=0.01)
+        self.critic = TanhTower(inputs, 64, 64, 1, gain=1.0)
+        self.actor_mean = TanhTower(inputs, 64, 64, actions, gain=0.01)
         self.actor_logstd = nn.Parameter(torch.zeros(1, actions))
 
-    def _tower(self, inputs: int, outputs: int, gain: float) -> nn.Sequential:
-        return nn.Sequential(
-            orthogonal(nn.Linear(inputs, 64)),
-            nn.Tanh(),
-            orthogonal(nn.Linear(64, 64)),
-            nn.Tanh(),
-            orthogonal(nn.Linear(64, outputs), gain=gain),
-        )
+    def logprobs(self, means: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
+        """Of the actions, under independent Gaussians."""
+        deviations = (actions - means) * torch.exp(-self.actor_logstd)
+        return -0.5 * (deviations**2).sum(dim=1) - self.actor_logstd.sum() - 0.5 * actions.shape[1] * LOG_TWO_PI
 
-    def evaluate(self, obs: torch.Tensor, actions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Log-probabilities of the actions, and values."""
-        deviations = (actions - self.actor_mean(obs)) * torch.exp(-self.actor_logstd)
-        logprobs = -0.5 * (deviations**2).sum(dim=1) - self.actor_logstd.sum() - 0.5 * actions.shape[1] * LOG_TWO_PI
-        return logprobs, self.critic(obs).squeeze(-1)
-
-    def entropy(self) -> torch.Tensor:
-        """Of the Gaussian: the same for every observation."""
-        return (self.actor_logstd + 0.5 + 0.5 * LOG_TWO_PI).sum()
+    def vjp(self, obs: torch.Tensor) -> tuple[tuple[torch.Tensor, torch.Tensor], Pullback]:
+        """Means and values, and what takes their gradients and that of the deviation to those of the parameters."""
+        (values, to_critic), (means, to_actor) = self.critic.vjp(obs), self.actor_mean.vjp(obs)
+        return (means, values.squeeze(-1)), lambda d_means, d_values, d_logstd: [
+            d_logstd,  # a parameter of its own comes before those of the towers
+            *to_critic(d_values.unsqueeze(-1)),
+            *to_actor(d_means),
+        ]
 
     def numpy_policy(self) -> NumpyNet:
         """Observations to means, for acting."""
@@ -131,6 +126,67 @@ def gae(
     for t in reversed(range(len(rewards))):
         advantages[t] = advantage = deltas[t] + decay[t] * advantage
     return advantages
+
+
+class Losses(NamedTuple):
+    """Of each sample of a minibatch (the entropy is the same for all), and how much likelier its action has become."""
+
+    policy: torch.Tensor
+    value: torch.Tensor
+    entropy: torch.Tensor
+    logratio: torch.Tensor
+    ratio: torch.Tensor
+
+
+@torch.no_grad()
+def clipped_losses(
+    means: torch.Tensor,
+    values: torch.Tensor,
+    logstd: torch.Tensor,
+    actions: torch.Tensor,
+    old_logprobs: torch.Tensor,
+    advantages: torch.Tensor,
+    returns: torch.Tensor,
+    old_values: torch.Tensor,
+    args: Args,
+) -> tuple[Losses, tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+    """The losses (eq. 7 and 9), and the gradients of their weighted mean with respect to means, values and deviation.
+
+    The gradients are written out: for these few numbers autograd takes five times as long.
+    """
+    inverse_std = torch.exp(-logstd)
+    deviations = (actions - means) * inverse_std
+    squares = deviations**2
+    # entropy: the sum of log(std) and constants, so that d H / d log(std) = 1
+    entropy = (logstd + 0.5 + 0.5 * LOG_TWO_PI).sum()
+    logprobs = -0.5 * squares.sum(dim=1) - entropy + 0.5 * actions.shape[1]
+    logratio = logprobs - old_logprobs
+    ratio = logratio.exp()
+
+    # policy: -min(A r, A clip(r)); where the clipped one is smaller, nothing depends on the policy any more
+    surrogate, clipped = advantages * ratio, advantages * ratio.clamp(1 - args.clip_coef, 1 + args.clip_coef)
+    policy_loss = -torch.minimum(surrogate, clipped)
+    d_logprob = torch.where(surrogate <= clipped, -surrogate, 0.0).unsqueeze(1)  # d r / d log pi = r
+
+    # value: (V - R)^2 / 2, or that of V kept near its old self where that is larger: it does not depend on V then
+    error = values - returns
+    value_loss, d_values = 0.5 * error**2, error
+    if args.clip_vloss:
+        moved = values - old_values
+        near = moved.clamp(-args.clip_coef, args.clip_coef)
+        clipped_loss = 0.5 * (old_values + near - returns) ** 2
+        d_values = torch.where((value_loss >= clipped_loss) | (near == moved), error, 0.0)
+        value_loss = torch.maximum(value_loss, clipped_loss)
+
+    # d log pi / d mean = (a - mean) / std^2, d log pi / d log(std) = ((a - mean) / std)^2 - 1
+    count = len(values)
+    d_means = d_logprob * deviations * (inverse_std / count)
+    d_logstd = (d_logprob * (squares - 1.0)).mean(dim=0, keepdim=True) - args.ent_coef
+    return Losses(policy_loss, value_loss, entropy, logratio, ratio), (
+        d_means,
+        d_values * (args.vf_coef / count),
+        d_logstd,
+    )
 
 
 def main(args: Args | None = None) -> None:
@@ -191,7 +247,8 @@ def main(args: Args | None = None) -> None:
         b_obs = numbers(obs.reshape(args.batch_size, -1), device)
         b_actions = numbers(actions.reshape(args.batch_size, -1), device)
         with torch.no_grad():
-            b_logprobs, b_values = agent.evaluate(b_obs, b_actions)
+            b_logprobs = agent.logprobs(agent.actor_mean(b_obs), b_actions)
+            b_values = agent.critic(b_obs).squeeze(-1)
             old_values = b_values.cpu().numpy().reshape(shape)
             next_values = np.empty_like(old_values)
             next_values[:-1] = old_values[1:]
@@ -211,25 +268,15 @@ def main(args: Args | None = None) -> None:
             batch = (b_obs, b_actions, b_logprobs, b_advantages, b_returns, b_values)
             minibatches = zip(*(whole[order].split(args.minibatch_size) for whole in batch), strict=True)
             for mb_obs, mb_actions, mb_logprobs, mb_advantages, mb_returns, mb_values in minibatches:
-                logprobs, values = agent.evaluate(mb_obs, mb_actions)
-                logratio = logprobs - mb_logprobs
-                ratio = logratio.exp()
-                ratios.append(ratio.detach())
-
                 if args.norm_adv:
                     mb_advantages = (mb_advantages - mb_advantages.mean()) / (mb_advantages.std() + 1e-8)
-                clipped = ratio.clamp(1 - args.clip_coef, 1 + args.clip_coef)
-                pg_loss = -torch.min(mb_advantages * ratio, mb_advantages * clipped).mean()
-
-                v_error = (values - mb_returns) ** 2
-                if args.clip_vloss:
-                    v_clipped = mb_values + (values - mb_values).clamp(-args.clip_coef, args.clip_coef)
-                    v_error = torch.max(v_error, (v_clipped - mb_returns) ** 2)
-                v_loss = 0.5 * v_error.mean()
-
-                entropy = agent.entropy()
-                optimizer.step(pg_loss - args.ent_coef * entropy + args.vf_coef * v_loss, args.max_grad_norm)
-            approx_kl = (ratio - 1 - logratio).mean().item()  # http://joschu.net/blog/kl-approx.html, k3
+                (means, values), pull = agent.vjp(mb_obs)
+                minibatch = (mb_actions, mb_logprobs, mb_advantages, mb_returns, mb_values)
+                losses, gradients = clipped_losses(means, values, agent.actor_logstd, *minibatch, args)
+                optimizer.apply(pull(*gradients), args.max_grad_norm)
+                ratios.append(losses.ratio)
+            # http://joschu.net/blog/kl-approx.html, k3
+            approx_kl = (losses.ratio - 1 - losses.logratio).mean().item()
             if args.target_kl is not None and approx_kl > args.target_kl:
                 break
 
@@ -239,10 +286,10 @@ def main(args: Args | None = None) -> None:
             step,
             {
                 "charts/learning_rate": optimizer.lr,
-                "losses/value_loss": v_loss.item(),
-                "losses/policy_loss": pg_loss.item(),
-                "losses/entropy": entropy.item(),
-                "losses/old_approx_kl": -logratio.mean().item(),
+                "losses/value_loss": losses.value.mean().item(),
+                "losses/policy_loss": losses.policy.mean().item(),
+                "losses/entropy": losses.entropy.item(),
+                "losses/old_approx_kl": -losses.logratio.mean().item(),
                 "losses/approx_kl": approx_kl,
                 "losses/clipfrac": ((torch.cat(ratios) - 1.0).abs() > args.clip_coef).float().mean().item(),
                 "losses/explained_variance": float(1 - np.var(advantages) / variance) if variance > 0 else float("nan"),
