@@ -94,7 +94,8 @@ class Agent(nn.Module):
 
     def forward(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Logits and values of frames given as bytes."""
-        hidden = self.network(obs / 255.0)
+        # channels last: convolutions on the CPU take two thirds of the time
+        hidden = self.network(obs.to(torch.float32, memory_format=torch.channels_last) / 255.0)
         return self.actor(hidden), self.critic(hidden).squeeze(-1)
 
 
@@ -105,7 +106,7 @@ def load_policy(state: dict[str, Any], spaces: Any, args: Mapping[str, Any]) -> 
 
     def act(obs: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
         with torch.no_grad():
-            scores = agent.actor(agent.network(torch.from_numpy(obs) / 255.0)).numpy()
+            scores = agent(torch.from_numpy(obs))[0].numpy()
         return (scores if rng is None else scores + rng.gumbel(size=scores.shape)).argmax(axis=1)
 
     return act
