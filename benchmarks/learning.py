@@ -131,7 +131,7 @@ def run(args: argparse.Namespace, seed: int, folder: Path) -> None:
     if not args.again and done.exists() and json.loads(done.read_text())["flags"] == command:
         return
     shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    (folder / "logs").mkdir(parents=True)  # where a hosted run leaves its notes
     start = time.time()
     # Hosted: the curve comes from metrics.jsonl, TensorBoard files would only be in the way.
     environment = {**os.environ, "MOSAIC_SHELL_PID": str(os.getpid())}

@@ -51,6 +51,8 @@ CASES = (
     Case("dqn", "CartPole-v1", 60_000, 11_000, "CartPole-v1"),
     Case("ppo_continuous_action", "HalfCheetah-v5", 20_480, 2_048, "HalfCheetah-v4"),
     Case("sac_continuous_action", "HalfCheetah-v5", 9_000, 5_500, "HalfCheetah-v4"),
+    # the SAC of CleanRL's release is tied to Gym 0.23, whose MuJoCo tasks cannot be installed any more
+    Case("sac_continuous_action", "Pendulum-v1", 9_000, 5_500, "Pendulum-v1"),
 )
 Contender = Callable[[Case, Path], float]
 
@@ -58,7 +60,7 @@ Contender = Callable[[Case, Path], float]
 def main() -> None:
     """Run every case with every contender, print the table, keep the figures as JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", help="algorithms, separated by commas")
+    parser.add_argument("--only", help="algorithms, or algorithm and task ('dqn CartPole-v1'), by commas")
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--scale", type=float, default=1.0, help="multiplies the steps after the warm-up")
     parser.add_argument("--sb3-python", type=interpreter, help="an interpreter that has stable-baselines3")
@@ -71,10 +73,10 @@ def main() -> None:
     args = parser.parse_args()
     if bool(args.cleanrl) != bool(args.cleanrl_python):
         parser.error("--cleanrl DIR and --cleanrl-python PY go together")
-    chosen = args.only.split(",") if args.only else [case.algo for case in CASES]
+    chosen = args.only.split(",") if args.only else [case.name for case in CASES]
     contenders = contenders_of(args)
     rows: list[dict[str, Any]] = []
-    for case in (scaled(case, args.scale) for case in CASES if case.algo in chosen):
+    for case in (scaled(case, args.scale) for case in CASES if {case.algo, case.name} & set(chosen)):
         measured = measure(case, contenders, args.repetitions)
         rows += table(case, measured)
         save(
@@ -164,7 +166,9 @@ def cleanrl(case: Case, folder: Path, checkout: Path, python: str, threads: int)
     script = (checkout / "cleanrl" / f"{case.algo}.py").resolve()
     if not script.exists():
         raise SystemExit(f"no {script}; --cleanrl takes the checkout's top folder")
-    command = [python, str(script), f"--env-id={case.cleanrl_env_id}", f"--total-timesteps={case.total}", "--no-cuda"]
+    command = [python, str(script), f"--env-id={case.cleanrl_env_id}", f"--total-timesteps={case.total}"]
+    # its release on PyPI parses with argparse, its repository with tyro
+    command.append("--cuda=False" if "import argparse" in script.read_text() else "--no-cuda")
     execute(command, folder, threads)
     files = sorted(folder.glob("runs/*/events.out.tfevents.*"))
     scalars = [scalar for file in files for scalar in ScalarReader(file).read()]
