@@ -73,6 +73,10 @@ def parser() -> argparse.ArgumentParser:
     three.add_argument("family", nargs="?", metavar="FAMILY", help="list this family's environment ids")
     three.add_argument("--json", action="store_true", help="print one JSON document")
     three.set_defaults(command=list_envs)
+
+    four = commands.add_parser("doctor", help="check packages, drawing, shared memory, disk, GPUs, ports, W&B")
+    four.add_argument("--json", action="store_true", help="print one JSON document")
+    four.set_defaults(command=examine)
     return top
 
 
@@ -252,6 +256,15 @@ def list_envs(args: argparse.Namespace) -> int:
     found = [tables.environment_document(environment) for environment in map(catalog.find, ids) if environment]
     print(json.dumps({"environments": found})) if args.json else tables.show_environments(found)
     return 0
+
+
+def examine(args: argparse.Namespace) -> int:
+    """Say what this machine can do, and what to type where something is missing; 1 where a run would fail."""
+    from mosaic import doctor, tables
+
+    report = doctor.document(doctor.examine())
+    print(json.dumps(report)) if args.json else tables.show_checks(report["checks"])
+    return 0 if report["ok"] else 1
 
 
 def timesteps(config: dict[str, Any]) -> int:

@@ -49,6 +49,13 @@ def show_environments(documents: Iterable[Mapping[str, Any]]) -> None:
     show(("environment", "actions", "observation", "what it is"), rows)
 
 
+def show_checks(checks: Iterable[Mapping[str, Any]]) -> None:
+    """Print what `mosaic doctor` found, and what to type."""
+    marks = {"ok": "ok", "note": "note", "trouble": "TROUBLE"}
+    rows = [(check["name"], marks[check["state"]], check["text"], check["advice"]) for check in checks]
+    show(("check", "state", "what was found", "what to do"), rows)
+
+
 def family_document(family: Family, within: str | None = None) -> dict[str, Any]:
     """A family, or a group within one, as JSON: `install` says how to make it ready, None where it is."""
     ids = catalog.ids(family.name) if within is None else catalog.ids(within, family.name)

@@ -1,0 +1,233 @@
+"""What this machine can do for a run: packages, drawing, ROMs, shared memory, disk, GPUs, ports, W&B, and what to type.
+
+Each check is cheap and imports nothing heavy: torch, jax and the environments are looked for, not loaded.
+"""
+
+import ctypes
+import ctypes.util
+import importlib.metadata
+import os
+import shutil
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+
+from mosaic import catalog
+from mosaic.wire import variables
+from mosaic.wire.paths import resolve_home
+from mosaic.wire.workers import discover_workers
+
+State = Literal["ok", "note", "trouble"]
+DAEMON_PORT, WEB_PORT = 50055, 8080
+DISTRIBUTION = "mosaic-rl"
+# A grid of eight 600x400 pictures in three slots takes 18 MB; a handful of runs side by side fit into this.
+SHARED_MEMORY_MB = 128
+# One Atari replay memory of DQN and its checkpoints are larger than this.
+DISK_GB = 5.0
+MB, GB = 2**20, 2**30
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report; `advice` is what to type or do, empty where nothing is needed."""
+
+    name: str
+    state: State
+    text: str
+    advice: str = ""
+
+
+def examine(home: Path | None = None, ports: tuple[int, int] = (DAEMON_PORT, WEB_PORT)) -> list[Finding]:
+    """All findings, in the order in which a run would meet the trouble."""
+    home = home or resolve_home()
+    checks: tuple[Callable[[], Iterator[Finding]], ...] = (
+        python,
+        workers,
+        families,
+        roms,
+        gl,
+        gpus,
+        shared_memory,
+        lambda: disk(home),
+        lambda: listening(*ports),
+        lambda: wandb(home),
+    )
+    return [finding for check in checks for finding in check()]
+
+
+def document(findings: list[Finding]) -> dict[str, Any]:
+    """The report as JSON."""
+    return {"ok": not any(f.state == "trouble" for f in findings), "checks": [asdict(f) for f in findings]}
+
+
+def python() -> Iterator[Finding]:
+    """The interpreter and the packages that every run needs."""
+    version = ".".join(map(str, sys.version_info[:3]))
+    yield Finding("python", "ok", f"{version} at {sys.executable}")
+    missing, found = [], []
+    for line in importlib.metadata.requires(DISTRIBUTION) or []:
+        if "extra ==" in line:
+            continue
+        name = line.split(";")[0].split("[")[0].split("<")[0].split(">")[0].split("=")[0].strip()
+        try:
+            found.append(f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            missing.append(name)
+    if missing:
+        yield Finding("packages", "trouble", f"not installed: {', '.join(missing)}", f"pip install {DISTRIBUTION}")
+    else:
+        named = [entry for entry in found if entry.split()[0] in ("torch", "gymnasium", "numpy")]
+        yield Finding("packages", "ok", f"{len(found)} of {len(found)}: {', '.join(named)} …")
+
+
+def workers() -> Iterator[Finding]:
+    """Who trains."""
+    found, problems = discover_workers()
+    for problem in problems:
+        yield Finding("workers", "trouble", problem, "reinstall or remove that package")
+    if found:
+        counts = [f"{worker.label} ({len(worker.schema())} algorithms)" for worker in found.values()]
+        yield Finding("workers", "ok", ", ".join(counts))
+    elif not problems:
+        yield Finding("workers", "trouble", "none is installed", f"pip install {DISTRIBUTION}")
+
+
+def families() -> Iterator[Finding]:
+    """Which environments can be made here."""
+    ready: list[str] = []
+    lacking: dict[str, list[str]] = {}
+    parts = [part for family in catalog.FAMILIES.values() for part in (family, *family.groups)]
+    for part in parts:
+        if all(find_spec(package) for package in part.packages):
+            ready.append(part.label)
+        else:
+            lacking.setdefault(part.pip_line, []).append(part.label)
+    if find_spec("envpool") is None:
+        lacking[f"pip install '{DISTRIBUTION}[envpool]'"] = ["EnvPool"]
+    yield Finding("environments", "ok" if ready else "trouble", f"ready: {', '.join(ready) or 'none'}")
+    for line, names in lacking.items():
+        yield Finding("environments", "note", f"not installed: {', '.join(names)}", line)
+
+
+def roms() -> Iterator[Finding]:
+    """Atari's games lie in ale-py's own folder."""
+    spec = find_spec("ale_py")
+    if spec is None or not spec.submodule_search_locations:
+        return
+    folder = Path(spec.submodule_search_locations[0]) / "roms"
+    count = len(list(folder.glob("*.bin")))
+    if count:
+        yield Finding("ROMs", "ok", f"{count} Atari games in {folder}")
+    else:
+        yield Finding("ROMs", "trouble", f"no Atari games in {folder}", "pip install --force-reinstall ale-py")
+
+
+def gl() -> Iterator[Finding]:
+    """MuJoCo and DM Control draw through EGL where there is no screen."""
+    if not sys.platform.startswith("linux") or os.environ.get(variables.DISPLAY):
+        yield Finding("drawing", "ok", "through the screen of this machine")
+        return
+    backend = os.environ.get(variables.MUJOCO_GL, "egl")
+    library = {"egl": "EGL", "osmesa": "OSMesa"}.get(backend)
+    if library is None:
+        yield Finding("drawing", "note", f"MUJOCO_GL={backend} needs a screen", "export MUJOCO_GL=egl")
+        return
+    name = ctypes.util.find_library(library)
+    try:
+        ctypes.CDLL(name or f"lib{library}.so.1")
+    except OSError:
+        package = {"egl": "libegl1", "osmesa": "libosmesa6"}[backend]
+        text = f"lib{library} is missing: MuJoCo trains, but neither the live view nor videos can draw it"
+        yield Finding("drawing", "note", text, f"sudo apt-get install -y {package}")
+    else:
+        yield Finding("drawing", "ok", f"headless, MuJoCo through {library}")
+
+
+def gpus() -> Iterator[Finding]:
+    """As the driver names them; torch is not asked."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        named = [
+            f"{pynvml.nvmlDeviceGetName(handle)}, {pynvml.nvmlDeviceGetMemoryInfo(handle).free / GB:.0f} GB free"
+            for handle in handles
+        ]
+    except ImportError:
+        named = []
+    except (OSError, pynvml.NVMLError):  # no driver, no permission
+        named = []
+    if named:
+        yield Finding("GPU", "ok", "; ".join(named))
+    else:
+        yield Finding("GPU", "note", "none found: runs train on the CPU", "nvidia-smi shows what the driver sees")
+
+
+def shared_memory(folder: Path = Path("/dev/shm")) -> Iterator[Finding]:
+    """Live frames and async environments live in it."""
+    if not folder.is_dir():
+        if sys.platform.startswith("linux"):
+            yield Finding("shared memory", "trouble", f"there is no {folder}", f"sudo mount -t tmpfs shm {folder}")
+        return
+    usage = shutil.disk_usage(folder)
+    text = f"{usage.free / MB:,.0f} MB free of {usage.total / MB:,.0f} MB in {folder}"
+    if usage.free < SHARED_MEMORY_MB * MB:
+        yield Finding("shared memory", "trouble", text, "in Docker: docker run --shm-size=1g …; else: mosaic gc")
+    else:
+        yield Finding("shared memory", "ok", text)
+
+
+def disk(home: Path) -> Iterator[Finding]:
+    """Where runs are kept."""
+    folder = next((place for place in (home, *home.parents) if place.is_dir()), Path("/"))
+    if not os.access(folder, os.W_OK):
+        yield Finding("disk", "trouble", f"{folder} is not writable", "export MOSAIC_HOME=/a/folder/of/yours")
+        return
+    free = shutil.disk_usage(folder).free
+    text = f"{free / GB:,.1f} GB free for {home / 'var'}"
+    few = free < DISK_GB * GB
+    yield Finding("disk", "note" if few else "ok", text, "mosaic gc shows what can be removed" if few else "")
+
+
+def listening(daemon_port: int, web_port: int) -> Iterator[Finding]:
+    """Whether the two servers can have their ports, or have them."""
+    for name, port in (("daemon", daemon_port), ("web", web_port)):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                yield Finding("ports", "note", f"{port} ({name}) is in use: by MOSAIC itself, or by another program")
+            else:
+                yield Finding("ports", "ok", f"{port} ({name}) is free")
+
+
+def wandb(home: Path) -> Iterator[Finding]:
+    """Whether tracking would go online; no server is asked."""
+    if find_spec("wandb") is None:
+        yield Finding("W&B", "note", "not installed: runs cannot be tracked", f"pip install '{DISTRIBUTION}[wandb]'")
+        return
+    if os.environ.get(variables.WANDB_API_KEY):
+        yield Finding("W&B", "ok", "a key is in the environment")
+    elif variables.WANDB_API_KEY in variables.read_dotenv(home):
+        yield Finding("W&B", "ok", f"a key is in {home / '.env'}")
+    elif _has_login():
+        yield Finding("W&B", "ok", "an earlier `wandb login` is used")
+    else:
+        yield Finding("W&B", "note", "no key: tracked runs stay offline", "export WANDB_API_KEY=…")
+
+
+def _has_login() -> bool:
+    """wandb keeps a login in the netrc file."""
+    for name in (".netrc", "_netrc"):
+        try:
+            if "api.wandb.ai" in (Path.home() / name).read_text(errors="replace"):
+                return True
+        except OSError:
+            continue
+    return False
