@@ -76,6 +76,7 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a flag of the algorithm")
     parser.add_argument("--label", default="", help="tells a variant from the default in tables and file names")
     parser.add_argument("--runs", type=Path, default=resolve_home() / "var" / "benchmarks" / "learning")
+    parser.add_argument("--recorded", metavar="MACHINE", help="run nothing: the seeds' folders come from that machine")
     parser.add_argument("--again", action="store_true", help="run finished seeds again")
     parser.add_argument("--table", action="store_true", help="only print what has been measured so far")
     args = parser.parse_args()
@@ -93,8 +94,9 @@ def measure(args: argparse.Namespace) -> None:
     key = " ".join(filter(None, (args.algo, args.env_id, args.label)))
     name = key.replace(" ", "-").replace("/", "-")
     folders = {seed: args.runs / name / f"seed-{seed}" for seed in seeds(args.seeds)}
-    with ThreadPoolExecutor(min(args.jobs, os.cpu_count() or 1)) as pool:
-        list(pool.map(lambda item: run(args, *item), folders.items()))
+    if not args.recorded:
+        with ThreadPoolExecutor(min(args.jobs, os.cpu_count() or 1)) as pool:
+            list(pool.map(lambda item: run(args, *item), folders.items()))
     episodes = {seed: episodes_of(folder) for seed, folder in folders.items()}
     short = [seed for seed, found in episodes.items() if len(found) < LAST]
     if short:
@@ -118,7 +120,8 @@ def measure(args: argparse.Namespace) -> None:
         "interval": [low, high],
         "published": published and published._asdict(),
         "image": str(image.relative_to(IMAGES.parents[1])),
-        "when": machine(),
+        "when": {**machine(), "machine": args.recorded} if args.recorded else machine(),
+        "last_steps": {seed: int(found[-1, 0]) for seed, found in episodes.items()},
     }
     save("learning", {key: result})
 
