@@ -15,11 +15,16 @@ class Corridor(gym.Env[np.ndarray, Any]):
     """
 
     def __init__(
-        self, length: int = 5, truncates: bool = False, continuous: bool = False, scaled: bool = False
+        self,
+        length: int = 5,
+        truncates: bool = False,
+        continuous: bool = False,
+        scaled: bool = False,
+        limit: float = 2.0,
     ) -> None:
         self.length, self.truncates, self.scaled = length, truncates, scaled
         self.observation_space = gym.spaces.Box(-1000.0, 1000.0, (2,), np.float32)
-        self.action_space = gym.spaces.Box(-2.0, 2.0, (1,), np.float32) if continuous else gym.spaces.Discrete(2)
+        self.action_space = gym.spaces.Box(-limit, limit, (1,), np.float32) if continuous else gym.spaces.Discrete(2)
         self.episode = -1
 
     def reset(
@@ -93,6 +98,8 @@ def register() -> None:
     """Corridors that terminate or truncate: counting ones, and scaled ones with discrete or continuous actions."""
     if "Tiny/TwoRooms-v0" not in gym.registry:
         gym.register("Tiny/TwoRooms-v0", entry_point=TwoRooms)
+        wide = {"scaled": True, "continuous": True, "limit": 3.0}
+        gym.register("Tiny/WideContinuous-v0", entry_point=Corridor, kwargs=wide)
     for ending in ("Terminating", "Truncating"):
         for kind in ("", "Scaled", "ScaledContinuous"):
             env_id = f"Tiny/{ending}{kind}-v0"

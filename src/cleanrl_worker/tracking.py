@@ -340,6 +340,8 @@ def _send(run: Any, tail: Tail) -> None:
 def _say(flags: argparse.Namespace, status: dict[str, Any]) -> None:
     known = {"mode": None, "run_path": None, "entity": flags.entity, "project": flags.project, "error": None}
     write_atomic(flags.run_dir / STATUS, json.dumps({**known, **status}, indent=2) + "\n")
+    if status.get("error"):  # seen by who trains without a shell; a shell reads the file
+        print(status["error"], file=sys.stderr, flush=True)
 
 
 def _dotenv(home: Path) -> dict[str, str]:
