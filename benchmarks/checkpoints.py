@@ -7,8 +7,8 @@ Two figures. Steps per second of trainings with the default `--checkpoint-every`
 time per step, because the episodes differ (a checkpoint starts every environment anew). And, far less noisy, the
 time that a checkpoint takes (writing, and starting the environments anew), as a share of the interval between two.
 
-SAC and Atari take an hour from one default checkpoint to the next on two cores, so there is only the second figure: SAC's
-checkpoint with as many new transitions as a default interval brings, collected without learning, Atari's as it is.
+SAC and Atari take an hour from one default checkpoint to the next on two cores, so there is only the second figure:
+SAC's checkpoint with as many new transitions as a default interval brings, collected without learning, and Atari's.
 """
 
 import argparse
