@@ -15,11 +15,16 @@ class Corridor(gym.Env[np.ndarray, Any]):
     """
 
     def __init__(
-        self, length: int = 5, truncates: bool = False, continuous: bool = False, scaled: bool = False
+        self,
+        length: int = 5,
+        truncates: bool = False,
+        continuous: bool = False,
+        scaled: bool = False,
+        limit: float = 2.0,
     ) -> None:
         self.length, self.truncates, self.scaled = length, truncates, scaled
         self.observation_space = gym.spaces.Box(-1000.0, 1000.0, (2,), np.float32)
-        self.action_space = gym.spaces.Box(-2.0, 2.0, (1,), np.float32) if continuous else gym.spaces.Discrete(2)
+        self.action_space = gym.spaces.Box(-limit, limit, (1,), np.float32) if continuous else gym.spaces.Discrete(2)
         self.episode = -1
 
     def reset(
@@ -43,23 +48,33 @@ class Corridor(gym.Env[np.ndarray, Any]):
 class TwoRooms(gym.Env[np.ndarray, Any]):
     """An episode starts in a room that costs 20 to leave, then stays where each step gives 1; truncated after 4 steps.
 
-    The final observation is worth far more than the next episode's first: bootstrapping from the wrong one shows.
+    The final observation is worth far more than the next episode's first: bootstrapping from the wrong one shows. With
+    `frames` a room is four stacked screens, black or white.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, continuous: bool = False, frames: bool = False) -> None:
         self.observation_space = gym.spaces.Box(0.0, 1.0, (2,), np.float32)
-        self.action_space = gym.spaces.Discrete(2)
+        if frames:
+            self.observation_space = gym.spaces.Box(0, 255, (4, 84, 84), np.uint8)
+        self.frames = frames
+        self.action_space = gym.spaces.Box(-2.0, 2.0, (1,), np.float32) if continuous else gym.spaces.Discrete(2)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)
         self.steps = 0
-        return np.array([0.0, 1.0], np.float32), {}
+        return self._obs(), {}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         self.steps += 1
-        return np.array([1.0, 0.0], np.float32), -20.0 if self.steps == 1 else 1.0, False, self.steps == 4, {}
+        return self._obs(), -20.0 if self.steps == 1 else 1.0, False, self.steps == 4, {}
+
+    def _obs(self) -> np.ndarray:
+        second = self.steps > 0
+        if self.frames:
+            return np.full((4, 84, 84), 255 * second, np.uint8)
+        return np.array([second, not second], np.float32)
 
 
 class VectorCorridor(gym.vector.VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
@@ -93,6 +108,9 @@ def register() -> None:
     """Corridors that terminate or truncate: counting ones, and scaled ones with discrete or continuous actions."""
     if "Tiny/TwoRooms-v0" not in gym.registry:
         gym.register("Tiny/TwoRooms-v0", entry_point=TwoRooms)
+        gym.register("Tiny/TwoRoomsContinuous-v0", entry_point=TwoRooms, kwargs={"continuous": True})
+        wide = {"scaled": True, "continuous": True, "limit": 3.0}
+        gym.register("Tiny/WideContinuous-v0", entry_point=Corridor, kwargs=wide)
     for ending in ("Terminating", "Truncating"):
         for kind in ("", "Scaled", "ScaledContinuous"):
             env_id = f"Tiny/{ending}{kind}-v0"

@@ -18,8 +18,9 @@ from cleanrl_worker.config import worker_variables
 from cleanrl_worker.eval_telemetry import make_relay
 from cleanrl_worker.process import STOP_SIGNALS, AlgorithmProcess, Signals, child_environment
 from cleanrl_worker.telemetry import LifecycleEmitter, Notes, ScriptScalars
-from cleanrl_worker.tracking import Tracker, project_of, wandb_variables, with_key, without_key
+from cleanrl_worker.tracking import Tracker, project_of
 from cleanrl_worker.vitals import Vitals
+from cleanrl_worker.wandb_keys import wandb_variables, with_key, without_key
 from mosaic.wire.errors import MosaicError, StorageError
 from mosaic.wire.paths import RunPaths
 from mosaic.wire.secrets import is_secret, mask_secrets

@@ -3,9 +3,7 @@
 import importlib
 import importlib.util
 import json
-import pickle
 import pkgutil
-import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,15 +13,11 @@ import numpy as np
 
 from cleanrl_worker import algorithms
 from cleanrl_worker.agents import cleanrl_files
-from cleanrl_worker.kit.policy import Policy, normalized
+from cleanrl_worker.kit import policy as policies
+from cleanrl_worker.kit.policy import UNREADABLE, Policy, normalized
 from mosaic.wire.errors import ConfigError, nearest
 
 NEWEST_FORMAT = 1
-# What a damaged or hostile file makes the readers raise.
-UNREADABLE = (
-    *(pickle.UnpicklingError, RuntimeError, EOFError, ValueError, LookupError),
-    *(TypeError, AttributeError, AssertionError, struct.error, OverflowError, MemoryError),
-)
 Loader = Callable[[dict[str, Any], Any, Mapping[str, Any]], Policy]
 
 
@@ -132,35 +126,12 @@ def _read_tensors(path: Path) -> Any:
     except OSError as error:
         raise ConfigError(f"policy {path}: cannot be read: {error.strerror}") from error
     try:
-        if data[8:9] == b"{" and int.from_bytes(data[:8], "little") < len(data):
-            return _read_safetensors(data)
-        if data[:2] == b"PK" or data[:1] == b"\x80":  # torch's archive, or a pickle
-            return _read_torch(data)
+        if data[:2] == b"PK" or data[:1] == b"\x80" or data[8:9] == b"{":  # torch's archive, a pickle, safetensors
+            return policies.read(data)
         return _read_flax(data)
-    except pickle.UnpicklingError as error:
-        raise ConfigError(
-            f"policy {path} is refused: it holds more than tensors and plain values, and loading it could run code"
-        ) from error
     except UNREADABLE as error:
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise ConfigError(f"policy {path} cannot be read as a policy: {reason}") from error
-
-
-def _read_torch(data: bytes) -> Any:
-    import io
-
-    import torch
-
-    return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
-
-
-def _read_safetensors(data: bytes) -> Any:
-    import safetensors.numpy
-
-    try:
-        return safetensors.numpy.load(data)
-    except safetensors.SafetensorError as error:
-        raise ValueError(str(error)) from error
 
 
 def _read_flax(data: bytes) -> Any:

@@ -2,7 +2,8 @@
 
     python -m cleanrl_worker.hub --policy FILE --returns JSON [--video FILE] [--entity E]
 
-The token is huggingface_hub's matter (HF_TOKEN, or an earlier login). The last line on stdout is the address.
+The token is huggingface_hub's matter (HF_TOKEN, or an earlier login). The last line on stdout is the address, that on
+stderr what went wrong.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     if flags.video is not None:
         files.append(Path(shutil.copyfile(flags.video, flags.policy.with_name("replay.mp4"))))
     name = f"{env_id.replace('/', '-').replace(':', '-')}-{algo}-seed{seed}"
-    print(push(name, flags.entity, files), flush=True)
+    try:
+        print(push(name, flags.entity, files), flush=True)
+    except (OSError, ValueError) as error:  # huggingface_hub's own errors are among these
+        raise SystemExit(f"{type(error).__name__}: {' '.join(str(error).split())[:400]}") from error
 
 
 def push(repo_name: str, entity: str, files: Sequence[Path]) -> str:

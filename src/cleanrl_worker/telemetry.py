@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from mosaic.wire.errors import EventError, StorageError, storage_error
 from mosaic.wire.events import Event, encode
 from mosaic.wire.metrics import Tail, encode_row, is_episode
-from mosaic.wire.tensorboard import Scalar, ScalarReader, ScalarWriter
+from mosaic.wire.tensorboard import Scalar, ScalarReader, ScalarWriter, resumed_writer
 
 if TYPE_CHECKING:
     from mosaic.wire.events import EventLog
@@ -256,15 +256,14 @@ class MetricsRelay:
             self._emit("metrics", {"step": row["step"], **tags})
         if self._folder is not None:
             self._writer = self._writer or ScalarWriter(self._folder)
-            for tag, value in tags.items():
-                self._writer.add(tag, value, row["step"], row["time"])
+            self._writer.add_row(row)
 
     def _resume(self, step: int) -> None:
         self.progress.step = step
         if self._folder is not None:
             if self._writer is not None:
                 self._writer.close()
-            self._writer = ScalarWriter(self._folder, purge_step=step + 1)
+            self._writer = resumed_writer(self._folder, self._tail.path, step)
 
 
 class Notes:

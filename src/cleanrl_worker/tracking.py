@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import netrc
 import os
 import signal
 import socket
@@ -18,22 +17,21 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from cleanrl_worker.wandb_keys import DEFAULT_SERVER, find_key, is_logged_in
 from mosaic.wire import variables
-from mosaic.wire.errors import ConfigError, EventError, storage_error
+from mosaic.wire.errors import EventError, storage_error
 from mosaic.wire.metrics import Tail
 from mosaic.wire.paths import resolve_home, write_atomic
-from mosaic.wire.secrets import mask_secrets
 
 if TYPE_CHECKING:
     from mosaic.wire.paths import RunPaths
 
 STATUS, LOG, SETTINGS = "wandb.json", "wandb.log", "wandb_config.json"
-DEFAULT_SERVER = "https://api.wandb.ai"
 POLL_SECONDS = 1.0
 # A tracker that says nothing for so long hangs: its own network timeouts are shorter.
 HANG_SECONDS = 60.0
@@ -162,59 +160,6 @@ def project_of(extras: Mapping[str, Any]) -> str:
     return str(extras.get("wandb_project_name") or extras.get("wandb_project") or "cleanRL")
 
 
-def wandb_variables(extras: Mapping[str, Any], inherited: Mapping[str, str]) -> dict[str, str]:
-    """The e-mail and HTTP(S)_PROXY that the extras ask for, with this machine itself exempt from the proxy.
-
-    A proxy whose login the config masks is taken whole from the environment.
-    """
-    email = {variables.WANDB_EMAIL: str(extras["wandb_email"])} if extras.get("wandb_email") else {}
-    asked = {
-        variables.HTTP_PROXY: extras.get("wandb_http_proxy"),
-        variables.HTTPS_PROXY: extras.get("wandb_https_proxy"),
-    }
-    proxies = {name: str(value) for name, value in asked.items() if value and extras.get("wandb_use_vpn_proxy")}
-    proxies |= {name: inherited[name] for name in proxies if mask_secrets(inherited.get(name)) == proxies[name]}
-    if proxies:
-        exempt = [host for host in inherited.get(variables.NO_PROXY, "").split(",") if host]
-        exempt += [host for host in ("localhost", "127.0.0.1", "::1") if host not in exempt]
-        proxies[variables.NO_PROXY] = ",".join(exempt)
-    # Some programs read only the lower-case names.
-    return {**email, **proxies, **{name.lower(): value for name, value in proxies.items()}}
-
-
-def with_key(environment: Mapping[str, str], home: Path) -> dict[str, str]:
-    """The variables of a script that talks to W&B itself: with the key, else offline, so that it asks nobody."""
-    key = find_key(environment, home)
-    if key:
-        return {**environment, variables.WANDB_API_KEY: key}
-    return dict(environment) if is_logged_in(environment) else {variables.WANDB_MODE: "offline", **environment}
-
-
-def without_key(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables of an algorithm that has no business with W&B."""
-    return {name: value for name, value in environment.items() if name != variables.WANDB_API_KEY}
-
-
-def find_key(environment: Mapping[str, str], home: Path) -> str | None:
-    """The W&B key from the environment or `.env`."""
-    return environment.get(variables.WANDB_API_KEY) or _dotenv(home).get(variables.WANDB_API_KEY) or None
-
-
-def is_logged_in(environment: Mapping[str, str]) -> bool:
-    """Whether an earlier `wandb login` left a key that W&B finds by itself."""
-    if environment.get("WANDB_IDENTITY_TOKEN_FILE"):
-        return True
-    host = urlsplit(environment.get("WANDB_BASE_URL") or DEFAULT_SERVER).netloc
-    homes = [Path("~/.netrc").expanduser(), Path("~/_netrc").expanduser()]
-    for path in [Path(environment["NETRC"])] if environment.get("NETRC") else homes:
-        try:
-            if netrc.netrc(path).authenticators(host):
-                return True
-        except (OSError, netrc.NetrcParseError):
-            continue
-    return False
-
-
 def main(argv: list[str] | None = None) -> int:
     """Follow the run until told to end."""
     parser = argparse.ArgumentParser(prog="python -m cleanrl_worker.tracking", description=__doc__)
@@ -225,6 +170,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--config-file", type=Path)
     parser.add_argument("--offset", type=int, default=0)
     flags = parser.parse_args(argv)
+    flags.run_id = flags.run_dir.name
     if os.environ.get(variables.WANDB_MODE) == "disabled":
         return 0
     end = _End()
@@ -233,11 +179,17 @@ def main(argv: list[str] | None = None) -> int:
     except ImportError:
         _say(flags, {"mode": None, "error": "W&B is not installed, nothing is tracked: pip install 'mosaic-rl[wandb]'"})
         return 0
-    run = _start(wandb, flags)
     tail = Tail(flags.run_dir / "metrics.jsonl", flags.offset)
+    if flags.offset and _is_resumption(tail, flags, end):
+        tail, rows, resumptions = _history(tail.path)
+        flags.run_id = f"{flags.run_dir.name}-r{resumptions}"
+        run = _start(wandb, flags)
+        _send(run, rows)
+    else:
+        run = _start(wandb, flags)
     while True:
         last = end.asked.is_set()  # looked at first, so that the last reading sees the last row
-        _send(run, tail)
+        _send(run, _new_rows(tail))
         os.utime(flags.run_dir / STATUS)
         if last:
             break
@@ -302,7 +254,7 @@ def _open(wandb: Any, flags: argparse.Namespace, mode: str, reason: str | None) 
         project=flags.project,
         entity=flags.entity,
         name=flags.name,
-        id=flags.run_dir.name,
+        id=flags.run_id,
         resume="allow" if mode == "online" else None,
         dir=flags.run_dir,
         mode=mode,
@@ -323,30 +275,58 @@ def _open(wandb: Any, flags: argparse.Namespace, mode: str, reason: str | None) 
     return run
 
 
-def _send(run: Any, tail: Tail) -> None:
+def _is_resumption(tail: Tail, flags: argparse.Namespace, end: _End) -> bool:
+    """Wait for the first line that this start adds to an earlier one's: does it take rows back?"""
+    _say(flags, {})
+    first = Tail(tail.path, tail.offset)
     while True:
-        offset, rows = tail.offset, []
+        last = end.asked.is_set()
+        for row in _new_rows(first):
+            return "resumed_from" in row
+        if last:
+            return False
+        os.utime(flags.run_dir / STATUS)
+        end.asked.wait(POLL_SECONDS)
+
+
+def _history(path: Path) -> tuple[Tail, list[dict[str, Any]], int]:
+    """The rows that count so far, how often the run was resumed, and a tail behind them.
+
+    W&B cannot take back what it was sent, and an attempt that was killed may not have sent all. So each resumption is a
+    run of its own there, with the whole curve: no overlap, no gap, online or not.
+    """
+    tail, resumptions = Tail(path), 0
+    rows: list[dict[str, Any]] = []
+    for row in _new_rows(tail):
+        if "resumed_from" in row:
+            rows = [earlier for earlier in rows if earlier["step"] <= row["resumed_from"]]
+            resumptions += 1
+        else:
+            rows.append(row)
+    return tail, rows, resumptions
+
+
+def _new_rows(tail: Tail) -> Iterator[dict[str, Any]]:
+    offset = -1
+    while tail.offset != offset:
+        offset = tail.offset
         try:
-            rows = tail.read()
+            yield from tail.read()
         except EventError:
             pass  # the shell reports a bad line; the tail goes on behind it
-        for row in rows:
-            if "step" in row:
-                run.log({"global_step": row["step"], **{k: v for k, v in row.items() if k not in ("step", "time")}})
-        if tail.offset == offset:
-            return
+
+
+def _send(run: Any, rows: Iterable[dict[str, Any]]) -> None:
+    for row in rows:
+        if "step" in row:
+            run.log({"global_step": row["step"], **{k: v for k, v in row.items() if k not in ("step", "time")}})
 
 
 def _say(flags: argparse.Namespace, status: dict[str, Any]) -> None:
     known = {"mode": None, "run_path": None, "entity": flags.entity, "project": flags.project, "error": None}
     write_atomic(flags.run_dir / STATUS, json.dumps({**known, **status}, indent=2) + "\n")
-
-
-def _dotenv(home: Path) -> dict[str, str]:
-    try:
-        return variables.read_dotenv(home)
-    except ConfigError:
-        return {}
+    if status.get("error"):  # seen by who trains without a shell; a shell reads the file
+        print(status["error"], file=sys.stderr, flush=True)
 
 
 def _proxy() -> str | None:

@@ -2,12 +2,15 @@
 
 import importlib
 import json
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import tiny_envs
 
+from cleanrl_worker.kit import experiment
 from mosaic.wire import metrics
 
 tiny_envs.register()
@@ -139,3 +142,68 @@ def test_dqn_bootstraps_from_the_final_observation_not_from_the_next_episode(nam
     rows = train(name, tmp_path, env_id="Tiny/TwoRooms-v0", total_timesteps=4000, buffer_size=1000, **options)
     q_values = [row["losses/q_values"] for row in rows if "losses/q_values" in row][-5:]
     assert 3.5 < np.mean(q_values) < 6.0, "a quarter of the steps at -11, the others at 10"
+
+
+def test_sac_bootstraps_from_the_final_observation_not_from_the_next_episode(tmp_path):
+    options = {
+        "learning_starts": 100,
+        "tau": 0.1,
+        "buffer_size": 2000,
+        "batch_size": 64,
+        "autotune": False,
+        "alpha": 0.0,
+    }
+    env_id = "Tiny/TwoRoomsContinuous-v0"
+    rows = train("sac_continuous_action", tmp_path, env_id=env_id, total_timesteps=1500, **options)
+    q_values = [row["losses/qf1_values"] for row in rows if "losses/qf1_values" in row][-3:]
+    assert 3.5 < np.mean(q_values) < 6.0, "a quarter of the steps at -11, the others at 10"
+
+
+def test_ppo_continuous_bootstraps_from_the_final_observation_not_from_the_next_episode(tmp_path):
+    train(
+        "ppo_continuous_action",
+        tmp_path,
+        env_id="Tiny/TwoRoomsContinuous-v0",
+        total_timesteps=8000,
+        num_steps=200,
+        num_minibatches=8,
+        learning_rate=3e-3,
+        clip_vloss=False,
+        save_model=True,
+    )
+    first, second = first_value(tmp_path, (0.0, 1.0)), first_value(tmp_path, (1.0, 0.0))
+    # rewards are scaled by a running deviation, so only the ratio of -11 to 10 is known
+    assert second > 0 and -1.6 < first / second < -0.7
+
+
+def test_ppo_atari_bootstraps_from_the_final_observation_not_from_the_next_episode(tmp_path, monkeypatch):
+    import torch
+
+    from cleanrl_worker.algorithms import ppo_atari_envpool
+    from cleanrl_worker.kit import envs
+
+    def rooms(args, _video_folder):
+        return envs.SyncEnvs([partial(tiny_envs.TwoRooms, frames=True)] * args.num_envs)
+
+    monkeypatch.setattr(envs, "atari", rooms)
+    monkeypatch.setattr(experiment.Run, "evaluate", lambda *_given, **_more: None)  # there is no such game to play
+    train(
+        "ppo_atari_envpool",
+        tmp_path,
+        total_timesteps=800,
+        num_envs=2,
+        num_steps=8,
+        num_minibatches=1,
+        num_threads=1,
+        learning_rate=1e-3,
+        anneal_lr=False,
+        clip_vloss=False,
+        max_grad_norm=10.0,
+        save_model=True,
+    )
+    spaces = SimpleNamespace(single_action_space=tiny_envs.TwoRooms().action_space)
+    agent = ppo_atari_envpool.Agent(spaces)
+    agent.load_state_dict(policy_of(tmp_path))
+    with torch.no_grad():
+        second = float(agent(torch.full((1, 4, 84, 84), 255, dtype=torch.uint8))[1])
+    assert 5.0 < second < 15.0, "the second room is worth 10"

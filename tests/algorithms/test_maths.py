@@ -9,7 +9,6 @@ import torch
 
 GAE_FILES = ("ppo", "ppo_continuous_action", "ppo_atari_envpool")
 SCHEDULE_FILES = ("dqn", "dqn_jax")
-DUE_FILES = ("dqn", "dqn_jax", "sac_continuous_action")
 
 
 def module(name):
@@ -45,13 +44,6 @@ def test_gae_is_the_sum_of_its_paper(name, lam):
 @pytest.mark.parametrize(("step", "value"), [(0, 1.0), (50, 0.525), (100, 0.05), (1000, 0.05)])
 def test_the_exploration_schedule_falls_linearly_and_stays(name, step, value):
     assert module(name).linear_schedule(1.0, 0.05, 100, step) == pytest.approx(value)
-
-
-@pytest.mark.parametrize("name", DUE_FILES)
-@pytest.mark.parametrize("num_envs", [1, 3, 7])
-def test_something_due_every_ten_steps_happens_once_per_ten_for_any_number_of_environments(name, num_envs):
-    steps = range(0, 700, num_envs)
-    assert sum(module(name)._due(10, step, step + num_envs) for step in steps) == 70
 
 
 def plain_loss(logprobs, entropy, values, minibatch, args):

@@ -1,37 +1,66 @@
 """A run that was killed goes on as if nothing had happened: proven per algorithm and backend, bit for bit."""
 
 import importlib
+import json
 import os
+import pickle
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
+import tiny_envs
+from safetensors.numpy import load_file
 
 from cleanrl_worker.kit import checkpoint
 from cleanrl_worker.runtime import DEFAULT_ALGO_REGISTRY
 from mosaic.wire import metrics
 from mosaic.wire.checkpoints import find_all
 
+tiny_envs.register()
 SMALL_PPO = {"total_timesteps": 512, "num_envs": 2, "num_steps": 32, "num_minibatches": 2, "update_epochs": 2}
+SMALL_PPO |= {"checkpoint_every": 128}
+PENDULUM = SMALL_PPO | {"env_id": "Pendulum-v1"}
+PONG = SMALL_PPO | {"env_id": "Pong-v5", "total_timesteps": 128, "num_steps": 16, "checkpoint_every": 64}
+PONG |= {"num_threads": 1}  # another number of threads adds in another order
 SMALL_DQN = {"total_timesteps": 700, "learning_starts": 100, "buffer_size": 300, "checkpoint_every": 200}
+SMALL_SAC = {"env_id": "Pendulum-v1", "total_timesteps": 330, "learning_starts": 60}
+SMALL_SAC |= {"buffer_size": 200, "batch_size": 32, "checkpoint_every": 100}
+# Which algorithm runs on which of Gymnasium's vectors (sync, async, native) and on EnvPool, each at least once.
 CASES = {
-    "ppo": SMALL_PPO | {"checkpoint_every": 128},
-    "ppo on envpool": SMALL_PPO | {"checkpoint_every": 128, "env_backend": "envpool"},
+    "ppo": SMALL_PPO,
+    "ppo on envpool": SMALL_PPO | {"env_backend": "envpool"},
     "ppo on async": SMALL_PPO | {"checkpoint_every": 256, "vectorization": "async"},
-    "ppo_continuous_action": SMALL_PPO | {"env_id": "Pendulum-v1", "checkpoint_every": 128},
-    "ppo_atari_envpool": SMALL_PPO
-    | {"env_id": "Pong-v5", "total_timesteps": 128, "num_steps": 16, "checkpoint_every": 64},
-    "ppo_atari_envpool on gymnasium": SMALL_PPO
-    | {"env_id": "Pong-v5", "total_timesteps": 96, "num_steps": 16, "checkpoint_every": 32, "env_backend": "gymnasium"},
+    "ppo on native": SMALL_PPO | {"env_id": "Tiny/TruncatingScaled-v0", "vectorization": "native"},
+    "ppo_continuous_action": PENDULUM,
+    "ppo_continuous_action on envpool": PENDULUM | {"env_backend": "envpool"},
+    "ppo_continuous_action on async": PENDULUM | {"checkpoint_every": 256, "vectorization": "async"},
+    "ppo_atari_envpool": PONG,
+    "ppo_atari_envpool on gymnasium": PONG
+    | {"total_timesteps": 96, "checkpoint_every": 32, "env_backend": "gymnasium"},
     "dqn": SMALL_DQN,
     "dqn with 3 environments": SMALL_DQN | {"num_envs": 3},
+    "dqn on envpool": SMALL_DQN | {"env_backend": "envpool"},
     "dqn_jax": SMALL_DQN,
-    "sac_continuous_action": {"env_id": "Pendulum-v1", "total_timesteps": 330, "learning_starts": 60}
-    | {"buffer_size": 200, "batch_size": 32, "checkpoint_every": 100},
+    "dqn_jax on envpool": SMALL_DQN | {"env_backend": "envpool"},
+    "sac_continuous_action": SMALL_SAC,
+    "sac_continuous_action on envpool": SMALL_SAC | {"env_backend": "envpool"},
+}
+# Long enough that a kill within the time of an uninterrupted training hits it.
+KILLED = {
+    "ppo": {"total_timesteps": 6400},
+    "ppo on envpool": {"total_timesteps": 6400},
+    "ppo on async": {"total_timesteps": 2560},
+    "ppo_continuous_action": {"total_timesteps": 6400},
+    "ppo_atari_envpool": {"total_timesteps": 160, "checkpoint_every": 32},
+    "dqn": {"total_timesteps": 6000},
+    "dqn_jax": {"total_timesteps": 6000},
+    "sac_continuous_action": {"total_timesteps": 1030},
 }
 
 
@@ -40,11 +69,27 @@ def train(case, folder, **options):
     module.main(module.Args(run_dir=folder, cuda=False, **(CASES[case] | options)))
 
 
+def command(case, folder, **options):
+    """The same training as a process of its own."""
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in (CASES[case] | options).items()]
+    return [sys.executable, "-m", DEFAULT_ALGO_REGISTRY[case.split()[0]], f"--run-dir={folder}", "--cuda=false", *flags]
+
+
 def final_state(folder):
+    """Everything a run leaves: step, every array, number and generator, and the bytes of the replay memory."""
     found = checkpoint.newest(folder / "checkpoints", print)
-    numbers, replay = found.document["numbers"], found.document.get("replay", {}).get("segments", [])
     arrays = {name: (array.shape, array.tobytes()) for name, array in found.arrays.items()}
-    return found.step, arrays, numbers, found.document["random"], [segment["sha256"] for segment in replay]
+    return found.step, arrays, found.document["numbers"], found.document["random"], replay_bytes(found)
+
+
+def replay_bytes(found):
+    """The newest transitions that the memory holds; how they are cut into segments depends on the kills."""
+    if "replay" not in found.document:
+        return {}
+    folder = found.path.parent / "replay"
+    pieces = [load_file(folder / segment["file"]) for segment in found.document["replay"]["segments"]]
+    held = min(found.document["replay"]["added"], found.document["args"]["buffer_size"])
+    return {name: np.concatenate([piece[name] for piece in pieces])[-held:].tobytes() for name in pieces[0]}
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -59,33 +104,70 @@ def test_going_on_from_any_scheduled_checkpoint_gives_the_same_bytes_as_never_st
     assert final_state(resumed) == final_state(whole)
 
 
-@pytest.mark.parametrize("case", ["ppo", "dqn", "dqn_jax"])
+@pytest.mark.parametrize("case", KILLED)
 def test_a_run_killed_at_a_random_moment_goes_on_in_its_own_folder_bit_for_bit(case, tmp_path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    train(case, whole, checkpoint_every=100)
-    flags = [f"--{name.replace('_', '-')}={value}" for name, value in (CASES[case] | {"checkpoint_every": 100}).items()]
-    command = [sys.executable, "-m", DEFAULT_ALGO_REGISTRY[case], f"--run-dir={killed}", "--cuda=false", *flags]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    while not find_all(killed / "checkpoints") and process.poll() is None:
-        time.sleep(0.002)
-    time.sleep(random.random() * 0.3)
-    process.kill()
-    process.wait()
-    train(case, killed, resume=killed, checkpoint_every=100)
+    began = time.monotonic()
+    train(case, whole, **KILLED[case])
+    seconds = time.monotonic() - began
+    assert killed_at_a_random_moment(command(case, killed, **KILLED[case]), killed, seconds)
+    assert find_all(killed / "checkpoints"), "there must be something to go on from"
+    train(case, killed, resume=killed, **KILLED[case])
     assert metrics.comparable(killed / "metrics.jsonl") == metrics.comparable(whole / "metrics.jsonl")
-    assert final_state(killed)[:4] == final_state(whole)[:4]
+    assert final_state(killed) == final_state(whole)
+
+
+def killed_at_a_random_moment(words, folder, seconds):
+    """Start it and kill it after its first checkpoint; again, sooner, if it was too fast."""
+    for patience in (0.7, 0.3, 0.1, 0.0):
+        shutil.rmtree(folder, ignore_errors=True)
+        process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+        while not find_all(folder / "checkpoints") and process.poll() is None:
+            time.sleep(0.002)
+        time.sleep(random.random() * patience * seconds)
+        process.kill()
+        if process.wait() == -signal.SIGKILL:
+            return True
+    return False
 
 
 def test_sigterm_saves_and_asks_to_be_started_again(tmp_path):
-    module = DEFAULT_ALGO_REGISTRY["ppo"]
-    flags = ["--total-timesteps=10000000", "--cuda=false", "--checkpoint-every=0", f"--run-dir={tmp_path}"]
-    process = subprocess.Popen([sys.executable, "-m", module, *flags], stdout=subprocess.DEVNULL)
-    while not (tmp_path / "metrics.jsonl").exists() or not (tmp_path / "metrics.jsonl").stat().st_size:
-        time.sleep(0.05)
-    os.kill(process.pid, signal.SIGTERM)
+    process = started(command("ppo", tmp_path, total_timesteps=10**9, checkpoint_every=0), tmp_path)
+    process.terminate()
     assert process.wait(60) == 75
     (path,) = find_all(tmp_path / "checkpoints")
     assert not checkpoint.read(path).exact
+
+
+def started(words, folder, seconds=120):
+    """A training that has logged its first row."""
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, process_group=0)
+    end = time.monotonic() + seconds
+    while not (folder / "metrics.jsonl").exists() or not (folder / "metrics.jsonl").stat().st_size:
+        assert process.poll() is None and time.monotonic() < end
+        time.sleep(0.02)
+    return process
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_ends_at_once(number, tmp_path):
+    # the next checkpoint is hours away and the grace period a day: only the second signal can end it
+    long = {"total_timesteps": 10**9, "checkpoint_every": 10**8, "grace_seconds": 86400.0}
+    process = started(command("ppo", tmp_path, **long), tmp_path)
+    process.send_signal(number)
+    time.sleep(1.0)
+    assert process.poll() is None, "it goes on to the next scheduled checkpoint"
+    process.send_signal(number)
+    assert process.wait(60) == -number
+    assert not find_all(tmp_path / "checkpoints")
+
+
+def test_an_interrupt_of_the_whole_group_still_saves(tmp_path):
+    """Ctrl-C in a terminal reaches the processes of an async vector, too: they must live on while it saves."""
+    process = started(command("ppo on async", tmp_path, total_timesteps=10**9, checkpoint_every=0), tmp_path)
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait(60) == 75
+    assert len(find_all(tmp_path / "checkpoints")) == 1
 
 
 def test_a_policy_file_is_a_warm_start_from_step_zero(tmp_path):
@@ -105,6 +187,102 @@ def test_additional_timesteps_add_to_what_was_done(tmp_path):
     assert final_state(tmp_path / "second")[0] == 512 + 128
     steps = [row["step"] for row in metrics.read_rows(tmp_path / "second" / "metrics.jsonl")]
     assert steps == sorted(steps)
+
+
+@pytest.fixture
+def told(tmp_path, monkeypatch):
+    """The events that runs in tmp_path/again hand to their shell, of one kind."""
+    monkeypatch.setenv("MOSAIC_SHELL_PID", str(os.getppid()))
+    for name in ("first", "again"):
+        (tmp_path / name / "logs").mkdir(parents=True)
+
+    def events(kind):
+        notes = (tmp_path / "again" / "logs" / "notes.jsonl").read_text().splitlines()
+        return [note["payload"] for note in map(json.loads, notes) if note["event"] == kind]
+
+    return events
+
+
+def test_an_environment_with_the_same_spaces_is_taken_and_told_and_nothing_exact_is_claimed(tmp_path, told):
+    train("ppo", tmp_path / "first", env_id="Tiny/TwoRooms-v0")
+    train("ppo", tmp_path / "again", resume=tmp_path / "first", env_id="Tiny/TerminatingScaled-v0", total_timesteps=640)
+    (event,) = told("resumed")
+    assert event["changed"]["env_id"] == ["Tiny/TwoRooms-v0", "Tiny/TerminatingScaled-v0"]
+    assert (event["step"], event["exact"]) == (512, False)
+    assert final_state(tmp_path / "again")[0] == 640
+
+
+@pytest.mark.parametrize(
+    ("case", "before", "after", "reason"),
+    [
+        ("ppo", "CartPole-v1", "Acrobot-v1", "size mismatch"),
+        ("ppo_continuous_action", "Tiny/TruncatingScaledContinuous-v0", "Tiny/WideContinuous-v0", "3.0, 3.0"),
+        ("sac_continuous_action", "Tiny/TruncatingScaledContinuous-v0", "Tiny/WideContinuous-v0", "3.0, 3.0"),
+    ],
+)
+def test_other_spaces_are_refused_in_one_line_before_anything_is_written(case, before, after, reason, tmp_path):
+    train(case, tmp_path / "run", env_id=before)
+    before_it = contents(tmp_path / "run")
+    with pytest.raises(SystemExit, match=rf"does not fit {case} on {after}: .*{reason}") as refused:
+        train(case, tmp_path / "run", resume=tmp_path / "run", env_id=after, total_timesteps=900)
+    assert "\n" not in refused.value.code
+    assert contents(tmp_path / "run") == before_it
+
+
+def contents(folder):
+    """Every file but TensorBoard's, whose writer opens one before anything is known."""
+    files = (path for path in folder.rglob("*") if path.is_file() and "tensorboard" not in path.parts)
+    return {path: path.read_bytes() for path in files}
+
+
+@pytest.mark.parametrize(
+    ("case", "changes"),
+    [
+        ("ppo", {"learning_rate": 1e-5, "num_envs": 4}),
+        ("ppo_continuous_action", {"gamma": 0.5, "num_envs": 4}),
+        ("dqn", {"batch_size": 16, "buffer_size": 1000}),
+        ("sac_continuous_action", {"tau": 0.5, "buffer_size": 50}),
+    ],
+)
+def test_changed_hyper_parameters_are_listed_and_train_on(case, changes, tmp_path, told):
+    train(case, tmp_path / "first")
+    train(case, tmp_path / "again", resume=tmp_path / "first", additional_timesteps=256, **changes)
+    (event,) = told("resumed")
+    assert event["changed"].keys() == {*changes, "total_timesteps"} and not event["exact"]
+    assert {name: event["changed"][name][1] for name in changes} == changes
+    assert final_state(tmp_path / "again")[0] == final_state(tmp_path / "first")[0] + 256
+
+
+def test_schedules_run_over_the_new_total_and_this_is_told(tmp_path, told):
+    train("ppo", tmp_path / "first", learning_rate=1.0)
+    train("ppo", tmp_path / "again", learning_rate=1.0, resume=tmp_path / "first", total_timesteps=1024)
+    (event,) = told("resumed")
+    assert event["changed"] == {"total_timesteps": [512, 1024]} and "recomputed" in event["schedules"]
+    rows = metrics.read_rows(tmp_path / "again" / "metrics.jsonl")
+    rates = {row["step"]: row["charts/learning_rate"] for row in rows if "charts/learning_rate" in row}
+    assert rates[512] == pytest.approx(1 / 8), "the parent's last of 8 iterations"
+    assert rates[576] == pytest.approx(1 / 2), "the ninth of 16"
+
+
+def test_the_backend_that_was_really_used_is_part_of_the_recipe(tmp_path, told):
+    train("dqn", tmp_path / "first", env_backend="auto")
+    scheduled = [path for path in find_all(tmp_path / "first" / "checkpoints") if checkpoint.read(path).exact]
+    train("dqn", tmp_path / "again", env_backend="gymnasium", resume=scheduled[0])
+    assert told("resumed")[0]["exact"], "auto took gymnasium"
+    (tmp_path / "again" / "metrics.jsonl").unlink()
+    train("dqn", tmp_path / "again", env_backend="envpool", resume=scheduled[0])
+    assert told("resumed")[1]["changed"] == {"env_backend": ["gymnasium", "envpool"]}
+
+
+def test_a_hostile_policy_is_no_warm_start(tmp_path):
+    class Trap:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "sprung"),)
+
+    (tmp_path / "ppo.cleanrl_model").write_bytes(pickle.dumps({"actor": Trap()}))
+    with pytest.raises(SystemExit, match="loading it could run code"):
+        train("ppo", tmp_path / "run", resume=tmp_path / "ppo.cleanrl_model")
+    assert not (tmp_path / "sprung").exists()
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def test_replay_is_saved_by_what_is_new_and_comes_back_whole(tmp_path):
     segments = checkpoint.read(path).document["replay"]["segments"]
     assert [(segment["first"], segment["end"]) for segment in segments] == [(0, 5), (5, 11)]
     again = ReplayBuffer(8, (2,), (), np.int64)
-    checkpoint.restore(checkpoint.read(path), {}, rng, again, tmp_path)
+    checkpoint.restore(checkpoint.read(path), {}, rng, again)
     assert again.added == buffer.added
     for name in ("obs", "next_obs", "actions", "rewards", "terminations"):
         assert np.array_equal(getattr(again, name), getattr(buffer, name)), name
@@ -67,7 +67,8 @@ def test_another_run_that_goes_on_from_here_keeps_its_own_copy_of_the_replay(tmp
     rng = np.random.default_rng(0)
     path = checkpoint.write(tmp_path / "old", 5, {}, rng, ABOUT, filled_buffer(5))
     buffer = ReplayBuffer(8, (2,), (), np.int64)
-    checkpoint.restore(checkpoint.read(path), {}, rng, buffer, tmp_path / "new")
+    checkpoint.restore(checkpoint.read(path), {}, rng, buffer)
+    checkpoints.adopt_segments(path.parent / "replay", tmp_path / "new" / "replay", buffer.segments)
     add(buffer, 5)
     newer = checkpoint.write(tmp_path / "new", 6, {}, rng, ABOUT, buffer)
     for file in (tmp_path / "old").rglob("*.safetensors"):
@@ -114,12 +115,14 @@ def test_what_was_half_written_is_not_seen_and_other_folders_are_left_alone(tmp_
     checkpoint.write(tmp_path, 5, {}, np.random.default_rng(0), ABOUT)
     (tmp_path / ".9.123").mkdir()
     (tmp_path / ".7.removed").mkdir()
+    (tmp_path / "replay").mkdir()
+    (tmp_path / "replay" / ".0-1.safetensors.123").touch()
     (tmp_path / "mine").mkdir()
     checkpoint.write(tmp_path / "phase1", 8, {}, np.random.default_rng(0), ABOUT)
     assert [path.name for path in checkpoints.find_all(tmp_path)] == ["8", "5"]
     checkpoints.prune(tmp_path, None)
     assert (tmp_path / "mine").is_dir() and (tmp_path / "phase1" / "8").is_dir()
-    assert not list(tmp_path.glob(".*")), "what a killed process left"
+    assert not [*tmp_path.glob(".*"), *(tmp_path / "replay").iterdir()], "what a killed process left"
 
 
 def test_the_last_two_the_best_and_the_pinned_are_kept_with_their_replay(tmp_path):
@@ -140,6 +143,30 @@ def test_a_byte_budget_drops_the_best_first_and_never_the_newest(tmp_path):
         checkpoint.write(tmp_path, step, parts(), np.random.default_rng(0), ABOUT | {"score": score})
     checkpoints.prune(tmp_path, budget_bytes=1)
     assert [path.name for path in checkpoints.find_all(tmp_path)] == ["3"]
+
+
+def test_half_a_file_does_not_keep_a_full_disk_full(tmp_path, monkeypatch):
+    def full(_descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(checkpoints.os, "fsync", full)
+    with pytest.raises(OSError):
+        checkpoint.write(tmp_path, 1, {}, np.random.default_rng(0), ABOUT, filled_buffer(3))
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_a_larger_memory_than_the_saved_one_holds_only_what_was_saved(tmp_path):
+    rng, buffer = np.random.default_rng(0), filled_buffer(0, capacity=4)
+    for index in range(6):  # a segment per transition: the first two are forgotten
+        add(buffer, index)
+        path = checkpoint.write(tmp_path, index, {}, rng, ABOUT, buffer)
+    larger = ReplayBuffer(100, (2,), (), np.int64)
+    checkpoint.restore(checkpoint.read(path), {}, rng, larger)
+    assert larger.rewards[: len(larger)].tolist() == [2.0, 3.0, 4.0, 5.0]
+    add(larger, 6)
+    again = ReplayBuffer(100, (2,), (), np.int64)
+    checkpoint.restore(checkpoint.read(checkpoint.write(tmp_path, 7, {}, rng, ABOUT, larger)), {}, rng, again)
+    assert again.rewards[: len(again)].tolist() == [2.0, 3.0, 4.0, 5.0, 6.0]
 
 
 def test_a_save_that_fails_leaves_the_next_one_whole(tmp_path, monkeypatch):

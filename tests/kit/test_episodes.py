@@ -1,8 +1,9 @@
 """Sums of the episodes under way: handed out once, at their end, per environment."""
 
 import numpy as np
+import pytest
 
-from cleanrl_worker.kit.episodes import Episode, Episodes
+from cleanrl_worker.kit.episodes import Episode, Episodes, is_due
 
 
 def test_an_episode_is_handed_out_once_with_its_own_sum_and_length() -> None:
@@ -39,3 +40,10 @@ def test_the_rewards_given_are_left_alone() -> None:
     episodes.add(rewards, None)
     episodes.add(rewards, np.array([True]))
     assert rewards.tolist() == [1.0]
+
+
+@pytest.mark.parametrize("num_envs", [1, 3, 7])
+def test_something_due_every_ten_steps_happens_once_per_ten_for_any_number_of_environments(num_envs: int) -> None:
+    steps = range(0, 700, num_envs)
+    assert sum(is_due(10, step, step + num_envs) for step in steps) == 70
+    assert not is_due(0, 0, 10), "0 means never"

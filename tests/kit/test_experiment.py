@@ -301,12 +301,12 @@ def fake_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str
     return fake
 
 
-def test_without_a_key_the_end_says_that_tracking_was_offline(
+def test_without_a_key_it_is_said_that_tracking_is_offline(
     start: Callable[..., experiment.Run], fake_wandb: Callable[[str], None], capfd: pytest.CaptureFixture[str]
 ) -> None:
     fake_wandb(FAKE_WANDB.format(seconds=0))
     start(run_dir=Path("mine"), track=True).finish(1)
-    told = capfd.readouterr().out
+    told = capfd.readouterr().err
     assert "there is no W&B key (WANDB_API_KEY): tracking offline; upload later with: wandb sync" in told
 
 

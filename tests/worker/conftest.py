@@ -156,6 +156,7 @@ def start_run(home: Path, write_algorithm: Callable[..., Path]) -> Iterator[Call
         *,
         run_id: str = "run-1",
         algo: str = "tiny",
+        total_timesteps: int = 100,
         environment: dict[str, str] | None = None,
         stdout: Any = subprocess.DEVNULL,
         payload: dict[str, Any] | None = None,
@@ -163,13 +164,13 @@ def start_run(home: Path, write_algorithm: Callable[..., Path]) -> Iterator[Call
         **options: Any,
     ) -> HostedRun:
         modules = write_algorithm(body).parent if body is not None else home
-        config = {"run_id": run_id, "algo": algo, "env_id": "CartPole-v1", "total_timesteps": 100, "seed": 1}
-        config["extras"] = extras or {}
+        config = {"run_id": run_id, "algo": algo, "env_id": "CartPole-v1", "seed": 1, "extras": extras or {}}
+        config["total_timesteps"] = total_timesteps
         given = config if payload is None else {**payload, "metadata": {"worker": {"config": config}}}
         options = {"algo_registry": {"tiny": "tiny_algorithm"}, "grace_seconds": 10, **options}
         process = subprocess.Popen(
             [sys.executable, *([str(through)] if through else []), "-c", HOST, json.dumps(given), json.dumps(options)],
-            env={**os.environ, "PYTHONPATH": str(modules), **(environment or {})},
+            env={**os.environ, "PYTHONPATH": f"{modules}:{os.environ.get('PYTHONPATH', '')}", **(environment or {})},
             stdin=subprocess.DEVNULL,
             stdout=stdout,
             stderr=subprocess.PIPE,

@@ -144,6 +144,45 @@ def test_end_of_the_lifeline_kills_the_stopped_group_with_its_children(
         process.wait()
 
 
+SHELL = """
+import os, subprocess, sys
+launcher, lifeline, script = sys.argv[1:]
+ties = ["--shell-pid", str(os.getpid()), "--lifeline", lifeline]
+command = [sys.executable, launcher, *ties, "--script", script, "--"]
+subprocess.Popen(command, pass_fds=(int(lifeline),), process_group=0).wait()
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="PR_SET_PDEATHSIG is Linux's")
+@pytest.mark.parametrize("stopped", [False, True], ids=["running", "stopped"])
+def test_death_of_the_shell_kills_also_where_somebody_else_keeps_the_lifeline_open(
+    tmp_path: Path, lives: Callable[[int], bool], until: Callable[..., None], stopped: bool
+) -> None:
+    reading, writing = os.pipe()  # the writing end stays with the test, as it would with a process the shell forked
+    script = write(
+        tmp_path / "train.py",
+        "import os, pathlib, time\n"
+        "pathlib.Path('pid.tmp').write_text(str(os.getpid()))\n"
+        "os.rename('pid.tmp', 'pid')\n"
+        "time.sleep(60)\n",
+    )
+    command = [sys.executable, "-c", SHELL, str(LAUNCHER), str(reading), str(script)]
+    shell = subprocess.Popen(command, pass_fds=(reading,), cwd=tmp_path)
+    try:
+        until((tmp_path / "pid").exists, 60, "the script")
+        pid = int((tmp_path / "pid").read_text())
+        if stopped:
+            os.kill(pid, signal.SIGSTOP)
+        shell.kill()
+        shell.wait()
+        until(lambda: not lives(pid), 60, "the script's end")
+    finally:
+        shell.kill()
+        shell.wait()
+        os.close(reading)
+        os.close(writing)
+
+
 def test_launcher_keeps_to_the_syntax_of_python_3_8() -> None:
     ast.parse(LAUNCHER.read_text(), feature_version=(3, 8))
 

@@ -249,6 +249,20 @@ def test_second_signal_ends_at_once(start_run: StartRun, lives: Lives) -> None:
     assert not lives(run.algorithm_pid)
 
 
+def test_second_signal_ends_a_real_training_that_waits_for_its_checkpoint(start_run: StartRun, lives: Lives) -> None:
+    far = {"algo_params": {"checkpoint_every": 10**8}, "grace_seconds": 86400}
+    registry = {"ppo": DEFAULT_ALGO_REGISTRY["ppo"]}
+    run = start_run(None, far, algo="ppo", total_timesteps=10**9, algo_registry=registry, grace_seconds=None)
+    run.first("metrics", 120)
+    run.process.send_signal(signal.SIGTERM)
+    time.sleep(1.0)
+    assert run.process.poll() is None and lives(run.algorithm_pid)
+    run.process.send_signal(signal.SIGTERM)
+    assert run.wait(60) == 137
+    assert not lives(run.algorithm_pid)
+    assert run.events()[-1].payload["stopped_by"] == "SIGTERM"
+
+
 def test_nohup_is_respected(start_run: StartRun, tmp_path: Path) -> None:
     previous = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:

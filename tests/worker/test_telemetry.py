@@ -189,6 +189,20 @@ def test_resumption_opens_a_file_that_purges(paths: RunPaths) -> None:
     assert relay.progress.step == 25
 
 
+def test_rows_that_a_killed_shell_had_not_copied_reach_tensorboard_at_the_resumption(paths: RunPaths) -> None:
+    relay = MetricsRelay(paths, Heard(), events=True, tensorboard=paths.tensorboard)
+    append(paths, encode_row(10, 1.0, {"losses/v": 1.0}))
+    relay.poll()
+    append(
+        paths, encode_row(20, 2.0, {"losses/v": 2.0}), encode_row(30, 3.0, {"losses/v": 3.0})
+    )  # never polled: killed
+    relay = MetricsRelay(paths, Heard(), events=True, tensorboard=paths.tensorboard)
+    append(paths, encode_resumed(20), encode_row(30, 4.0, {"losses/v": 4.0}))
+    relay.close()
+    files = sorted(paths.tensorboard.iterdir())
+    assert [[scalar[1] for scalar in ScalarReader(file).read()] for file in files] == [[10], [20, 30]]
+
+
 def test_bad_line_is_reported_once_and_passed_over(paths: RunPaths) -> None:
     heard = Heard()
     relay = MetricsRelay(paths, heard, events=True, tensorboard=None)

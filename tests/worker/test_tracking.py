@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from cleanrl_worker.tracking import Tracker, find_key, is_logged_in, wandb_variables, with_key, without_key
-from mosaic.wire.metrics import encode_row
+from cleanrl_worker.tracking import Tracker
+from mosaic.wire.metrics import encode_resumed, encode_row
 from mosaic.wire.paths import RunPaths
 
 KEY = "0123456789abcdef0123456789abcdef01234567"
@@ -135,7 +135,7 @@ def test_without_a_key_it_tracks_offline_and_says_so_once(
     append(paths, 1)
     tracker = track(name="my run", entity="lab", config={"seed": 3})
     append(paths, 2, 2, 3)
-    until(paths.wandb_status.exists, 30, "wandb.json")
+    until(lambda: paths.wandb_status.exists() and status(paths)["mode"], 60, "a mode in wandb.json")
     assert status(paths)["mode"] == "offline" and status(paths)["project"] == "tests"
     said = tracker.poll()
     assert said is not None and "no W&B key" in said and "wandb sync" in said
@@ -323,39 +323,45 @@ def test_sigterm_ends_it_after_the_last_row(
     assert uploaded(paths, server) == [(1, 0.5), (2, 1.0)]
 
 
-def test_key_is_found_in_the_order_of_nearness(home: Path) -> None:
-    assert find_key({}, home) is None
-    (home / ".env").write_text("WANDB_API_KEY=from-dotenv\n")
-    assert find_key({}, home) == "from-dotenv"
-    assert find_key({"WANDB_API_KEY": "near"}, home) == "near"
+def resumed(paths: RunPaths, step: int) -> None:
+    with paths.metrics.open("ab") as file:
+        file.write(encode_resumed(step))
 
 
-def test_login_is_found_in_netrc(home: Path, tmp_path: Path) -> None:
-    netrc = tmp_path / "netrc"
-    netrc.write_text(f"machine api.wandb.ai\n  login user\n  password {KEY}\n")
-    netrc.chmod(0o600)
-    assert not is_logged_in({})
-    assert is_logged_in({"NETRC": str(netrc)})
-    assert not is_logged_in({"NETRC": str(netrc), "WANDB_BASE_URL": "https://wandb.lab.org"})
+def test_resumed_run_has_the_whole_curve_without_overlap_or_gap(
+    paths: RunPaths, track: Callable[..., Tracker], server: Server, until: Callable[..., None]
+) -> None:
+    tracker = track({"WANDB_MODE": "offline"})
+    append(paths, 1, 2, 3, 4)
+    assert tracker.close(0) is None
+    append(paths, 5)  # logged, and never sent: everything was killed in this moment
+    tracker = track({"WANDB_MODE": "offline"})
+    until(paths.wandb_status.exists, 60, "wandb.json")
+    assert status(paths)["mode"] is None, "the algorithm has not said yet whether it resumes"
+    resumed(paths, 3)
+    append(paths, 4, 5, 6)
+    assert tracker.close(0) is None
+    assert status(paths)["folder"].endswith("run-1-r1")
+    curve = [(1, 0.5), (2, 1.0), (3, 1.5), (4, 2.0), (5, 2.5), (6, 3.0)]
+    assert uploaded(paths, server) == curve
+    assert [row["_step"] for row in server.history] == list(range(6)), "W&B's own count has no gap either"
+    tracker = track({"WANDB_MODE": "offline"})
+    resumed(paths, 6)
+    append(paths, 7)
+    assert tracker.close(0) is None
+    assert status(paths)["folder"].endswith("run-1-r2")
+    server.history.clear()
+    assert uploaded(paths, server) == [*curve, (7, 3.5)]
 
 
-def test_script_that_tracks_itself_gets_the_key_or_stays_offline(home: Path) -> None:
-    assert with_key({"A": "b"}, home) == {"A": "b", "WANDB_MODE": "offline"}
-    (home / ".env").write_text(f"WANDB_API_KEY={KEY}\n")
-    assert with_key({"A": "b"}, home) == {"A": "b", "WANDB_API_KEY": KEY}
-    assert without_key({"A": "b", "WANDB_API_KEY": KEY}) == {"A": "b"}
-
-
-def test_proxies_and_email_become_variables() -> None:
-    extras = {"wandb_use_vpn_proxy": True, "wandb_https_proxy": "http://p:1", "wandb_email": "me@lab.org"}
-    assert wandb_variables(extras, {"NO_PROXY": "intranet,localhost"}) == {
-        "WANDB_EMAIL": "me@lab.org",
-        "HTTPS_PROXY": "http://p:1",
-        "https_proxy": "http://p:1",
-        "NO_PROXY": "intranet,localhost,127.0.0.1,::1",
-        "no_proxy": "intranet,localhost,127.0.0.1,::1",
-    }
-    masked = {**extras, "wandb_https_proxy": "http://***@p:1"}
-    assert wandb_variables(masked, {"HTTPS_PROXY": "http://me:pw@p:1"})["HTTPS_PROXY"] == "http://me:pw@p:1"
-    assert wandb_variables(extras, {"HTTPS_PROXY": "http://me:pw@q:1"})["HTTPS_PROXY"] == "http://p:1"
-    assert wandb_variables({**extras, "wandb_use_vpn_proxy": False, "wandb_email": ""}, {}) == {}
+def test_resumed_online_run_leaves_the_rows_that_were_taken_back_to_the_earlier_one(
+    paths: RunPaths, track: Callable[..., Tracker], server: Server
+) -> None:
+    online = {"WANDB_API_KEY": KEY, "WANDB_BASE_URL": server.url}
+    append(paths, 1, 2)
+    tracker = track(online, entity="lab")
+    resumed(paths, 1)
+    append(paths, 2)
+    assert tracker.close(0) is None
+    assert status(paths)["run_path"] == "lab/tests/run-1-r1"
+    assert [(row["global_step"], row[RETURN]) for row in server.history] == [(1, 0.5), (2, 1.0)]

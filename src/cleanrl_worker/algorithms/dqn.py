@@ -15,6 +15,7 @@ from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment
 from cleanrl_worker.kit.args import RunArgs, parse, require
 from cleanrl_worker.kit.buffers import ReplayBuffer
+from cleanrl_worker.kit.episodes import is_due
 from cleanrl_worker.kit.policy import Policy
 
 ACTION_SPACES = ("discrete",)
@@ -124,7 +125,7 @@ def main(args: Args | None = None) -> None:
             run.keep_best(step, q_network.state_dict)
 
         # 2 learn
-        if step > args.learning_starts and _due(args.train_frequency, previous, step):
+        if step > args.learning_starts and is_due(args.train_frequency, previous, step):
             sample = buffer.sample(args.batch_size, run.rng)
             with torch.no_grad():
                 target_max = target_network(numbers(sample.next_obs, device)).max(dim=1).values
@@ -135,12 +136,12 @@ def main(args: Args | None = None) -> None:
             loss = F.mse_loss(old_values, td_target)
             optimizer.step(loss)
             policy.refresh()
-            if _due(100, previous, step):
+            if is_due(100, previous, step):
                 run.log(step, {"losses/td_loss": loss.item(), "losses/q_values": old_values.mean().item()})
                 run.log_speed(step)
 
         # 3 move the target network
-        if step > args.learning_starts and _due(args.target_network_frequency, previous, step):
+        if step > args.learning_starts and is_due(args.target_network_frequency, previous, step):
             with torch.no_grad():
                 for target, online in zip(target_network.parameters(), q_network.parameters(), strict=True):
                     target.lerp_(online, args.tau)
@@ -154,11 +155,6 @@ def main(args: Args | None = None) -> None:
         run.evaluate(step, load_policy(q_network.state_dict(), envs, vars(args)))
     envs.close()
     run.finish(step)
-
-
-def _due(every: int, previous: int, step: int) -> bool:
-    """Whether a multiple of `every` lies in (previous, step]: true once per period for any number of environments."""
-    return step // every > previous // every
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment
 from cleanrl_worker.kit.args import RunArgs, parse, require
 from cleanrl_worker.kit.buffers import ReplayBuffer, Transitions
+from cleanrl_worker.kit.episodes import is_due
 from cleanrl_worker.kit.policy import Policy
 
 ACTION_SPACES = ("discrete",)
@@ -176,16 +177,16 @@ def main(args: Args | None = None) -> None:
             run.keep_best(step, partial(policy_arrays, params))
 
         # 2 learn
-        if step > args.learning_starts and _due(args.train_frequency, previous, step):
+        if step > args.learning_starts and is_due(args.train_frequency, previous, step):
             sample = buffer.sample(args.batch_size, run.rng)
             params, optimizer_state, loss, q_mean = update(params, target_params, optimizer_state, sample)
             policy = numpy_policy(params)
-            if _due(100, previous, step):
+            if is_due(100, previous, step):
                 run.log(step, {"losses/td_loss": float(loss), "losses/q_values": float(q_mean)})
                 run.log_speed(step)
 
         # 3 move the target network
-        if step > args.learning_starts and _due(args.target_network_frequency, previous, step):
+        if step > args.learning_starts and is_due(args.target_network_frequency, previous, step):
             target_params = move_target(params, target_params, args.tau)
 
         # 4 checkpoint
@@ -205,11 +206,6 @@ def policy_arrays(params: Any) -> dict[str, np.ndarray]:
     """`params/Dense_0/kernel` and so on, as the policy file names them."""
     leaves = jax.tree_util.tree_leaves_with_path(params)
     return {"/".join(key.key for key in path): np.asarray(leaf) for path, leaf in leaves}
-
-
-def _due(every: int, previous: int, step: int) -> bool:
-    """Whether a multiple of `every` lies in (previous, step]: true once per period for any number of environments."""
-    return step // every > previous // every
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment
 from cleanrl_worker.kit.args import RunArgs, parse, require
 from cleanrl_worker.kit.buffers import ReplayBuffer
+from cleanrl_worker.kit.episodes import is_due
 from cleanrl_worker.kit.policy import Policy
 
 ACTION_SPACES = ("continuous",)
@@ -231,7 +232,7 @@ def main(args: Args | None = None) -> None:
             with torch.no_grad():
                 for slow, fast in zip(target_critic.parameters(), critic.parameters(), strict=True):
                     slow.lerp_(fast, args.tau)
-        if _due(100, previous, step):
+        if is_due(100, previous, step):
             for index, (value, loss) in enumerate(
                 zip(values.mean(dim=1).tolist(), q_losses.tolist(), strict=True), start=1
             ):
@@ -247,11 +248,6 @@ def main(args: Args | None = None) -> None:
         run.evaluate(step, load_policy(actor.state_dict(), envs, vars(args)))
     envs.close()
     run.finish(step)
-
-
-def _due(every: int, previous: int, step: int) -> bool:
-    """Whether a multiple of `every` lies in (previous, step]: true once per period for any number of environments."""
-    return step // every > previous // every
 
 
 if __name__ == "__main__":

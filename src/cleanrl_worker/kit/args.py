@@ -81,6 +81,11 @@ PLACES = frozenset(
     {"run_dir", "tensorboard_dir", "resume", "additional_timesteps", "exp_name", "track", "wandb_run_name"}
 )
 DERIVED = frozenset({"batch_size", "minibatch_size", "num_iterations"})  # computed by the run where the default is 0
+# Nor do these change what a run computes.
+BYSTANDERS = frozenset(
+    {"wandb_project_name", "wandb_entity", "save_model", "upload_model", "hf_entity", "capture_video"}
+    | {"checkpoint_budget_mb", "grace_seconds"}
+)
 
 ArgsT = TypeVar("ArgsT", bound=RunArgs)
 

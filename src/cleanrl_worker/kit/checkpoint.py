@@ -17,7 +17,6 @@ from mosaic.wire.checkpoints import (
     REPLAY,
     CheckpointError,
     NewerFormatError,
-    adopt_segments,
     checkpoints_of,
     read_checkpoint,
     write_checkpoint,
@@ -95,20 +94,14 @@ def restore(
     parts: Mapping[str, Part],
     rng: np.random.Generator,
     replay: ReplayBuffer | None = None,
-    folder: Path | None = None,
 ) -> None:
-    """Put every part, every generator and the replay memory back into the state that was saved.
-
-    `folder` is where the run is going to save: another run's replay segments are linked into it.
-    """
+    """Put every part, every generator and the replay memory back into the state that was saved."""
     for name, part in parts.items():
         flat = dict(_of(checkpoint, name))
         part.load_state_dict(_as_torch(flat) if _is_torch(part) else flat)
     _restore_random(checkpoint.document["random"], rng, checkpoint.arrays)
     if replay is not None:
-        source = checkpoint.path.parent / REPLAY
-        _read_segments(source, checkpoint.document[REPLAY], replay)
-        adopt_segments(source, (folder or checkpoint.path.parent) / REPLAY, replay.segments)
+        _read_segments(checkpoint.path.parent / REPLAY, checkpoint.document[REPLAY], replay)
 
 
 def size_of(parts: Mapping[str, Part]) -> int:
@@ -212,7 +205,12 @@ def _write_segments(folder: Path, replay: ReplayBuffer) -> dict[str, Any]:
 
 
 def _read_segments(folder: Path, saved: Mapping[str, Any], replay: ReplayBuffer) -> None:
-    for segment in saved["segments"]:
-        replay.put(segment["first"], load_arrays((folder / segment["file"]).read_bytes()))
-    replay.added = replay.saved_to = int(saved["added"])
-    replay.segments = list(saved["segments"])
+    segments, added = list(saved["segments"]), int(saved["added"])
+    oldest = segments[0]["first"] if segments else added
+    if replay.capacity > added - oldest:  # larger than the memory that was saved: number anew, or rows would be missing
+        segments = [{**entry, "first": entry["first"] - oldest, "end": entry["end"] - oldest} for entry in segments]
+        added -= oldest
+    for entry in segments:
+        replay.put(entry["first"], load_arrays((folder / entry["file"]).read_bytes()))
+    replay.added = replay.saved_to = added
+    replay.segments = segments

@@ -6,7 +6,9 @@ Every backend is presented as SAME_STEP: the step that ends an episode returns t
 
 import ast
 import contextlib
+import multiprocessing
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -87,6 +89,8 @@ class EnvMaker:
     render: bool = False
 
     def __call__(self) -> gym.Env[Any, Any]:
+        if multiprocessing.parent_process() is not None:  # a terminal's Ctrl-C is for the run, which still needs us
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
         register_plugins(self.env_id)
         # an environment may not know the word render_mode: say it only when it is needed
         drawn = self.render or self.video_folder is not None

@@ -66,3 +66,8 @@ class Episodes:
         """Forget the episodes under way (every environment was reset)."""
         self.returns[:] = 0.0
         self.lengths[:] = 0
+
+
+def is_due(every: int, previous: int, step: int) -> bool:
+    """Whether a multiple of `every` lies in (previous, step]: true once per period for any number of environments."""
+    return every > 0 and step // every > previous // every

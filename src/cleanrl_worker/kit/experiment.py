@@ -70,7 +70,6 @@ class Run:
         self._started = self._told = time.monotonic()
         self._tell_every = 2.0 if sys.stdout.isatty() else 30.0
         self._first_step = 0
-        self._backend = "unknown"
         self._open()
         self._continuation = Continuation(args, self.algo, self.folder, self.rng, self.tell, self.steps_per_second)
 
@@ -85,8 +84,8 @@ class Run:
 
     def reset(self, envs: VectorEnvs, step: int) -> np.ndarray:
         """First observations; a run that was interrupted and one that was not start the same episodes at a step."""
-        self._backend = envs.backend
-        return envs.reset(self._continuation.env_seed(step))
+        self._continuation.begin(envs)
+        return envs.reset(play.episode_seed(self.args.seed, step) if step else self.args.seed)
 
     def checkpoint_due(self, previous: int, step: int) -> bool:
         return self._continuation.due(previous, step)
@@ -96,7 +95,7 @@ class Run:
 
         Ends the process with exit code 75 when it was told to stop.
         """
-        self._continuation.save(previous, step, self._backend, self._score())
+        self._continuation.save(previous, step, self._score())
         if self._continuation.stopping:
             self._tell(step, self.steps_per_second(step))
             self._close()
@@ -222,7 +221,7 @@ class Run:
 
     def finish(self, step: int) -> None:
         """Save the last state and close the logs; W&B gets a while to send what is left."""
-        self._continuation.save_last(step, self._backend, self._score())
+        self._continuation.save_last(step, self._score())
         self._tell(step, self.steps_per_second(step))
         self._close()
 
@@ -256,7 +255,8 @@ class Run:
             cut_torn_tail(path)
             offset = os.fstat(self._metrics).st_size
             if not self.hosted:
-                self._closers.append(follow_rows(path, offset, self._tensorboard_folder()))
+                tensorboard = self.args.tensorboard_dir or self.folder / "tensorboard"
+                self._closers.append(follow_rows(path, offset, tensorboard))
                 if self.args.track:
                     self._closers.append(_start_tracker(self.folder, self.name, self.args, offset))
         except OSError as error:
@@ -268,9 +268,6 @@ class Run:
 
     def _unwritable(self, error: OSError, folder: Path | None = None) -> SystemExit:
         return SystemExit(f"cannot write into the run folder {folder or self.folder}: {error.strerror}")
-
-    def _tensorboard_folder(self) -> Path:
-        return self.args.tensorboard_dir or self.folder / "tensorboard"
 
     def _note_pause(self, _signal: int, _frame: object) -> None:
         """The shell has let us go on and left the total of paused seconds in a file."""
@@ -292,6 +289,7 @@ def _prepare_torch(args: RunArgs) -> None:
     torch.backends.cudnn.deterministic = args.torch_deterministic
     if args.num_threads > 0:
         torch.set_num_threads(args.num_threads)
+    args.num_threads = torch.get_num_threads()  # part of the recipe: another number adds in another order
 
 
 def _file_name(text: str) -> str:
@@ -301,8 +299,7 @@ def _file_name(text: str) -> str:
 
 def _start_tracker(folder: Path, name: str, args: RunArgs, offset: int) -> Callable[[], None]:
     """W&B in a process of its own: it may hang or die without touching training."""
-    config, status = folder / "wandb_config.json", folder / "wandb.json"
-    status.unlink(missing_ok=True)
+    config = folder / "wandb_config.json"
     write_atomic(config, json.dumps(as_json(args)))
     command = [sys.executable, "-P", "-m", "cleanrl_worker.tracking", f"--run-dir={folder}", f"--offset={offset}"]
     command += [f"--project={args.wandb_project_name}", f"--name={args.wandb_run_name or name}"]
@@ -321,8 +318,5 @@ def _start_tracker(folder: Path, name: str, args: RunArgs, offset: int) -> Calla
         else:
             if process.returncode:
                 print(f"W&B's process failed (exit code {process.returncode})")
-        trouble = json.loads(status.read_bytes())["error"] if status.exists() else None
-        if trouble:
-            print(trouble)
 
     return close

@@ -59,7 +59,7 @@ def make_game(env_id: str, *, atari: bool, backend: str = "auto", video_folder: 
     if not atari:
         return VectorGame(pools.PoolEnvs(lambda seed: pools.make_pool(env_id, 1, seed), seed=0))
     film = None if video_folder is None else EpisodeFilm(video_folder, fps=pools.ATARI_FPS)
-    return VectorGame(pools.make_whole_games(env_id, film), film)
+    return VectorGame(pools.make_games(env_id, 1, 0, film, clipped=False), film)
 
 
 def episode_seed(seed: int, episode: int) -> int:

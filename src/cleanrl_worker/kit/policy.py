@@ -2,8 +2,9 @@
 
 import io
 import json
+import pickle
 import platform
-import re
+import struct
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError
 
 from cleanrl_worker.kit.normalize import ObservationNormalizer
 from mosaic.wire.errors import StorageError
@@ -19,6 +21,11 @@ from mosaic.wire.paths import write_atomic
 
 FORMAT = 1
 PUSH_SECONDS = 300.0
+# What a damaged, foreign or hostile file makes readers and networks raise.
+UNREADABLE = (
+    *(pickle.UnpicklingError, RuntimeError, EOFError, ValueError, LookupError),
+    *(TypeError, AttributeError, AssertionError, struct.error, OverflowError, MemoryError, SafetensorError),
+)
 
 Policy = Callable[[np.ndarray, np.random.Generator | None], np.ndarray]
 """Rows of observations to rows of actions; the generator samples them, None asks for the greedy ones."""
@@ -46,6 +53,20 @@ def write(
     return path
 
 
+def read(data: bytes) -> Any:
+    """What a policy file holds: torch's archives and pickles, of which nothing is run, or safetensors."""
+    if data[8:9] == b"{" and int.from_bytes(data[:8], "little") < len(data):
+        from safetensors.numpy import load
+
+        return load(data)
+    import torch
+
+    try:
+        return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise ValueError("it holds more than tensors and plain values, and loading it could run code") from error
+
+
 def push(path: Path, entity: str, returns: list[float], video: Path | None) -> dict[str, str]:
     """Push a policy to the hub in a process of its own; says what came of it as `repository` or `error`."""
     command = [sys.executable, "-P", "-m", "cleanrl_worker.hub", f"--policy={path}", f"--returns={json.dumps(returns)}"]
@@ -54,11 +75,8 @@ def push(path: Path, entity: str, returns: list[float], video: Path | None) -> d
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PUSH_SECONDS)
     except subprocess.TimeoutExpired:
         return {"error": f"the hub did not take the policy within {PUSH_SECONDS:.0f} s"}
-    if done.returncode == 0:
-        return {"repository": done.stdout.strip().rpartition("\n")[2]}
-    # the exception and its message: the traceback above it helps nobody here
-    starts = [found.start() for found in re.finditer(r"^[\w.]*(?:Error|Exception)\b", done.stderr, re.MULTILINE)]
-    return {"error": " ".join(done.stderr[max(starts, default=0) :].split())[:400] or "no reason was given"}
+    said = (done.stderr if done.returncode else done.stdout).strip().rpartition("\n")[2]
+    return {"error" if done.returncode else "repository": said or "no reason was given"}
 
 
 def _state_bytes(state: Mapping[str, Any]) -> bytes:

@@ -45,24 +45,20 @@ def make_flat(args: RunArgs) -> "PoolEnvs":
 
 
 def make_atari(args: RunArgs, video_folder: Path | None) -> "PoolEnvs":
-    options: dict[str, Any] = {"episodic_life": True, "reward_clip": True}
-    if video_folder is not None:
-        options["render_mode"] = "rgb_array"
     film = None if video_folder is None else EpisodeFilm(video_folder, fps=ATARI_FPS)
-    game = f"{atari_game(args.env_id)}-v5"
-    envpool = _import_envpool(game, ("atari",))
-    if game not in envpool.list_all_envs():
-        raise no_game(args.env_id, envpool.list_all_envs())
-    return PoolEnvs(lambda seed: make_pool(game, args.num_envs, seed, **options), args.seed, lives=True, film=film)
+    return make_games(args.env_id, args.num_envs, args.seed, film, clipped=True)
 
 
-def make_whole_games(env_id: str, film: EpisodeFilm | None) -> "PoolEnvs":
-    """One Atari environment as `make_atari` prepares it for training, but with raw rewards."""
-    options: dict[str, Any] = {"episodic_life": True, "reward_clip": False}
+def make_games(env_id: str, num_envs: int, seed: int, film: EpisodeFilm | None, *, clipped: bool) -> "PoolEnvs":
+    """Atari games with a life as an episode, their rewards clipped to ±1 or as they are."""
+    options: dict[str, Any] = {"episodic_life": True, "reward_clip": clipped}
     if film is not None:
         options["render_mode"] = "rgb_array"
     game = f"{atari_game(env_id)}-v5"
-    return PoolEnvs(lambda seed: make_pool(game, 1, seed, **options), seed=0, lives=True, film=film)
+    envpool = _import_envpool(game, ("atari",))
+    if game not in envpool.list_all_envs():
+        raise no_game(env_id, envpool.list_all_envs())
+    return PoolEnvs(lambda seed: make_pool(game, num_envs, seed, **options), seed, lives=True, film=film)
 
 
 def atari_game(env_id: str) -> str:

@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -14,61 +15,41 @@ from typing import Any
 import numpy as np
 
 from cleanrl_worker.kit import checkpoint as checkpoints
-from cleanrl_worker.kit.args import RunArgs, as_json
+from cleanrl_worker.kit import policy as policies
+from cleanrl_worker.kit.args import BYSTANDERS, DERIVED, PLACES, RunArgs, as_json
 from cleanrl_worker.kit.buffers import ReplayBuffer
 from cleanrl_worker.kit.checkpoint import Checkpoint, Part
+from cleanrl_worker.kit.episodes import VectorEnvs, is_due
 from mosaic.wire import metrics, variables
-from mosaic.wire.checkpoints import CheckpointError, prune
+from mosaic.wire.checkpoints import REPLAY, CheckpointError, adopt_segments, prune
 
 REQUEUE = 75  # EX_TEMPFAIL: the state is saved, start me again
 SAVING_SHARE = 0.8  # of the grace period: the rest is for writing the checkpoint itself
 
-# Where and how a run writes is no part of what it computes.
-NOT_OF_THE_RECIPE = frozenset(
-    {
-        "run_dir",
-        "resume",
-        "tensorboard_dir",
-        "track",
-        "wandb_project_name",
-        "wandb_entity",
-        "wandb_run_name",
-        "exp_name",
-    }
-    | {"save_model", "capture_video", "checkpoint_budget_mb", "additional_timesteps", "grace_seconds"}
-    | {"batch_size", "minibatch_size", "num_iterations"}
-)
 
-
+@dataclass
 class Continuation:
-    """Saves at scheduled steps and on SIGTERM, and restores what an earlier process saved.
+    """Saves at scheduled steps and on SIGTERM, and restores what an earlier process saved."""
 
-    `tell` takes (kind of event, payload); `speed` gives the run's steps per second at a step.
-    """
+    args: RunArgs
+    algo: str
+    run_folder: Path
+    rng: np.random.Generator
+    tell: Callable[[str, dict[str, Any]], None]
+    """takes (kind of event, payload)"""
+    speed: Callable[[int], float]
+    """the run's steps per second at a step"""
+    parts: Mapping[str, Part] = field(default_factory=dict)
+    replay: ReplayBuffer | None = None
+    _source: Checkpoint | None = None
+    """what was restored and not yet gone on from"""
+    _envs: dict[str, Any] = field(default_factory=dict)
+    _saved_at: int | None = None
+    _asked_to_stop: float | None = None
 
-    def __init__(
-        self,
-        args: RunArgs,
-        algo: str,
-        folder: Path,
-        rng: np.random.Generator,
-        tell: Callable[[str, dict[str, Any]], None],
-        speed: Callable[[int], float],
-    ) -> None:
-        self._args, self._algo, self._run_folder, self._rng, self._tell, self._speed = (
-            args,
-            algo,
-            folder,
-            rng,
-            tell,
-            speed,
-        )
+    def __post_init__(self) -> None:
         given = os.environ.get(variables.MOSAIC_CHECKPOINT_DIR)
-        self.folder = Path(given) if given and args.run_dir is not None else folder / "checkpoints"
-        self._parts: Mapping[str, Part] = {}
-        self._replay: ReplayBuffer | None = None
-        self._saved_at: int | None = None
-        self._asked_to_stop: float | None = None
+        self.folder = Path(given) if given and self.args.run_dir is not None else self.run_folder / "checkpoints"
 
     @property
     def stopping(self) -> bool:
@@ -76,80 +57,87 @@ class Continuation:
 
     def restore(self, parts: Mapping[str, Part], replay: ReplayBuffer | None) -> int:
         """Remember what makes up the state; load it when `--resume` says so. Returns the step to go on from."""
-        self._parts, self._replay = parts, replay
+        self.parts, self.replay = parts, replay
         self._refuse_over_budget()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
-        source = self._args.resume
+        source = self.args.resume
         if source is None:
             return 0
         if source.is_file():
             self._warm_start(source)
             return 0
         try:
-            checkpoint = checkpoints.newest(source, lambda message: self._tell("warning", {"message": message}))
-            checkpoints.restore(checkpoint, parts, self._rng, replay, self.folder)
+            found = checkpoints.newest(source, lambda message: self.tell("warning", {"message": message}))
+            checkpoints.restore(found, parts, self.rng, replay)
         except CheckpointError as error:
             raise SystemExit(str(error)) from error
         except (RuntimeError, KeyError, ValueError) as error:  # torch and numpy tell sizes and names that differ
-            raise SystemExit(f"{source} does not fit {self._algo} on {self._args.env_id}: {_line(error)}") from error
-        if self._args.additional_timesteps:
-            self._args.total_timesteps = checkpoint.step + self._args.additional_timesteps
-        self._continue_curves(checkpoint)
-        self._say_resumed(checkpoint)
-        self._saved_at = checkpoint.step
-        return checkpoint.step
+            raise self._does_not_fit(source, _line(error)) from error
+        if self.args.additional_timesteps:
+            self.args.total_timesteps = found.step + self.args.additional_timesteps
+        self._source, self._saved_at = found, found.step
+        return found.step
+
+    def begin(self, envs: VectorEnvs) -> None:
+        """Before the first episode: refuse environments that the state was not made for, then go on in the logs."""
+        self._envs = {"env_backend": envs.backend, "spaces": _spaces(envs)}
+        found, self._source = self._source, None
+        if found is None:
+            return
+        saved = found.document.get("spaces", self._envs["spaces"])
+        if saved != self._envs["spaces"]:
+            raise self._does_not_fit(found.path, f"it was trained with {saved}, not with {self._envs['spaces']}")
+        if self.replay is not None:
+            adopt_segments(found.path.parent / REPLAY, self.folder / REPLAY, self.replay.segments)
+        parent = Path(found.document.get("run_folder") or found.path.parent.parent)
+        metrics.continue_rows(self.run_folder / "metrics.jsonl", parent / "metrics.jsonl", found.step)
+        self._say_resumed(found)
 
     def due(self, previous: int, step: int) -> bool:
         """Whether the state must be saved now: at a scheduled step, or when told to stop and none is within reach."""
-        every = self._args.checkpoint_every
-        if every > 0 and step // every > previous // every:
+        every = self.args.checkpoint_every
+        if is_due(every, previous, step):
             return True
         if self._asked_to_stop is None:
             return False
-        left = self._asked_to_stop + SAVING_SHARE * self._args.grace_seconds - time.monotonic()
-        return every <= 0 or (every - step % every) / max(self._speed(step), 1e-9) > left
+        left = self._asked_to_stop + SAVING_SHARE * self.args.grace_seconds - time.monotonic()
+        return every <= 0 or (every - step % every) / max(self.speed(step), 1e-9) > left
 
-    def save(self, previous: int, step: int, backend: str, score: float | None) -> None:
+    def save(self, previous: int, step: int, score: float | None) -> None:
         """Write the state of this step and delete what need not be kept."""
-        every = self._args.checkpoint_every
-        exact = every > 0 and step // every > previous // every
+        exact = is_due(self.args.checkpoint_every, previous, step)
         about = {
-            "algo": self._algo,
-            "env_id": self._args.env_id,
-            "seed": self._args.seed,
-            "args": as_json(self._args),
-            "env_backend": backend,
+            "algo": self.algo,
+            "env_id": self.args.env_id,
+            "seed": self.args.seed,
+            "args": as_json(self.args),
+            "run_folder": str(self.run_folder),
+            **self._envs,
             "exact": exact,
             "score": score,
             "saved_at": time.time(),
         }
         started = time.monotonic()
-        budget = self._args.checkpoint_budget_mb * 2**20 or None
+        budget = self.args.checkpoint_budget_mb * 2**20 or None
         try:
-            path = checkpoints.write(self.folder, step, self._parts, self._rng, about, self._replay)
+            path = checkpoints.write(self.folder, step, self.parts, self.rng, about, self.replay)
             prune(self.folder, budget)
         except OSError as error:  # the earlier checkpoints are whole, and training need not end for a full disk
             message = f"no checkpoint at step {step:,}: {error.strerror}; training goes on"
             print(message, file=sys.stderr, flush=True)
             with contextlib.suppress(OSError):
-                self._tell("warning", {"message": message})
+                self.tell("warning", {"message": message})
                 prune(self.folder, budget)  # takes what was half written off the disk
             return
         self._saved_at = step
         seconds = round(time.monotonic() - started, 4)
-        self._tell("checkpoint", {"step": step, "path": str(path), "exact": exact, "seconds": seconds})
+        self.tell("checkpoint", {"step": step, "path": str(path), "exact": exact, "seconds": seconds})
 
-    def save_last(self, step: int, backend: str, score: float | None) -> None:
+    def save_last(self, step: int, score: float | None) -> None:
         """The state that a longer run would go on from."""
-        if self._parts and self._saved_at != step:
-            self.save(step, step, backend, score)
-
-    def env_seed(self, step: int) -> int:
-        """The seed that every environment starts anew with at a checkpoint's step; the run's own at the start."""
-        if step == 0:
-            return self._args.seed
-        return int(np.random.SeedSequence([self._args.seed, step]).generate_state(1)[0]) >> 1
+        if self.parts and self._saved_at != step:
+            self.save(step, step, score)
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         if self._asked_to_stop is not None:
@@ -163,48 +151,38 @@ class Continuation:
         sidecar = path.with_name(path.name + ".json")
         try:
             about = json.loads(sidecar.read_text()) if sidecar.exists() else {}
-            self._parts["policy"].load_state_dict(_policy_state(path))
-        except (OSError, ValueError, RuntimeError, KeyError) as error:
-            raise SystemExit(
-                f"policy {path} does not fit {self._algo} on {self._args.env_id}: {_line(error)}"
-            ) from error
+            self.parts["policy"].load_state_dict(policies.read(path.read_bytes()))
+        except (OSError, *policies.UNREADABLE) as error:
+            raise self._does_not_fit(path, _line(error)) from error
         statistics = about.get("observation_statistics")
-        if statistics and "observations" in self._parts:
-            self._parts["observations"].load_state_dict({"count": about.get("step", 1), **statistics})
+        if statistics and "observations" in self.parts:
+            self.parts["observations"].load_state_dict({"count": about.get("step", 1), **statistics})
         payload = {"step": 0, "from": str(path), "exact": False, "warm_start": True}
-        self._tell("resumed", payload | {"message": "warm start from a policy: weights only, a new optimizer, step 0"})
+        self.tell("resumed", payload | {"message": "warm start from a policy: weights only, a new optimizer, step 0"})
 
-    def _continue_curves(self, checkpoint: Checkpoint) -> None:
-        """In the run's own folder later rows stop counting; a new folder starts with the parent's rows so far."""
-        ours = self._run_folder / "metrics.jsonl"
-        parent = checkpoint.document.get("run_folder") or checkpoint.path.parent.parent
-        theirs = Path(parent) / "metrics.jsonl"
-        with ours.open("ab") as file:
-            if theirs.exists() and not theirs.samefile(ours) and file.tell() == 0:
-                rows = (row for row in metrics.read_rows(theirs) if row["step"] <= checkpoint.step)
-                for row in rows:
-                    tags = {tag: value for tag, value in row.items() if tag not in ("step", "time")}
-                    file.write(metrics.encode_row(row["step"], row["time"], tags))
-            elif file.tell() > 0:
-                file.write(metrics.encode_resumed(checkpoint.step))
-
-    def _say_resumed(self, checkpoint: Checkpoint) -> None:
-        before, now = checkpoint.document["args"], as_json(self._args)
-        changed = {
-            name: [before.get(name), value]
-            for name, value in now.items()
-            if name not in NOT_OF_THE_RECIPE and before.get(name) != value
-        }
-        exact = checkpoint.exact and not changed
-        payload = {"step": checkpoint.step, "from": str(checkpoint.path), "exact": exact, "changed": changed}
-        self._tell("resumed", payload)
-        listed = ", ".join(f"{name} {old} → {new}" for name, (old, new) in changed.items())
+    def _say_resumed(self, found: Checkpoint) -> None:
+        """List what differs from the saved recipe, the backend that was really chosen included."""
+        before = found.document["args"] | {"env_backend": found.document.get("env_backend")}
+        now = as_json(self.args) | {"env_backend": self._envs["env_backend"]}
+        computed = {name for name in DERIVED if not getattr(type(self.args), name, 0)}
+        recipe = now.keys() - PLACES - BYSTANDERS - computed
+        changed = {name: [before.get(name), now[name]] for name in sorted(recipe) if before.get(name) != now[name]}
+        exact = found.exact and not changed
+        payload = {"step": found.step, "from": str(found.path), "exact": exact, "changed": changed}
+        said = [f"{name} {old} → {new}" for name, (old, new) in changed.items()]
+        if "total_timesteps" in changed:
+            payload["schedules"] = "recomputed over the new total_timesteps"
+            said.append("schedules are recomputed over the new total")
+        self.tell("resumed", payload)
         kind = "exactly" if exact else "not bit for bit"
-        print(f"resumed {kind} at step {checkpoint.step:,}" + (f"; changed: {listed}" if listed else ""), flush=True)
+        print(f"resumed {kind} at step {found.step:,}" + ("; changed: " + ", ".join(said)) * bool(said), flush=True)
+
+    def _does_not_fit(self, source: Path, reason: str) -> SystemExit:
+        return SystemExit(f"{source} does not fit {self.algo} on {self.args.env_id}: {reason}")
 
     def _refuse_over_budget(self) -> None:
-        budget = self._args.checkpoint_budget_mb
-        needed = checkpoints.size_of(self._parts) + (self._replay.nbytes if self._replay is not None else 0)
+        budget = self.args.checkpoint_budget_mb
+        needed = checkpoints.size_of(self.parts) + (self.replay.nbytes if self.replay is not None else 0)
         if budget and needed > budget * 2**20:
             raise SystemExit(
                 f"one checkpoint takes up to {needed / 2**20:,.0f} MB, more than --checkpoint-budget-mb {budget}; "
@@ -212,14 +190,10 @@ class Continuation:
             )
 
 
-def _policy_state(path: Path) -> Any:
-    from safetensors.numpy import load_file
-
-    if path.read_bytes()[:2] == b"PK":  # torch.save writes a zip
-        import torch
-
-        return torch.load(path, weights_only=True, map_location="cpu")
-    return load_file(path)
+def _spaces(envs: VectorEnvs) -> str:
+    """What the networks depend on; backends differ in the type of numbers, which matters to none."""
+    actions = str(envs.single_action_space).replace("float64", "float32")
+    return f"observations of shape {envs.single_observation_space.shape} and actions {actions}"
 
 
 def _line(error: BaseException) -> str:

@@ -142,6 +142,8 @@ def prune(folder: Path, budget_bytes: int | None) -> None:
             _remove(path)
     for leftover in folder.glob(".*"):  # of a process that was killed while it wrote or removed one
         shutil.rmtree(leftover, ignore_errors=True)
+    for leftover in (folder / REPLAY).glob(".*"):
+        leftover.unlink()
     used = {segment["file"] for path in [*pinned, *keep] for segment in _segments(path)}
     for segment in (folder / REPLAY).glob("*.safetensors"):
         if segment.name not in used:
@@ -185,11 +187,15 @@ def _size(folder: Path, paths: list[Path]) -> int:
 def _write_file(path: Path, data: bytes) -> str:
     """Write beside, fsync, rename; returns the checksum. A segment's name may exist from a run that was killed."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
-    with beside.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(beside, path)
+    try:
+        with beside.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    except OSError:
+        beside.unlink(missing_ok=True)  # half a file must not keep a full disk full
+        raise
     return digest(data)
 
 

@@ -92,6 +92,18 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
+def continue_rows(path: Path, parent: Path, step: int) -> None:
+    """Let the curve in `path` go on from `step`: rows beyond it stop counting; a new file starts with the parent's."""
+    with path.open("ab") as file:
+        if file.tell() > 0:
+            file.write(encode_resumed(step))
+        elif parent.exists() and not parent.samefile(path):
+            for row in read_rows(parent):
+                if row["step"] <= step:
+                    tags = {tag: value for tag, value in row.items() if tag not in ("step", "time")}
+                    file.write(encode_row(row["step"], row["time"], tags))
+
+
 def comparable(path: Path) -> bytes:
     """Return what must be equal, bit for bit, in two runs of one recipe: the rows without what a clock measured."""
     lines = []

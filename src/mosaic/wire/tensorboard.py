@@ -10,12 +10,12 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from mosaic.wire.errors import EventError, MosaicError, storage_error
-from mosaic.wire.metrics import Tail
+from mosaic.wire.metrics import Tail, read_rows
 
 _PENDING = 65536  # bytes kept back at most between two flushes
 _LARGEST = 65536  # a scalar's record has about a hundred bytes; larger ones hold images, histograms, graphs
@@ -60,6 +60,12 @@ class ScalarWriter:
         event.summary.value.add(tag=tag, simple_value=value)
         self._append(event)
 
+    def add_row(self, row: Mapping[str, Any]) -> None:
+        """Add what a row of metrics.jsonl holds."""
+        for tag, value in row.items():
+            if tag not in ("step", "time"):
+                self.add(tag, value, row["step"], row["time"])
+
     def flush(self) -> None:
         """Hand everything to the system, so that a TensorBoard that looks now sees it."""
         data = b"".join(self._pending)
@@ -90,6 +96,35 @@ class ScalarWriter:
         self._pending_bytes += len(record)
         if self._pending_bytes >= _PENDING:
             self.flush()
+
+
+def resumed_writer(folder: Path, metrics: Path, step: int) -> ScalarWriter:
+    """A writer for a run that goes on from `step` in its own folder: without overlap, and without a gap.
+
+    TensorBoard forgets what lies beyond the step. Rows up to it that a killed process had logged, but nobody had copied
+    into an event file yet, come first.
+    """
+    copied = _newest_time(folder)
+    writer = ScalarWriter(folder, purge_step=step + 1)
+    try:
+        rows = read_rows(metrics)
+    except EventError:
+        rows = []  # a bad line, which whoever tails the file reports
+    for row in rows:
+        if row["step"] <= step and row["time"] > copied:
+            writer.add_row(row)
+    writer.flush()
+    return writer
+
+
+def _newest_time(folder: Path) -> float:
+    newest = 0.0
+    for path in folder.glob("events.out.tfevents.*"):
+        try:
+            newest = max([newest, *(scalar[0] for scalar in ScalarReader(path).read())])
+        except EventError:
+            continue  # nothing in it can be trusted
+    return newest
 
 
 class ScalarReader:
@@ -228,11 +263,9 @@ def follow_rows(path: Path, offset: int, folder: Path) -> Callable[[], None]:
         for row in tail.read():
             if "resumed_from" in row:
                 writer.close()
-                writer = ScalarWriter(folder, purge_step=row["resumed_from"] + 1)
-                continue
-            for tag, value in row.items():
-                if tag not in ("step", "time"):
-                    writer.add(tag, value, row["step"], row["time"])
+                writer = resumed_writer(folder, path, row["resumed_from"])
+            else:
+                writer.add_row(row)
         writer.flush()
 
     def follow() -> None:
