@@ -10,7 +10,7 @@ CORE := $(VENV)/.installed-core
 FULL := $(VENV)/.installed-test
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check setup system bench-learning bench-speed bench-start bench-envpool bench-kills clean
+.PHONY: help run test check setup system bench-learning bench-speed bench-start bench-envpool bench-kills bench-checkpoints clean
 
 help:
 	@echo "MOSAIC"
@@ -23,6 +23,7 @@ help:
 	@echo "  make bench-start     seconds from the command to the first update"
 	@echo "  make bench-envpool   EnvPool against Gymnasium: same dynamics? faster?"
 	@echo "  make bench-kills     checkpoints under a thousand SIGKILLs"
+	@echo "  make bench-checkpoints  what checkpoints cost in speed"
 	@echo "  make clean           remove $(VENV) and caches (runs in var/ stay)"
 	@echo "Settings: PYTHON=python3.12 (the interpreter of $(VENV)), JOBS=2 (test processes), ARGS='…' (for bench-*)"
 
@@ -59,6 +60,9 @@ bench-envpool: $(FULL)
 
 bench-kills: $(FULL)
 	$(BIN)/python benchmarks/kills.py $(ARGS)
+
+bench-checkpoints: $(FULL)
+	$(BIN)/python benchmarks/checkpoints.py $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

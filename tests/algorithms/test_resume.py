@@ -151,8 +151,8 @@ def started(words, folder, seconds=120):
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_second_signal_ends_at_once(number, tmp_path):
-    # the grace period is years, so that even a slow first iteration promises the next checkpoint in time
-    long = {"total_timesteps": 10**9, "checkpoint_every": 10**8, "grace_seconds": 1e8}
+    # the next checkpoint is minutes away and the grace period allows for it, however slow the machine
+    long = {"total_timesteps": 10**9, "checkpoint_every": 10**7, "grace_seconds": 1e9}
     process = started(command("ppo", tmp_path, **long), tmp_path)
     process.send_signal(number)
     time.sleep(1.0)

@@ -250,7 +250,7 @@ def test_second_signal_ends_at_once(start_run: StartRun, lives: Lives) -> None:
 
 
 def test_second_signal_ends_a_real_training_that_waits_for_its_checkpoint(start_run: StartRun, lives: Lives) -> None:
-    far = {"algo_params": {"checkpoint_every": 10**8}, "grace_seconds": 86400}
+    far = {"algo_params": {"checkpoint_every": 10**7}, "grace_seconds": 10**9}
     registry = {"ppo": DEFAULT_ALGO_REGISTRY["ppo"]}
     run = start_run(None, far, algo="ppo", total_timesteps=10**9, algo_registry=registry, grace_seconds=None)
     run.first("metrics", 120)

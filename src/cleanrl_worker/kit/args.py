@@ -167,6 +167,12 @@ def algo_name(args: RunArgs) -> str:
     return Path(module.__file__ or type(args).__module__).stem
 
 
+def about(args: RunArgs) -> dict[str, typing.Any]:
+    """What policies and checkpoints say of the run they are from."""
+    known = {"algo": algo_name(args), "env_id": args.env_id, "seed": args.seed}
+    return {**known, "args": as_json(args)}
+
+
 def as_json(args: RunArgs) -> dict[str, typing.Any]:
     """The values as plain JSON types."""
     return {

@@ -18,7 +18,7 @@ import numpy as np
 
 from cleanrl_worker.kit import play
 from cleanrl_worker.kit import policy as policies
-from cleanrl_worker.kit.args import RunArgs, algo_name, as_json, require
+from cleanrl_worker.kit.args import RunArgs, about, algo_name, as_json, require
 from cleanrl_worker.kit.buffers import ReplayBuffer
 from cleanrl_worker.kit.checkpoint import Part
 from cleanrl_worker.kit.episodes import Episode, VectorEnvs
@@ -209,15 +209,8 @@ class Run:
     def _write_policy(
         self, ending: str, step: int, state: Mapping[str, Any], statistics: Mapping[str, np.ndarray] | None
     ) -> Path:
-        about = {
-            "algo": self.algo,
-            "env_id": self.args.env_id,
-            "seed": self.args.seed,
-            "step": step,
-            "training_return": self._score(),
-            "args": as_json(self.args),
-        }
-        return policies.write(self.policy_folder / f"{self.exp_name}.{ending}", state, statistics, about)
+        told = {"step": step, "training_return": self._score(), **about(self.args)}
+        return policies.write(self.policy_folder / f"{self.exp_name}.{ending}", state, statistics, told)
 
     def finish(self, step: int) -> None:
         """Save the last state and close the logs; W&B gets a while to send what is left."""

@@ -3,12 +3,10 @@
 import io
 import json
 import pickle
-import platform
 import struct
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ import numpy as np
 from safetensors import SafetensorError
 
 from cleanrl_worker.kit.normalize import ObservationNormalizer
+from mosaic.wire import versions
 from mosaic.wire.errors import StorageError
 from mosaic.wire.paths import write_atomic
 
@@ -44,7 +43,7 @@ def write(
 ) -> Path:
     """Write the policy (torch tensors by torch.save, numpy arrays as safetensors) and, beside it, all that it needs."""
     frozen = {key: np.asarray(value).tolist() for key, value in (statistics or {}).items()}
-    sidecar = {"format": FORMAT, **about, "observation_statistics": frozen or None, "versions": _versions()}
+    sidecar = {"format": FORMAT, **about, "observation_statistics": frozen or None, "versions": versions.installed()}
     try:
         write_atomic(path, _state_bytes(state))
         write_atomic(path.with_name(path.name + ".json"), json.dumps(sidecar, indent=2))
@@ -89,13 +88,3 @@ def _state_bytes(state: Mapping[str, Any]) -> bytes:
     buffer = io.BytesIO()
     torch.save({key: value.detach().cpu() for key, value in state.items()}, buffer)
     return buffer.getvalue()
-
-
-def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for package in ("mosaic-rl", "torch", "jax", "flax", "gymnasium", "envpool", "ale-py", "mujoco", "numpy"):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found

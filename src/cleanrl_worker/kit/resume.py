@@ -16,7 +16,7 @@ import numpy as np
 
 from cleanrl_worker.kit import checkpoint as checkpoints
 from cleanrl_worker.kit import policy as policies
-from cleanrl_worker.kit.args import BYSTANDERS, DERIVED, PLACES, RunArgs, as_json
+from cleanrl_worker.kit.args import BYSTANDERS, DERIVED, PLACES, RunArgs, about, as_json
 from cleanrl_worker.kit.buffers import ReplayBuffer
 from cleanrl_worker.kit.checkpoint import Checkpoint, Part
 from cleanrl_worker.kit.episodes import VectorEnvs, is_due
@@ -107,21 +107,12 @@ class Continuation:
     def save(self, previous: int, step: int, score: float | None) -> None:
         """Write the state of this step and delete what need not be kept."""
         exact = is_due(self.args.checkpoint_every, previous, step)
-        about = {
-            "algo": self.algo,
-            "env_id": self.args.env_id,
-            "seed": self.args.seed,
-            "args": as_json(self.args),
-            "run_folder": str(self.run_folder),
-            **self._envs,
-            "exact": exact,
-            "score": score,
-            "saved_at": time.time(),
-        }
+        told = {"run_folder": str(self.run_folder), "exact": exact, "score": score, "saved_at": time.time()}
+        document = {**about(self.args), **self._envs, **told}
         started = time.monotonic()
         budget = self.args.checkpoint_budget_mb * 2**20 or None
         try:
-            path = checkpoints.write(self.folder, step, self.parts, self.rng, about, self.replay)
+            path = checkpoints.write(self.folder, step, self.parts, self.rng, document, self.replay)
             prune(self.folder, budget)
         except OSError as error:  # the earlier checkpoints are whole, and training need not end for a full disk
             message = f"no checkpoint at step {step:,}: {error.strerror}; training goes on"
@@ -150,13 +141,13 @@ class Continuation:
         """Weights and observation statistics of a policy file; everything else starts anew."""
         sidecar = path.with_name(path.name + ".json")
         try:
-            about = json.loads(sidecar.read_text()) if sidecar.exists() else {}
+            known = json.loads(sidecar.read_text()) if sidecar.exists() else {}
             self.parts["policy"].load_state_dict(policies.read(path.read_bytes()))
         except (OSError, *policies.UNREADABLE) as error:
             raise self._does_not_fit(path, _line(error)) from error
-        statistics = about.get("observation_statistics")
+        statistics = known.get("observation_statistics")
         if statistics and "observations" in self.parts:
-            self.parts["observations"].load_state_dict({"count": about.get("step", 1), **statistics})
+            self.parts["observations"].load_state_dict({"count": known.get("step", 1), **statistics})
         payload = {"step": 0, "from": str(path), "exact": False, "warm_start": True}
         self.tell("resumed", payload | {"message": "warm start from a policy: weights only, a new optimizer, step 0"})
 
