@@ -18,14 +18,14 @@ SHELL = tuple(
     for name in (
         *("cli", "config", "schema", "source", "interpreter", "runtime", "telemetry", "analytics", "command"),
         *("environments", "lock", "saved", "process", "tracking", "handover", "hub", "eval_plan", "eval_telemetry"),
-        *("vitals", "causes", "attempt"),
+        *("vitals", "causes", "attempt", "live"),
     )
 )
 SIDE = tuple(
     f"{WORKER}.{name}"
     for name in (
         *("evaluation", "eval_registry", "interactive", "session", "scene"),
-        *("curriculum_training", "fastlane"),
+        *("curriculum_training", "fastlane", "lane", "renderer", "onlooker"),
     )
 )
 KIT, AGENTS, WRAPPERS = (f"{WORKER}.{name}" for name in ("kit", "agents", "wrappers"))
@@ -65,7 +65,15 @@ HEAVY = {"torch", "jax", "jaxlib", "flax", "optax"}
 MAY_BE_HEAVY = (*SIDE, AGENTS, WRAPPERS, ALGORITHMS)
 # The worker's top, the frame publisher, the loading of plug-ins that strangers wrote, and a session with an environment
 # that they wrote.
-MAY_CATCH_ALL = (f"{WORKER}.attempt", f"{WORKER}.cli", f"{WORKER}.fastlane", f"{WORKER}.scene", "mosaic.wire.workers")
+MAY_CATCH_ALL = (
+    f"{WORKER}.attempt",
+    f"{WORKER}.cli",
+    f"{WORKER}.fastlane",
+    f"{WORKER}.lane",
+    f"{WORKER}.renderer",
+    f"{WORKER}.scene",
+    "mosaic.wire.workers",
+)
 
 MODULE_LINES, FUNCTION_LINES = 400, 60
 ALGORITHM_LINES, ALGORITHM_MAIN_LINES = 600, 300

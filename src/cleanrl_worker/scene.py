@@ -94,15 +94,11 @@ class PoolEnv:
             self._pool = pools.make_pool(env_id, 1, seed=0)
             self.observation_space = self._pool.observation_space
             self.action_space = self._pool.action_space
-        family = sys.modules["envpool.registration"].registry.specs[env_id][0]
-        # To draw its MuJoCo tasks kills the process.
-        self.render_mode = None if "mujoco" in family else "rgb_array"
+        self.render_mode = "rgb_array" if pool_can_draw(env_id) else None
 
     def reset(self, seed: int) -> tuple[Any, dict[str, Any]]:
         """A pool takes its seed when it is made."""
         options: dict[str, Any] = {"episodic_life": True} if self._lives else {}
-        if self.render_mode is not None:
-            options["render_mode"] = self.render_mode
         self._pool = pools.make_pool(self._env_id, 1, seed, **options)
         return _first(self._pool.reset()[0]), {}
 
@@ -119,6 +115,12 @@ class PoolEnv:
 
     def close(self) -> None:
         self._pool = None
+
+
+def pool_can_draw(env_id: str) -> bool:
+    """Whether EnvPool can draw an environment that it has made; to draw its MuJoCo tasks kills the process."""
+    specs = sys.modules["envpool.registration"].registry.specs
+    return env_id not in specs or "mujoco" not in specs[env_id][0]  # an Atari game goes by other names, too
 
 
 def encode_png(frame: np.ndarray) -> bytes:

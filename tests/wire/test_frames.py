@@ -181,7 +181,9 @@ def test_the_sweep_removes_rings_of_dead_creators_and_only_those(writer):
 
 def test_the_exit_of_a_reader_destroys_nothing(writer):
     show(writer, picture(3))
-    code = f"from mosaic.wire.frames import FastLaneReader; assert FastLaneReader.attach({writer.name!r}).latest_frame()"
+    code = (
+        f"from mosaic.wire.frames import FastLaneReader; assert FastLaneReader.attach({writer.name!r}).latest_frame()"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)
     assert rings_of() == [writer.name]
 
