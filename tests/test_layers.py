@@ -25,7 +25,7 @@ SIDE = tuple(
     f"{WORKER}.{name}"
     for name in (
         *("evaluation", "eval_registry", "interactive", "session", "scene"),
-        *("curriculum_training", "fastlane", "lane", "renderer", "onlooker"),
+        *("curriculum_training", "fastlane", "lane", "stage", "renderer", "onlooker"),
     )
 )
 KIT, AGENTS, WRAPPERS = (f"{WORKER}.{name}" for name in ("kit", "agents", "wrappers"))
@@ -47,7 +47,7 @@ LAYERS = (
     Layer(("mosaic.stats",), others=("numpy",)),
     Layer(("mosaic.trainer",), ours=("mosaic.wire", "mosaic.catalog")),
     Layer(("mosaic.web",), ours=("mosaic.wire", "mosaic.catalog", "mosaic.stats", "mosaic.trainer.client")),
-    Layer(("mosaic.cli", "mosaic.console", "mosaic.foreground", "mosaic.tables"), ours=("mosaic",)),
+    Layer(("mosaic.cli", "mosaic.console", "mosaic.foreground", "mosaic.tables", "mosaic.watch"), ours=("mosaic",)),
     Layer(("gym_gui",), ours=("mosaic.cli",)),
     Layer(SHELL, ours=(*SHELL, "mosaic.wire", "mosaic.catalog")),
     Layer((f"{WORKER}.launcher",), others=STDLIB_ONLY),

@@ -177,7 +177,7 @@ def main() -> None:
     package.__path__ = [os.path.dirname(os.path.abspath(__file__)), os.path.dirname(ring_file)]
     sys.modules["_mosaic"] = package
     ring, lane = importlib.import_module("_mosaic.ring"), importlib.import_module("_mosaic.lane")
-    os.nice(10)  # training comes first
+    os.nice(5)  # training comes first
     block = ring.Mapping(descriptor, os.fstat(descriptor).st_size)
     os.close(descriptor)
     try:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import struct
 import sys
 import time
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,9 +37,23 @@ from mosaic.wire.ring import (
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["FastLaneReader", "FastLaneWriter", "Frame", "RingError", "Status", "remove", "ring_name", "sweep"]
+__all__ = [
+    "FastLaneReader",
+    "FastLaneWriter",
+    "Frame",
+    "RingError",
+    "Status",
+    "encode_png",
+    "remove",
+    "ring_name",
+    "sweep",
+]
 
 SHM_FOLDER = Path("/dev/shm")
+
+# Level 3 without row filters: 1.5 ms and 6 kB for CartPole's 600×400, 2 ms and 41 kB for MuJoCo's 480×480. Level 4
+# halves the flat ones in twice the time; filters help none of them by as much.
+PNG_LEVEL = 3
 
 
 @dataclass(frozen=True)
@@ -217,6 +233,20 @@ class FastLaneReader:
             fresh = attach(name)
             self._ring.close()
             self._ring, self.name = fresh, name
+
+
+def encode_png(frame: np.ndarray) -> bytes:
+    """A picture of shape (height, width, 3), in bytes, as PNG."""
+    import numpy as np
+
+    height, width, _ = frame.shape
+    rows = np.zeros((height, 1 + 3 * width), np.uint8)  # a row begins with the number of its filter; 0 is none
+    rows[:, 1:] = frame.reshape(height, 3 * width)
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)  # 8 bits a channel, RGB, not interlaced
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows.data, PNG_LEVEL)), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
+    )
 
 
 def _recorded_name(record: Path) -> str:
