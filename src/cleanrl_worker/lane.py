@@ -49,7 +49,7 @@ class Settings(NamedTuple):
         return cls(
             mode,
             int(_number(environment, "GYM_GUI_FASTLANE_SLOT", 0)),
-            max(1, int(_number(environment, "GYM_GUI_FASTLANE_GRID_LIMIT", GRID_LIMIT))),
+            int(_number(environment, "GYM_GUI_FASTLANE_GRID_LIMIT", GRID_LIMIT)) or GRID_LIMIT,
             _number(environment, "CLEANRL_FASTLANE_INTERVAL_MS", INTERVAL_MS) / 1000,
             max(16, int(_number(environment, "CLEANRL_FASTLANE_MAX_DIM", MAX_DIM))),
             min(1.0, max(1e-4, _number(environment, "CLEANRL_FASTLANE_BUDGET", BUDGET))),

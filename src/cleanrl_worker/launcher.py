@@ -2,7 +2,7 @@
 
 Executed by file path in the algorithm's interpreter, which may be any Python >= 3.8 without our packages:
     python launcher.py --shell-pid N --lifeline FD (--module M [--as-main] | --script PATH) [--also-path DIR]
-        [--fastlane own|foreign] -- ARGV...
+        [--fastlane own|foreign [--onlooker M]] -- ARGV...
 A process that was the shell itself (an interactive session) has no ties: it is started without the first two.
 """
 
@@ -44,7 +44,8 @@ def main(given: Optional[List[str]] = None) -> None:
     what.add_argument("--script")
     parser.add_argument("--as-main", action="store_true", help="run the module as __main__ instead of calling main()")
     parser.add_argument("--also-path", action="append", default=[], help="appended to sys.path: shadows nothing")
-    parser.add_argument("--fastlane", choices=("own", "foreign"), help="let the run be watched; foreign: not our file")
+    parser.add_argument("--fastlane", choices=("own", "foreign"), help="let the run be watched, by whose packages")
+    parser.add_argument("--onlooker", metavar="MODULE", help="its install() is called before the algorithm's main()")
     flags = parser.parse_args(given[:cut])
     if flags.lifeline is not None:
         tie_to_shell(flags.shell_pid, flags.lifeline)
@@ -54,7 +55,7 @@ def main(given: Optional[List[str]] = None) -> None:
     if flags.script:
         run_script(flags.script, given[cut + 1 :])
     else:
-        run_module(flags.module, given[cut + 1 :], flags.as_main, watched=flags.fastlane == "own")
+        run_module(flags.module, given[cut + 1 :], flags.as_main, flags.onlooker)
 
 
 def tie_to_shell(shell_pid: int, lifeline: int) -> None:
@@ -84,16 +85,16 @@ def open_fastlane(foreign: bool) -> None:
     module.install(foreign)
 
 
-def run_module(name: str, argv: List[str], as_main: bool, watched: bool = False) -> None:
-    """Call the module's `main()`, or run it as `python -m` would; one of ours lets the live view look on."""
+def run_module(name: str, argv: List[str], as_main: bool, onlooker: Optional[str] = None) -> None:
+    """Call the module's `main()`, or run it as `python -m` would; an onlooker comes in before `main()`."""
     sys.argv = [name, *argv]
     if as_main:
         runpy.run_module(name, run_name="__main__", alter_sys=True)
         return
     module = importlib.import_module(name)
     sys.argv[0] = getattr(module, "__file__", None) or name
-    if watched:
-        importlib.import_module("cleanrl_worker.onlooker").install()
+    if onlooker is not None:
+        importlib.import_module(onlooker).install()
     module.main()
 
 

@@ -19,13 +19,10 @@ OFF = "the live view is off (fastlane_video_mode off)"
 def fastlane_variables(extras: Mapping[str, Any], inherited: Mapping[str, str]) -> dict[str, str]:
     """The algorithm's variables for FastLane: extras beat the environment, the environment beats the defaults."""
     mode = _one_of(extras, "fastlane_video_mode", "video_mode") or _inherited_mode(inherited)
-    limit = _one_of(extras, "fastlane_grid_limit", "grid_limit")
-    if limit == 0:
-        raise ConfigError("extras.fastlane_grid_limit: 1 or more environments are needed in a grid, not 0")
     given = {
         variables.GYM_GUI_FASTLANE_ENABLED: int(mode != "off"),
         variables.GYM_GUI_FASTLANE_VIDEO_MODE: mode,
-        variables.GYM_GUI_FASTLANE_GRID_LIMIT: limit,
+        variables.GYM_GUI_FASTLANE_GRID_LIMIT: _one_of(extras, "fastlane_grid_limit", "grid_limit"),
         variables.GYM_GUI_FASTLANE_SLOT: extras.get("fastlane_slot"),
     }
     found = {name: str(value) for name, value in given.items() if value not in (None, "")}
@@ -60,7 +57,7 @@ def keeping_clean(paths: RunPaths, environment: Mapping[str, str]) -> Iterator[N
 # Variables that hold a number, and the least it may be.
 _NUMBERS = {
     variables.GYM_GUI_FASTLANE_SLOT: 0.0,
-    variables.GYM_GUI_FASTLANE_GRID_LIMIT: 1.0,
+    variables.GYM_GUI_FASTLANE_GRID_LIMIT: 0.0,  # 0 is the default
     variables.CLEANRL_FASTLANE_INTERVAL_MS: 0.0,
     variables.CLEANRL_FASTLANE_MAX_DIM: 16.0,
     variables.CLEANRL_FASTLANE_BUDGET: 0.0,

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from mosaic.wire.paths import RunPaths
 
 LAUNCHER = Path(__file__).with_name("launcher.py")
+ONLOOKER = "cleanrl_worker.onlooker"
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 STDERR_LINES = 20
 # Enough for 20 lines of a traceback, little enough to read at once whatever the log has grown to.
@@ -229,7 +230,7 @@ class Signals:
 def _launcher_flags(plan: Plan, lifeline: int, environment: Mapping[str, str]) -> list[str]:
     flags = ["--shell-pid", str(os.getpid()), "--lifeline", str(lifeline)]
     if live.is_on(environment):
-        flags += ["--fastlane", "own" if plan.ours else "foreign"]
+        flags += ["--fastlane", "own", "--onlooker", ONLOOKER] if plan.ours else ["--fastlane", "foreign"]
     if plan.script is not None:
         return [*flags, "--script", str(plan.script)]
     flags += ["--module", str(plan.module)]

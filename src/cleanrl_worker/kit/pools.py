@@ -71,7 +71,7 @@ def make_pool(env_id: str, num_envs: int, seed: int, **options: Any) -> Any:
         raise SystemExit(f"EnvPool has no environment {env_id!r}; use --env-backend gymnasium")
     seeds = [(seed + index) % 2**31 for index in range(num_envs)]
     # Whether it may draw is a word of EnvPool's Python side only: it costs nothing until it is asked to.
-    return envpool.make_gymnasium(env_id, num_envs=num_envs, seed=seeds, render_mode="rgb_array", **options)
+    return envpool.make_gymnasium(env_id, num_envs=num_envs, seed=seeds, **{"render_mode": "rgb_array", **options})
 
 
 class PoolEnvs:
