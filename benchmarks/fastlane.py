@@ -3,7 +3,8 @@
     python benchmarks/fastlane.py --repetitions 5 --seconds 6
 
 Whole runs through the worker, one after the other, the three ways in turn, so that a busy machine is busy for all of
-them. A run's speed is what its own metrics say between its first rows and its last: start-up does not count. The viewer
+them. A run's speed is what its own metrics say between its first rows and its last: start-up does not count. Beside it
+stand the steps per second of the algorithm's own CPU time, which others' load does not touch so much. The viewer
 is a process of its own that reads as `mosaic watch` does. MiniGrid's observations are flattened pictures, since `ppo`
 learns from flat ones; HalfCheetah's pictures are drawn by a helper process, whose share of a core is given beside.
 """
@@ -122,14 +123,16 @@ def run(name: str, mode: str, way: str, seconds: float) -> dict[str, Any]:
 
 
 def measure(shell: subprocess.Popen[bytes], paths: RunPaths, seconds: float) -> dict[str, Any] | None:
-    """Steps per second over so many seconds, beginning with the second update; None when the run ends before."""
+    """Speed over so many seconds, beginning with the second update; None when the run ends before."""
     began: dict[str, Any] | None = None
-    helper, before = None, 0.0
+    helper, before, own = None, 0.0, 0.0
     while shell.poll() is None:
         time.sleep(0.1)
         updates = [row for row in read_rows(paths.metrics) if "charts/SPS" in row] if paths.metrics.exists() else []
         if began is None and len(updates) >= 2:
-            began = updates[1]
+            began = updates[-1]
+            algorithm = psutil.Process(shell.pid).children()[0]
+            own = cpu_of(algorithm)
         if began is not None and helper is None:
             helper = renderer_of(shell.pid)
             before = cpu_of(helper)
@@ -137,8 +140,9 @@ def measure(shell: subprocess.Popen[bytes], paths: RunPaths, seconds: float) -> 
             spent = updates[-1]["time"] - began["time"]
             used = (cpu_of(helper) - before) / spent
             size = sum(path.stat().st_size for path in ring_of(paths))
-            sps = (updates[-1]["step"] - began["step"]) / spent
-            return {"sps": sps, "renderer_cores": used, "ring_bytes": size}
+            steps = updates[-1]["step"] - began["step"]
+            per_cpu_second = steps / (cpu_of(algorithm) - own)
+            return {"sps": steps / spent, "per_cpu": per_cpu_second, "renderer_cores": used, "ring_bytes": size}
     return None
 
 
@@ -177,6 +181,8 @@ def row(name: str, mode: str, measured: dict[str, list[dict[str, Any]]]) -> dict
         "off, steps/s": spread(off, 0),
         "unwatched": share(unwatched, off),
         "watched": share(watched, off),
+        "unwatched, by CPU time": share(*([run["per_cpu"] for run in measured[way]] for way in ("unwatched", "off"))),
+        "watched, by CPU time": share(*([run["per_cpu"] for run in measured[way]] for way in ("watched", "off"))),
         "frames/s": spread([view["frame_rate"] for view in views], 1),
         "frame age, ms": spread(ages, 1) if ages else "none",
         "renderer, cores": f"{median(view['renderer_cores'] for view in views):.2f}",

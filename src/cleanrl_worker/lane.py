@@ -10,6 +10,7 @@ import math
 import os
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -59,7 +60,8 @@ class Settings(NamedTuple):
 class Lane:
     """Decides when to draw and publishes what was drawn; `due` is all that an unwatched step costs.
 
-    For one thread at a time. Without a writer (no room in shared memory) nothing is ever due.
+    `next` is the time of the next frame: a loop that is stepped ten thousand times a second compares it itself. For one
+    thread at a time. Without a writer (no room in shared memory) nothing is ever due.
     """
 
     def __init__(self, settings: Settings, writer: FastLaneWriter | None, folder: Path) -> None:
@@ -77,9 +79,10 @@ class Lane:
 
     def begin(self, label: str = "") -> None:
         """Show something else from now on: training, an evaluation, a probe."""
-        self._next = 0.0 if self.writer is not None else math.inf
+        self.next = 0.0 if self.writer is not None else math.inf
         self.rolling_return, self._episodes = 0.0, 0
-        self._cost = self._spent = 0.0
+        self._spent = 0.0
+        self._costs: deque[float] = deque(maxlen=5)
         self._failures = 0
         self._warm = False
         if self.writer is not None:
@@ -87,8 +90,7 @@ class Lane:
 
     def due(self) -> bool:
         """Whether a frame is to be drawn now: its time has come, and somebody looks."""
-        now = time.monotonic()
-        return now >= self._next and self._is_watched(now)
+        return time.monotonic() >= self.next and self.is_watched()
 
     def show(self, picture: Callable[[], Any], last_reward: float, steps: int) -> None:
         """Draw and publish; whatever goes wrong costs a frame, never the training.
@@ -167,14 +169,15 @@ class Lane:
     def give_up(self, reason: str) -> None:
         """Draw no more of what is shown now, and say why."""
         self.explain(reason)
-        self._next = math.inf
+        self.next = math.inf
 
-    def _is_watched(self, now: float) -> bool:
-        if self._next == math.inf or self.writer is None:
+    def is_watched(self) -> bool:
+        """Whether somebody looks; when nobody does, the next look is a frame's time away."""
+        if self.next == math.inf or self.writer is None:
             return False
         if self.writer.watched:
             return True
-        self._next = now + self.settings.interval
+        self.next = time.monotonic() + self.settings.interval
         self.writer.beat()
         return False
 
@@ -182,12 +185,13 @@ class Lane:
         """Put the next frame so far off that drawing stays within its share of the thread."""
         now = time.monotonic()
         cost, self._spent = now - started + self._spent, 0.0
-        if not self._warm:  # the first one opens windows and loads fonts: no measure of the next
-            self._warm = True
-            cost = min(cost, self.settings.interval * self.settings.budget)
-        self._cost += (cost - self._cost) * (0.2 if self._cost else 1.0)
-        if self._next != math.inf:
-            self._next = max(started + self.settings.interval, now + self._cost / self.settings.budget - self._cost)
+        if self._warm:  # the first one opens windows and loads fonts: no measure of the next
+            self._costs.append(cost)
+        self._warm = True
+        # The median: another process that takes the core for a moment is no cost of drawing.
+        usual = sorted(self._costs)[len(self._costs) // 2] if self._costs else 0.0
+        if self.next != math.inf:
+            self.next = max(started + self.settings.interval, now + usual / self.settings.budget - usual)
 
     def _count(self, now: float, steps: int) -> None:
         then, before = self._counted

@@ -6,8 +6,8 @@ environments passes everything through; an unwatched step costs one comparison o
 
 import contextlib
 import sys
-import time
 from collections.abc import Callable, Mapping
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -125,27 +125,30 @@ class WatchedEnvs:
         self.backend, self.num_envs = envs.backend, envs.num_envs
         self.single_observation_space = envs.single_observation_space
         self.single_action_space = envs.single_action_space
-        self._step, self._due = envs.step, view.lane.due
+        self._step, self._lane = envs.step, view.lane
         self._view, self._picture, self._shown = view, picture, shown
-        self._steps = 0
+        self._ticks = 0
 
     def reset(self, seed: int) -> np.ndarray:
         return self.envs.reset(seed)
 
     def step(self, actions: np.ndarray) -> Step:
         reached = self._step(actions)
-        self._steps += self.num_envs
+        self._ticks += 1
+        lane = self._lane
         if reached.episodes:
             for episode in reached.episodes:
-                self._view.lane.episode(episode.ret)
-        if self._due():
-            reward, steps = float(reached.rewards[self._shown]), self._steps
-            self._view.lane.show(lambda: self._picture(reward, steps), reward, steps)
+                lane.episode(episode.ret)
+        if monotonic() >= lane.next and lane.is_watched():
+            self._show(float(reached.rewards[self._shown]), self._ticks * self.num_envs)
         return reached
 
     def close(self) -> None:
         self._view.camera.close()
         self.envs.close()
+
+    def _show(self, reward: float, steps: int) -> None:
+        self._lane.show(lambda: self._picture(reward, steps), reward, steps)
 
 
 class WatchedGame:
@@ -220,14 +223,14 @@ class Probe:
 
     def _newest(self) -> Policy:
         """The policy as it is now, behind the observation statistics of now; built anew every few seconds."""
-        if self._policy is None or time.monotonic() - self._renewed > POLICY_SECONDS:
+        if self._policy is None or monotonic() - self._renewed > POLICY_SECONDS:
             parts = self._parts()
             with _torch_untouched():
                 policy = self._module.load_policy(parts["policy"].state_dict(), self._game, vars(self._args))
             seen = parts.get("observations")
             if isinstance(seen, RunningStatistics):
                 policy = normalized(policy, {"mean": seen.mean.copy(), "var": seen.var.copy()})
-            self._policy, self._renewed = policy, time.monotonic()
+            self._policy, self._renewed = policy, monotonic()
         return self._policy
 
 
