@@ -12,7 +12,6 @@ learns from flat ones; HalfCheetah's pictures are drawn by a helper process, who
 import argparse
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -36,8 +35,9 @@ RUNS: dict[str, tuple[str, str, dict[str, Any]]] = {
 WAYS = ("off", "unwatched", "watched")
 
 VIEWER = """
-import json, sys, time
+import json, signal, sys, time
 from mosaic.wire.frames import FastLaneReader, RingError
+signal.signal(signal.SIGTERM, signal.default_int_handler)
 reader, last, ages, size = None, 0, [], 0
 first = time.monotonic()
 try:
@@ -116,7 +116,7 @@ def run(name: str, mode: str, way: str, seconds: float) -> dict[str, Any]:
         if found is None:
             raise SystemExit(f"{name}, {mode}, {way}: the run ended by itself: {errors.decode()[-1000:]}")
         if viewer is not None:
-            viewer.send_signal(signal.SIGINT)
+            viewer.terminate()
             seen = json.loads(viewer.communicate(timeout=30)[0])
             found |= {**seen, "frame_rate": seen["frames"] / max(seen["seconds"], 1e-9)}
     return found

@@ -99,6 +99,7 @@ class View:
         self.lane = lane
         self.wraps = wraps
         self.camera = Camera(lane)
+        lane.explain("no environment has been stepped yet (in spawned processes none can be watched)", quietly=True)
         self.stage = Stage(lane.settings.limit if lane.settings.mode == "grid" else 0, lane.settings.max_dim)
 
     @property

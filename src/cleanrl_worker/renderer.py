@@ -110,7 +110,7 @@ class Renderer:
             )
         assert self._process.stdin is not None
         os.set_blocking(self._process.stdin.fileno(), False)
-        self._asked_at = time.monotonic()
+        self._asked_at = self._looked_at = time.monotonic()
 
     @property
     def idle(self) -> bool:
@@ -132,7 +132,7 @@ class Renderer:
         block.words[COUNT], block.words[STEP] = len(states), step
         for word, number in zip((LAST_REWARD, ROLLING_RETURN, STEP_RATE), numbers):
             block.floats[word] = number
-        block.floats[DRAWN_AT] = self._asked_at = time.monotonic()
+        block.floats[DRAWN_AT] = self._asked_at = self._looked_at = time.monotonic()
         ring.fence()
         block.words[ASKED] += 1
         self._wake()
@@ -145,7 +145,11 @@ class Renderer:
             how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
             return said or f"the renderer died ({how}; MUJOCO_GL={os.environ.get('MUJOCO_GL', 'unset')})"
         patience = SILENCE_SECONDS if self._block.words[READY] else START_SECONDS
-        if self.idle or time.monotonic() - self._asked_at < patience:
+        now = time.monotonic()
+        # What passes while nobody asks (an update, a pause that stops the renderer, too) counts as a second of silence.
+        self._asked_at += max(0.0, now - self._looked_at - 1.0)
+        self._looked_at = now
+        if self.idle or now - self._asked_at < patience:
             return None
         self.close()
         return f"the renderer hung: nothing for {patience:.0f} s; its process was ended, training goes on"
