@@ -12,6 +12,7 @@ learns from flat ones; HalfCheetah's pictures are drawn by a helper process, who
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -70,6 +71,7 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=6.0, help="seconds of training that are measured in each run")
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that a run under way is ended, too
     rows = []
     for name in args.only.split(","):
         for mode in args.modes.split(","):
@@ -112,6 +114,8 @@ def run(name: str, mode: str, way: str, seconds: float) -> dict[str, Any]:
         try:
             found = measure(shell, paths, seconds, way)
         finally:
+            if viewer is not None and sys.exc_info()[0] is not None:
+                viewer.kill()
             shell.kill()
             errors = shell.communicate()[1]
             sweep("bench")

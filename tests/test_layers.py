@@ -28,6 +28,8 @@ SIDE = tuple(
         *("curriculum_training", "fastlane", "lane", "stage", "renderer", "onlooker"),
     )
 )
+# Loaded by file path inside people's own interpreters, too, where `_mosaic` stands for our packages.
+IN_FOREIGN = tuple(f"{WORKER}.{name}" for name in ("fastlane", "lane", "stage", "renderer"))
 KIT, AGENTS, WRAPPERS = (f"{WORKER}.{name}" for name in ("kit", "agents", "wrappers"))
 STDLIB_ONLY: tuple[str, ...] = ()
 
@@ -42,6 +44,7 @@ class Layer:
 
 
 LAYERS = (
+    Layer(("mosaic.wire.ring",), others=STDLIB_ONLY),
     Layer(("mosaic.wire",), others=("pydantic", "orjson", "ulid", "grpc", "google", "tensorboard", "numpy")),
     Layer(("mosaic.catalog",), others=STDLIB_ONLY),
     Layer(("mosaic.stats",), others=("numpy",)),
@@ -52,6 +55,7 @@ LAYERS = (
     Layer(SHELL, ours=(*SHELL, "mosaic.wire", "mosaic.catalog")),
     Layer((f"{WORKER}.launcher",), others=STDLIB_ONLY),
     Layer((f"{WORKER}.sitecustomize",), others=("numpy",)),
+    Layer(IN_FOREIGN, ours=(*IN_FOREIGN, "mosaic.wire.ring"), others=("numpy", "gymnasium", "mujoco", "_mosaic")),
     Layer(SIDE, ours=(*SIDE, "mosaic.wire", KIT, AGENTS, WRAPPERS, ALGORITHMS)),
     Layer((KIT,), ours=("mosaic.wire",)),
     Layer((AGENTS,), ours=(KIT,)),

@@ -70,7 +70,7 @@ def test_a_run_is_found_by_its_id_its_beginning_or_as_the_latest(runs: list[str]
     assert watch.find_run("latest").run_id == "01AAA"
     with pytest.raises(ConfigError, match=r"2 runs begin with '01' \(01AAA, 01AAB\)"):
         watch.find_run("01")
-    with pytest.raises(ConfigError, match="no run begins with 'zz'.*latest"):
+    with pytest.raises(ConfigError, match=r"no run begins with 'zz'.*latest"):
         watch.find_run("zz")
 
 

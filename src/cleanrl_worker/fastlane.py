@@ -57,11 +57,11 @@ def maybe_wrap_env(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
 
 def make(original: Callable[..., gym.Env[Any, Any]], *args: Any, **kwargs: Any) -> gym.Env[Any, Any]:
     """What `gymnasium.make` does in a run with a live view: the same environment, able to draw itself."""
-    view = current()
-    if view is None or len(args) != 1 or kwargs.get("render_mode") is not None:
+    view, env_id = current(), args[0] if args else kwargs.get("id")
+    if view is None or env_id is None or kwargs.get("render_mode") is not None:
         return maybe_wrap_env(original(*args, **kwargs))
     drawn = {**kwargs, "render_mode": "rgb_array"}
-    offers = _offers_pictures(args[0], kwargs)
+    offers = _offers_pictures(env_id)
     if offers:
         try:
             return maybe_wrap_env(original(*args, **drawn))
@@ -74,7 +74,7 @@ def make(original: Callable[..., gym.Env[Any, Any]], *args: Any, **kwargs: Any) 
     return maybe_wrap_env(env)
 
 
-def _offers_pictures(env_id: Any, kwargs: dict[str, Any]) -> bool | None:
+def _offers_pictures(env_id: Any) -> bool | None:
     """Whether an environment has an rgb_array mode; None where only making it tells."""
     try:
         spec = env_id if not isinstance(env_id, str) else gym.spec(env_id)

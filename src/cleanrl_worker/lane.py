@@ -31,6 +31,10 @@ SMOOTHING = 0.1  # weight of a new episode in the rolling return
 RATE_SECONDS = 0.5
 
 
+class NoPicture(Exception):
+    """What is to be shown cannot be drawn at all; the text says why."""
+
+
 class Settings(NamedTuple):
     """How a run is shown, as its environment variables say."""
 
@@ -105,7 +109,7 @@ class Lane:
             if frame is not None:
                 self.publish(frame, last_reward, steps, started)
             self._failures = 0
-        except RingError as error:
+        except (RingError, NoPicture) as error:
             self.give_up(str(error))
         except Exception as error:  # people's own environments may raise anything
             self.writer.drop()

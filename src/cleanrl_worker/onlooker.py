@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv
 
@@ -21,7 +22,7 @@ from cleanrl_worker.kit.episodes import Step, VectorEnvs
 from cleanrl_worker.kit.normalize import RunningStatistics
 from cleanrl_worker.kit.policy import Policy, normalized
 from cleanrl_worker.kit.pools import PoolEnvs
-from cleanrl_worker.lane import tiled
+from cleanrl_worker.lane import NoPicture, tiled
 from cleanrl_worker.scene import pool_can_draw
 
 POLICY_SECONDS = 2.0  # how old the policy of a probe may grow
@@ -211,11 +212,15 @@ class Probe:
 
     def _open(self) -> play.Game:
         atari = "atari" in getattr(self._module, "FAMILIES", ())
-        self._game = play.make_game(self._args.env_id, atari=atari, backend="auto")
-        if isinstance(self._game, play.FlatGame) and (reason := why_no_picture(self._game.env)):
-            raise RuntimeError(reason)
-        self._start(self._game)
-        return self._game
+        try:
+            game = play.make_game(self._args.env_id, atari=atari, backend="auto")
+        except (SystemExit, gym.error.Error) as error:
+            raise NoPicture(f"{self._args.env_id} has no twin in Gymnasium that could be drawn: {error}") from error
+        if isinstance(game, play.FlatGame) and (reason := why_no_picture(game.env)):
+            raise NoPicture(reason)
+        self._start(game)
+        self._game = game
+        return game
 
     def _start(self, game: play.Game) -> None:
         self._obs = game.start(self._episode, play.episode_seed(self._args.seed, self._episode))

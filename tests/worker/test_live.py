@@ -64,9 +64,7 @@ def test_a_run_that_is_off_has_a_ring_that_says_so_as_long_as_it_runs(tmp_path: 
 
 def test_the_ring_of_a_killed_algorithm_is_swept_up(tmp_path: Path) -> None:
     paths = RunPaths("live-killed", tmp_path)
-    code = (
-        "import os; from mosaic.wire.ring import FastLaneWriter as W; W.create('live-killed'); os.kill(os.getpid(), 9)"
-    )
+    code = "import os; from mosaic.wire.ring import FastLaneWriter as W; W.create('live-killed'); os.abort()"
     with live.keeping_clean(paths, ON):
         subprocess.run([sys.executable, "-c", code], check=False)
         assert list(Path("/dev/shm").glob(f"fl-{ring.run_digest('live-killed')}-*"))
