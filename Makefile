@@ -10,7 +10,7 @@ CORE := $(VENV)/.installed-core
 FULL := $(VENV)/.installed-test
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check setup system bench-learning bench-speed bench-start bench-envpool bench-kills bench-checkpoints clean
+.PHONY: help run test check setup system bench-learning bench-speed bench-start bench-envpool bench-kills bench-checkpoints bench-fastlane clean
 
 help:
 	@echo "MOSAIC"
@@ -24,6 +24,7 @@ help:
 	@echo "  make bench-envpool   EnvPool against Gymnasium: same dynamics? faster?"
 	@echo "  make bench-kills     checkpoints under a thousand SIGKILLs"
 	@echo "  make bench-checkpoints  what checkpoints cost in speed"
+	@echo "  make bench-fastlane  what the live view costs, watched and unwatched"
 	@echo "  make clean           remove $(VENV) and caches (runs in var/ stay)"
 	@echo "Settings: PYTHON=python3.12 (the interpreter of $(VENV)), JOBS=2 (test processes), ARGS='…' (for bench-*)"
 
@@ -64,6 +65,9 @@ bench-kills: $(FULL)
 bench-checkpoints: $(FULL)
 	$(BIN)/python benchmarks/checkpoints.py $(ARGS)
 
+bench-fastlane: $(FULL)
+	$(BIN)/python benchmarks/fastlane.py $(ARGS)
+
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
@@ -92,5 +96,5 @@ APT := $(SUDO) apt-get install -qq -y libegl1
 
 system: | $(BIN)/python
 	@if [ "$$(uname)" != Linux ] || $(BIN)/python -c 'import ctypes; ctypes.CDLL("libEGL.so.1")' 2> /dev/null; then :; \
-	elif { $(APT) || { $(SUDO) apt-get update -qq && $(APT); }; } > /dev/null 2>&1; then echo "Installed libegl1: videos of MuJoCo need it."; \
-	else echo "Note: videos of MuJoCo need one system package: sudo apt-get install -y libegl1 (elsewhere: the EGL library)"; fi
+	elif { $(APT) || { $(SUDO) apt-get update -qq && $(APT); }; } > /dev/null 2>&1; then echo "Installed libegl1: pictures of MuJoCo need it."; \
+	else echo "Note: pictures of MuJoCo need one system package: sudo apt-get install -y libegl1 (elsewhere: the EGL library)"; fi

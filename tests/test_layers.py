@@ -18,16 +18,18 @@ SHELL = tuple(
     for name in (
         *("cli", "config", "schema", "source", "interpreter", "runtime", "telemetry", "analytics", "command"),
         *("environments", "lock", "saved", "process", "tracking", "handover", "hub", "eval_plan", "eval_telemetry"),
-        *("vitals", "causes", "attempt", "wandb_keys"),
+        *("vitals", "causes", "attempt", "wandb_keys", "live"),
     )
 )
 SIDE = tuple(
     f"{WORKER}.{name}"
     for name in (
         *("evaluation", "eval_registry", "interactive", "session", "scene"),
-        *("curriculum_training", "fastlane"),
+        *("curriculum_training", "fastlane", "lane", "stage", "renderer", "onlooker"),
     )
 )
+# Loaded by file path inside people's own interpreters, too, where `_mosaic` stands for our packages.
+IN_FOREIGN = tuple(f"{WORKER}.{name}" for name in ("fastlane", "lane", "stage", "renderer"))
 KIT, AGENTS, WRAPPERS = (f"{WORKER}.{name}" for name in ("kit", "agents", "wrappers"))
 STDLIB_ONLY: tuple[str, ...] = ()
 
@@ -42,16 +44,21 @@ class Layer:
 
 
 LAYERS = (
+    Layer(("mosaic.wire.ring",), others=STDLIB_ONLY),
     Layer(("mosaic.wire",), others=("pydantic", "orjson", "ulid", "grpc", "google", "tensorboard", "numpy")),
     Layer(("mosaic.catalog",), others=STDLIB_ONLY),
     Layer(("mosaic.stats",), others=("numpy",)),
     Layer(("mosaic.trainer",), ours=("mosaic.wire", "mosaic.catalog")),
     Layer(("mosaic.web",), ours=("mosaic.wire", "mosaic.catalog", "mosaic.stats", "mosaic.trainer.client")),
-    Layer(("mosaic.cli", "mosaic.console", "mosaic.foreground", "mosaic.tables", "mosaic.doctor"), ours=("mosaic",)),
+    Layer(
+        ("mosaic.cli", "mosaic.console", "mosaic.foreground", "mosaic.tables", "mosaic.doctor", "mosaic.watch"),
+        ours=("mosaic",),
+    ),
     Layer(("gym_gui",), ours=("mosaic.cli",)),
     Layer(SHELL, ours=(*SHELL, "mosaic.wire", "mosaic.catalog")),
     Layer((f"{WORKER}.launcher",), others=STDLIB_ONLY),
     Layer((f"{WORKER}.sitecustomize",), others=("numpy",)),
+    Layer(IN_FOREIGN, ours=(*IN_FOREIGN, "mosaic.wire.ring"), others=("numpy", "gymnasium", "mujoco", "_mosaic")),
     Layer(SIDE, ours=(*SIDE, "mosaic.wire", KIT, AGENTS, WRAPPERS, ALGORITHMS)),
     Layer((KIT,), ours=("mosaic.wire",)),
     Layer((AGENTS,), ours=(KIT,)),
@@ -65,7 +72,15 @@ HEAVY = {"torch", "jax", "jaxlib", "flax", "optax"}
 MAY_BE_HEAVY = (*SIDE, AGENTS, WRAPPERS, ALGORITHMS)
 # The worker's top, the frame publisher, the loading of plug-ins that strangers wrote, and a session with an environment
 # that they wrote.
-MAY_CATCH_ALL = (f"{WORKER}.attempt", f"{WORKER}.cli", f"{WORKER}.fastlane", f"{WORKER}.scene", "mosaic.wire.workers")
+MAY_CATCH_ALL = (
+    f"{WORKER}.attempt",
+    f"{WORKER}.cli",
+    f"{WORKER}.fastlane",
+    f"{WORKER}.lane",
+    f"{WORKER}.renderer",
+    f"{WORKER}.scene",
+    "mosaic.wire.workers",
+)
 
 MODULE_LINES, FUNCTION_LINES = 400, 60
 ALGORITHM_LINES, ALGORITHM_MAIN_LINES = 600, 300

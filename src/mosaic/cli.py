@@ -18,6 +18,7 @@ EXAMPLES = """examples:
   mosaic train ppo Acrobot-v1 --set total_timesteps=200000 --set learning_rate=0.001 --seeds 1-5
   mosaic algos ppo
   mosaic envs atari
+  mosaic watch latest
 """
 
 
@@ -77,6 +78,16 @@ def parser() -> argparse.ArgumentParser:
     four = commands.add_parser("doctor", help="check packages, drawing, shared memory, disk, GPUs, ports, W&B")
     four.add_argument("--json", action="store_true", help="print one JSON document")
     four.set_defaults(command=examine)
+
+    which = "a run id, the beginning of one, or: latest"
+    five = commands.add_parser("watch", help="watch a run's agent in this terminal (Ctrl-C leaves, the run goes on)")
+    five.add_argument("run", metavar="RUN", help=which)
+    five.set_defaults(command=watch_run)
+
+    six = commands.add_parser("snapshot", help="save the picture of a run's agent")
+    six.add_argument("run", metavar="RUN", help=which)
+    six.add_argument("target", metavar="OUT.png", type=Path, help="the file to write")
+    six.set_defaults(command=save_snapshot)
     return top
 
 
@@ -265,6 +276,24 @@ def examine(args: argparse.Namespace) -> int:
     report = doctor.document(doctor.examine())
     print(json.dumps(report)) if args.json else tables.show_checks(report["checks"])
     return 0 if report["ok"] else 1
+
+
+def watch_run(args: argparse.Namespace) -> int:
+    """Show a run's live view; leaving it is no failure."""
+    from mosaic.watch import watch
+
+    try:
+        return watch(args.run)
+    except KeyboardInterrupt:
+        return 0
+
+
+def save_snapshot(args: argparse.Namespace) -> int:
+    """Write one frame of a run's live view."""
+    from mosaic.watch import snapshot
+
+    print(snapshot(args.run, args.target))
+    return 0
 
 
 def timesteps(config: dict[str, Any]) -> int:

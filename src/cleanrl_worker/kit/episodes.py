@@ -44,6 +44,10 @@ class VectorEnvs(Protocol):
     def close(self) -> None: ...
 
 
+onlooker: Any = None
+"""the live view (`cleanrl_worker.onlooker`), where the launcher has let it in"""
+
+
 class Episodes:
     """Sums of the episodes under way; `add` hands out those that a step has ended."""
 
