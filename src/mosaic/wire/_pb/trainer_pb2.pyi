@@ -333,7 +333,7 @@ class TelemetryBatch(_message.Message):
     def __init__(self, run_id: _Optional[str] = ..., events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ..., metrics_offset: _Optional[int] = ..., metrics: _Optional[bytes] = ...) -> None: ...
 
 class Control(_message.Message):
-    __slots__ = ("stored", "credits", "starved", "resumed", "pause", "cancel", "demand")
+    __slots__ = ("stored", "credits", "starved", "resumed", "pause", "go_on", "cancel", "demand")
     class Stored(_message.Message):
         __slots__ = ("next_seq", "metrics_offset")
         NEXT_SEQ_FIELD_NUMBER: _ClassVar[int]
@@ -373,7 +373,7 @@ class Control(_message.Message):
     STARVED_FIELD_NUMBER: _ClassVar[int]
     RESUMED_FIELD_NUMBER: _ClassVar[int]
     PAUSE_FIELD_NUMBER: _ClassVar[int]
-    CONTINUE_FIELD_NUMBER: _ClassVar[int]
+    GO_ON_FIELD_NUMBER: _ClassVar[int]
     CANCEL_FIELD_NUMBER: _ClassVar[int]
     DEMAND_FIELD_NUMBER: _ClassVar[int]
     stored: Control.Stored
@@ -381,9 +381,10 @@ class Control(_message.Message):
     starved: Control.Starved
     resumed: Control.Resumed
     pause: Control.Pause
+    go_on: Control.Continue
     cancel: Control.Cancel
     demand: Control.Demand
-    def __init__(self, stored: _Optional[_Union[Control.Stored, _Mapping]] = ..., credits: _Optional[_Union[Control.Credits, _Mapping]] = ..., starved: _Optional[_Union[Control.Starved, _Mapping]] = ..., resumed: _Optional[_Union[Control.Resumed, _Mapping]] = ..., pause: _Optional[_Union[Control.Pause, _Mapping]] = ..., cancel: _Optional[_Union[Control.Cancel, _Mapping]] = ..., demand: _Optional[_Union[Control.Demand, _Mapping]] = ..., **kwargs) -> None: ...
+    def __init__(self, stored: _Optional[_Union[Control.Stored, _Mapping]] = ..., credits: _Optional[_Union[Control.Credits, _Mapping]] = ..., starved: _Optional[_Union[Control.Starved, _Mapping]] = ..., resumed: _Optional[_Union[Control.Resumed, _Mapping]] = ..., pause: _Optional[_Union[Control.Pause, _Mapping]] = ..., go_on: _Optional[_Union[Control.Continue, _Mapping]] = ..., cancel: _Optional[_Union[Control.Cancel, _Mapping]] = ..., demand: _Optional[_Union[Control.Demand, _Mapping]] = ...) -> None: ...
 
 class TelemetryRequest(_message.Message):
     __slots__ = ("subscribe", "refill")
