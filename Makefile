@@ -10,7 +10,7 @@ CORE := $(VENV)/.installed-core
 FULL := $(VENV)/.installed-test
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check setup system bench-learning bench-speed bench-start bench-envpool bench-kills clean
+.PHONY: help run test check setup system proto bench-learning bench-speed bench-start bench-envpool bench-kills bench-trainer clean
 
 help:
 	@echo "MOSAIC"
@@ -23,6 +23,8 @@ help:
 	@echo "  make bench-start     seconds from the command to the first update"
 	@echo "  make bench-envpool   EnvPool against Gymnasium: same dynamics? faster?"
 	@echo "  make bench-kills     checkpoints under a thousand SIGKILLs"
+	@echo "  make bench-trainer   the daemon: curves, lists, streams, what it costs a run"
+	@echo "  make proto           generate src/mosaic/wire/_pb from trainer.proto"
 	@echo "  make clean           remove $(VENV) and caches (runs in var/ stay)"
 	@echo "Settings: PYTHON=python3.12 (the interpreter of $(VENV)), JOBS=2 (test processes), ARGS='…' (for bench-*)"
 
@@ -59,6 +61,13 @@ bench-envpool: $(FULL)
 
 bench-kills: $(FULL)
 	$(BIN)/python benchmarks/kills.py $(ARGS)
+
+bench-trainer: $(FULL)
+	$(BIN)/python benchmarks/trainer.py $(ARGS)
+
+proto: $(FULL)
+	$(BIN)/python -m grpc_tools.protoc -Imosaic/wire/_pb=src/mosaic/wire --python_out=src --pyi_out=src --grpc_python_out=src \
+	  mosaic/wire/_pb/trainer.proto
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -15,13 +15,11 @@ from mosaic.wire import variables
 from mosaic.wire.errors import ConfigError, EventError, WorkerError
 from mosaic.wire.events import Event, decode
 from mosaic.wire.paths import RunPaths, write_atomic
-from mosaic.wire.secrets import mask_secrets, without_secrets
+from mosaic.wire.secrets import proxy_variables, without_secrets
 from mosaic.wire.workers import WorkerCapabilities
 
 # The worker's exit code for a config that it refuses.
 REFUSED = 2
-# The extras that may hold a login, and the variable in which the worker then finds them whole.
-PROXIES = {"wandb_http_proxy": variables.HTTP_PROXY, "wandb_https_proxy": variables.HTTPS_PROXY}
 
 
 class ForegroundWorker:
@@ -95,17 +93,6 @@ def passing_signals(worker: ForegroundWorker, say: Callable[[str], None]) -> Ite
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
-
-
-def proxy_variables(config: dict[str, Any]) -> dict[str, str]:
-    """The proxies whose logins the config's files leave out; any other login is refused."""
-    extras = config.get("extras") or {}
-    for key, value in {**config, **extras, **(extras.get("algo_params") or {})}.items():
-        if key not in ("extras", "algo_params", *PROXIES) and mask_secrets(value) != value:
-            raise ConfigError(f"{key} holds a login or another secret, which must not lie in a file: leave it out")
-    if not extras.get("wandb_use_vpn_proxy"):
-        return {}
-    return {variable: extras[key] for key, variable in PROXIES.items() if isinstance(extras.get(key), str)}
 
 
 def write_configs(paths: RunPaths, config: dict[str, Any]) -> tuple[Path, Path]:
