@@ -63,9 +63,12 @@ ROOTS = {"mosaic": ("mosaic.trainer.client",), WORKER: (*SHELL, "mosaic.wire")}
 
 HEAVY = {"torch", "jax", "jaxlib", "flax", "optax"}
 MAY_BE_HEAVY = (*SIDE, AGENTS, WRAPPERS, ALGORITHMS)
-# The worker's top, the frame publisher, the loading of plug-ins that strangers wrote, and a session with an environment
-# that they wrote.
-MAY_CATCH_ALL = (f"{WORKER}.attempt", f"{WORKER}.cli", f"{WORKER}.fastlane", f"{WORKER}.scene", "mosaic.wire.workers")
+# The worker's top, the frame publisher, the loading of plug-ins that strangers wrote, a session with an environment
+# that they wrote, and the daemon's loop, which must go on watching the other runs.
+MAY_CATCH_ALL = (
+    *(f"{WORKER}.{name}" for name in ("attempt", "cli", "fastlane", "scene")),
+    *("mosaic.wire.workers", "mosaic.trainer.daemon"),
+)
 
 MODULE_LINES, FUNCTION_LINES = 400, 60
 ALGORITHM_LINES, ALGORITHM_MAIN_LINES = 600, 300

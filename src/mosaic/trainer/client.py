@@ -155,9 +155,7 @@ class Client:
     def health(self) -> dict[str, Any]:
         """Version, home, runs by state, GPUs, CPU slots, subscribers, memory, workers, and what is wrong."""
         found = self._call(self._stub.GetHealth, pb.GetHealthRequest())
-        gpus = [
-            {"index": g.index, "name": g.name, "memory_bytes": g.memory_bytes, "run_id": g.run_id} for g in found.gpus
-        ]
+        of_gpu = ("index", "name", "memory_bytes", "run_id")
         plain = ("version", "proto_version", "pid", "started_at", "home", "trouble", "cpu_slots", "cpu_slots_free")
         return {
             **{name: getattr(found, name) for name in (*plain, "subscribers", "rss_bytes")},

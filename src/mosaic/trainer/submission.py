@@ -167,9 +167,12 @@ class Submissions:
             near = nearest(job.entry_point, self.workers)
             raise ConfigError(f"entry_point: {shown(job.entry_point)} is no worker ({', '.join(self.workers)}){near}")
         for worker in self.workers.values():
-            if algo in self._schema(worker):
+            if isinstance(algo, str) and algo in self._schema(worker):
                 return worker
-        return next(iter(self.workers.values()))  # a module or script of the person's own; it says what it thinks of it
+        if isinstance(algo, str) and "." not in algo:
+            names = [name for worker in self.workers.values() for name in self._schema(worker)]
+            raise ConfigError(f"unknown algo {shown(algo)}{nearest(algo, names) or '.'} List them with: mosaic algos")
+        return next(iter(self.workers.values()))  # a module or script of the person's own, or a policy's: it knows
 
     def _schema(self, worker: WorkerCapabilities) -> dict[str, Any]:
         if worker.worker_type not in self._schemas:
