@@ -77,12 +77,15 @@ def _events(client: Client, run: Run, progress: view.Progress, console: Console)
     """A run's events to its end; before them, its place in the queue."""
     from mosaic import console as view
 
+    began = time.monotonic()
     while run.queue_position >= 0:
         ahead = run.queue_position
         notice = f"queued: {ahead} ahead of it" if ahead else "queued: it is the next"
-        if notice != progress.notice and not console.is_terminal:
-            view.print_line(console, notice)
-        progress.notice = notice
+        # A run that starts at once has not waited; that is no news.
+        if notice != progress.notice and time.monotonic() - began >= PLAIN_SECONDS:
+            progress.notice = notice
+            if not console.is_terminal:
+                view.print_line(console, notice)
         time.sleep(POLL_SECONDS)
         run = client.get_run(run.run_id)
     progress.notice = ""

@@ -13,6 +13,7 @@ from mosaic.commands.settings import add_settings, find_schema, parse_settings, 
 from mosaic.commands.submission import add_follow, submit
 from mosaic.wire.checkpoints import checkpoints_of, saved_state
 from mosaic.wire.errors import ConfigError
+from mosaic.wire.paths import resolve_home
 
 if TYPE_CHECKING:
     from mosaic.trainer.client import Client
@@ -39,6 +40,14 @@ def add_to(commands: Any) -> None:
     add_settings(two)
     add_follow(two)
     two.set_defaults(command=evaluate)
+
+    three = commands.add_parser("script", help="run a bash script of phases as one run")
+    three.add_argument("script", metavar="FILE", help="a script inside MOSAIC_HOME, or one that comes with the worker")
+    three.add_argument("algo", metavar="ALGO", help="the algorithm of its base config")
+    three.add_argument("env_id", metavar="ENV", help="the environment of its base config")
+    add_settings(three)
+    add_follow(three)
+    three.set_defaults(command=script)
 
 
 def resume(args: argparse.Namespace) -> int:
@@ -67,6 +76,23 @@ def evaluate(args: argparse.Namespace) -> int:
         }
         config["extras"] |= {key: value for key, value in given.items() if value is not None}
         return submit(client, [payload_of(config, args)], args)
+
+
+def script(args: argparse.Namespace) -> int:
+    """Submit a script; it finds its base config in MOSAIC_CONFIG_FILE and starts workers on it as it likes."""
+    config = {
+        "algo": args.algo,
+        "env_id": args.env_id,
+        **split_settings(parse_settings(args.settings), find_schema(args.algo)),
+    }
+    path = Path(args.script).expanduser()
+    with connect_or_start() as client:
+        home = Path(client.address.home or resolve_home())
+        if path.is_file() and not path.resolve().is_relative_to(home.resolve()):
+            raise ConfigError(f"{args.script} lies outside the daemon's home {home}; copy it there")
+        payload = payload_of(config, args)
+        payload["metadata"]["worker"]["script"] = str(path.resolve()) if path.is_file() else args.script
+        return submit(client, [payload], args)
 
 
 def _checkpoint(client: Client, source: str) -> tuple[str, str]:

@@ -24,7 +24,9 @@ GROUPS = {"live": LIVE, "ended": ENDED, "queued": ("INIT",)}
 MODES = ("train", "resume_training", "policy_eval", "script")
 STYLES = {"COMPLETED": "green", "FAILED": "red", "LOST": "red", "EXECUTING": "cyan", "PAUSED": "yellow", "INIT": "dim"}
 LIMIT, LARGEST_PAGE = 20, 1000
-BAR = 10
+BAR = 8
+# Below the first width the speed has no room, below the second neither time nor bar.
+WIDE, NARROW = 110, 96
 # A table that goes into a file or another program is not cut to the width of a terminal that is not there.
 PIPE_WIDTH = 500
 
@@ -111,22 +113,36 @@ def table(runs: Sequence[Run], console: Console) -> RenderableType:
     """The runs as rows: short names, bars and colours on a terminal, whole ids and plain words elsewhere."""
     from rich.table import Table
 
+    terminal = console.is_terminal
+    names = ["run", "state", "algorithm", "environment", "seed", "steps", "return", "steps/s", "time"]
+    names.append("age" if terminal else "created")
+    left_out = {"steps/s": console.width < WIDE, "time": console.width < NARROW}
+    rows = [list(_cells(run, terminal, bar=console.width >= NARROW)) for run in runs]
+    shown = [place for place, name in enumerate(names) if not left_out.get(name)]
     drawn = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
-    drawn.add_column("run", no_wrap=True, style="cyan")
-    drawn.add_column("state", no_wrap=True)
-    drawn.add_column("algorithm", no_wrap=True, overflow="ellipsis", min_width=6)
-    drawn.add_column("environment", no_wrap=True, overflow="ellipsis", min_width=8)
-    drawn.add_column("seed", no_wrap=True, justify="right")
-    drawn.add_column("steps", no_wrap=True, justify="left" if console.is_terminal else "right")
-    for name in ("return", "steps/s", "time"):
-        drawn.add_column(name, no_wrap=True, justify="right")
-    drawn.add_column("created", no_wrap=True)
-    for run in runs:
-        drawn.add_row(*_cells(run, console.is_terminal))
+    for place in shown:
+        drawn.add_column(
+            names[place],
+            no_wrap=True,
+            overflow="ellipsis",
+            style="cyan" if place == 0 else None,
+            justify="left" if place < 4 or (place == 5 and terminal) else "right",
+            # Names may be cut where there is no room; a state or a number that is cut says something else.
+            min_width=8 if place in (2, 3) else max((cell_width(row[place]) for row in rows), default=0),
+        )
+    for row in rows:
+        drawn.add_row(*(row[place] for place in shown))
     return drawn
 
 
-def _cells(run: Run, terminal: bool) -> Iterator[RenderableType]:
+def cell_width(cell: RenderableType) -> int:
+    """Of a text; anything else is a bar with its share."""
+    from rich.text import Text
+
+    return cell.cell_len if isinstance(cell, Text) else BAR + 5
+
+
+def _cells(run: Run, terminal: bool, *, bar: bool) -> Iterator[RenderableType]:
     from rich.text import Text
 
     from mosaic import console as view
@@ -139,30 +155,33 @@ def _cells(run: Run, terminal: bool) -> Iterator[RenderableType]:
     yield Text(run.algo.rpartition("/")[2] + _mode(run.mode))
     yield Text(run.env_id)
     yield Text("" if run.seed is None else str(run.seed))
-    yield _steps(run) if terminal else Text(f"{run.step}/{run.total_timesteps}")
+    yield _steps(run, bar=bar) if terminal else Text(f"{run.step}/{run.total_timesteps}")
     yield Text("" if run.last_return is None else view.short(run.last_return))
     yield Text("" if not run.sps else f"{run.sps:,.0f}" if terminal else f"{run.sps:.0f}")
     yield Text(_time(run))
-    yield Text(ago(run.created_at) if terminal else moment(run.created_at))
+    yield Text(ago(run.created_at).removesuffix(" ago") if terminal else moment(run.created_at))
 
 
 def _mode(mode: str) -> str:
     return {"train": "", "resume_training": " (resumed)", "policy_eval": " (eval)", "script": " (script)"}.get(mode, "")
 
 
-def _steps(run: Run) -> RenderableType:
+def _steps(run: Run, *, bar: bool = True) -> RenderableType:
     """A bar and a share; a count where no end is known."""
     from rich.progress_bar import ProgressBar
     from rich.table import Table
+    from rich.text import Text
 
     if run.progress is None:
-        from rich.text import Text
-
         return Text(f"{run.step:,}" if run.step else "")
+    share = f"{run.progress:4.0%}"
+    if not bar:
+        return Text(share)
     colour = STYLES.get(str(run.state), "cyan")
     row = Table.grid(padding=(0, 1))
-    bar = ProgressBar(total=1.0, completed=run.progress, width=BAR, complete_style=colour, finished_style=colour)
-    row.add_row(bar, f"{run.progress:4.0%}")
+    row.add_row(
+        ProgressBar(total=1.0, completed=run.progress, width=BAR, complete_style=colour, finished_style=colour), share
+    )
     return row
 
 
