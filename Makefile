@@ -14,7 +14,7 @@ FULL := $(VENV)/.installed-test
 
 help:
 	@echo "MOSAIC"
-	@echo "  make run             set up, then watch PPO solve CartPole in this terminal"
+	@echo "  make run             set up, start the daemon, then watch PPO solve CartPole in this terminal"
 	@echo "  make test            set up everything the tests use, then run them"
 	@echo "  make check           ruff and mypy"
 	@echo "  make setup           only set up: $(VENV) with every extra the tests use"
@@ -29,14 +29,16 @@ help:
 	@echo "Settings: PYTHON=python3.12 (the interpreter of $(VENV)), JOBS=2 (test processes), ARGS='…' (for bench-*)"
 
 run: $(CORE)
-	@$(BIN)/mosaic train ppo CartPole-v1 --set total_timesteps=200000 --set learning_rate=0.0005 --set seed=1
+	@$(BIN)/mosaic up --detach
+	@$(BIN)/mosaic train ppo CartPole-v1 --set total_timesteps=200000 --set learning_rate=0.0005 --set seed=1 --follow
 	@echo
 	@echo "What next? Type 'source $(BIN)/activate', then try:"
+	@echo "  mosaic train ppo CartPole-v1 --set learning_rate=0.001 --follow"
+	@echo "  mosaic train dqn Acrobot-v1 --seeds 1-3              three runs; they go on when this terminal closes"
+	@echo "  mosaic runs                                          all runs; mosaic show latest: the newest in full"
 	@echo "  mosaic algos ppo                                     every parameter, its default and what it does"
-	@echo "  mosaic train ppo CartPole-v1 --set learning_rate=0.001"
-	@echo "  mosaic train dqn Acrobot-v1 --seeds 1-3              three seeds, one after the other"
 	@echo "  mosaic envs                                          what there is to train on"
-	@echo "  tensorboard --logdir var/trainer/runs                after: mosaic train … --set tensorboard_dir=tensorboard"
+	@echo "The trainer daemon stays, so that runs can; 'mosaic down' ends it."
 
 test: $(FULL) system
 	@$(BIN)/python -m pytest -n $(JOBS) $(ARGS) tests

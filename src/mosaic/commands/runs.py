@@ -27,6 +27,7 @@ LIMIT, LARGEST_PAGE = 20, 1000
 BAR = 8
 # Below the first width the speed has no room, below the second neither time nor bar.
 WIDE, NARROW = 110, 96
+NAMES, SHORTEST_NAME = (2, 3), 8
 # A table that goes into a file or another program is not cut to the width of a terminal that is not there.
 PIPE_WIDTH = 500
 
@@ -120,19 +121,32 @@ def table(runs: Sequence[Run], console: Console) -> RenderableType:
     rows = [list(_cells(run, terminal, bar=console.width >= NARROW)) for run in runs]
     shown = [place for place, name in enumerate(names) if not left_out.get(name)]
     drawn = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
-    for place in shown:
+    widths = {place: max([len(names[place]), *(cell_width(row[place]) for row in rows)]) for place in shown}
+    for place, width in fitting(widths, console.width).items():
         drawn.add_column(
             names[place],
             no_wrap=True,
             overflow="ellipsis",
             style="cyan" if place == 0 else None,
             justify="left" if place < 4 or (place == 5 and terminal) else "right",
-            # Names may be cut where there is no room; a state or a number that is cut says something else.
-            min_width=8 if place in (2, 3) else max((cell_width(row[place]) for row in rows), default=0),
+            width=width,
         )
     for row in rows:
         drawn.add_row(*(row[place] for place in shown))
     return drawn
+
+
+def fitting(widths: dict[int, int], room: int) -> dict[int, int]:
+    """Cut the names of algorithm and environment until the columns fit; a state or number that is cut would lie."""
+    fitted = dict(widths)
+    excess = sum(widths.values()) + 2 * (len(widths) - 1) - room
+    while excess > 0:
+        widest = max(NAMES, key=lambda place: fitted[place])
+        if fitted[widest] <= SHORTEST_NAME:
+            break
+        fitted[widest] -= 1
+        excess -= 1
+    return fitted
 
 
 def cell_width(cell: RenderableType) -> int:
