@@ -23,8 +23,8 @@ from mosaic.wire.paths import RunPaths
 
 SRC = Path(__file__).resolve().parents[2] / "src"
 
-# A worker in a few lines. `extras` say what it does:
-#   episodes N, pause seconds between two, exit code, child (a process that ignores SIGTERM), stubborn (ignores SIGTERM),
+# A worker in a few lines. `extras` say what it does: episodes N, pause (seconds between
+#   two), exit code, child (a process that ignores SIGTERM), stubborn (ignores SIGTERM),
 #   silent (emits nothing), checkpoints (writes one at half-way and resumes from it), crash_at (dies there, once)
 WORKER = '''
 """A tiny worker."""
@@ -38,7 +38,8 @@ def get_worker_metadata():
     from mosaic.wire.workers import WorkerCapabilities
     return WorkerCapabilities(
         worker_type="tiny", label="Tiny", supported_paradigms=("sequential",), env_families=("gymnasium",),
-        action_spaces=("discrete",), observation_spaces=("vector",), command=(sys.executable, "-P", "-m", "tiny_worker"),
+        action_spaces=("discrete",), observation_spaces=("vector",),
+        command=(sys.executable, "-P", "-m", "tiny_worker"),
         schema=lambda: {"tiny": {"fields": [{"name": "total_timesteps", "default": 100}]}})
 
 def main():
@@ -98,7 +99,8 @@ def run(config, extras, paths):
                 else:
                     log.append("continued", {"step": step})
             value = float(step)
-            metrics.write(encode_row(step, time.time(), {"charts/episodic_return": value, "charts/episodic_length": 9.0}))
+            episode = {"charts/episodic_return": value, "charts/episodic_length": 9.0}
+            metrics.write(encode_row(step, time.time(), episode))
             metrics.write(encode_row(step, time.time(), {"charts/SPS": 100.0, "losses/loss": 1.0 / step}))
             log.append("episode", {"step": step, "return": value, "length": 9})
             if extras.get("checkpoints") and step == total // 2 and first == 1:

@@ -149,9 +149,7 @@ class Registry:
         with self.database.write() as connection:
             row = self.row(connection, run_id)
             if row["state"] not in ENDED:
-                raise MoveError(
-                    f"run {run_id} is {row['state']}; only a run that has ended is deleted: cancel it first"
-                )
+                raise MoveError(f"run {run_id} is {row['state']}; only an ended run can be deleted: cancel it first")
             update(connection, row["id"], deleting=1)
         self._delete(run_id)
 
