@@ -1,6 +1,5 @@
 """Homes, daemons, and a tiny worker that is found through the entry point and does as its config says."""
 
-import json
 import os
 import signal
 import subprocess
@@ -23,8 +22,8 @@ from mosaic.wire.paths import RunPaths
 
 SRC = Path(__file__).resolve().parents[2] / "src"
 
-# A worker in a few lines. `extras` say what it does:
-#   episodes N, pause seconds between two, exit code, child (a process that ignores SIGTERM), stubborn (ignores SIGTERM),
+# A worker in a few lines. `extras` say what it does: episodes N, pause (seconds between
+#   two), exit code, child (a process that ignores SIGTERM), stubborn (ignores SIGTERM),
 #   silent (emits nothing), checkpoints (writes one at half-way and resumes from it), crash_at (dies there, once)
 WORKER = '''
 """A tiny worker."""
@@ -38,7 +37,8 @@ def get_worker_metadata():
     from mosaic.wire.workers import WorkerCapabilities
     return WorkerCapabilities(
         worker_type="tiny", label="Tiny", supported_paradigms=("sequential",), env_families=("gymnasium",),
-        action_spaces=("discrete",), observation_spaces=("vector",), command=(sys.executable, "-P", "-m", "tiny_worker"),
+        action_spaces=("discrete",), observation_spaces=("vector",),
+        command=(sys.executable, "-P", "-m", "tiny_worker"),
         schema=lambda: {"tiny": {"fields": [{"name": "total_timesteps", "default": 100}]}})
 
 def main():
@@ -98,7 +98,8 @@ def run(config, extras, paths):
                 else:
                     log.append("continued", {"step": step})
             value = float(step)
-            metrics.write(encode_row(step, time.time(), {"charts/episodic_return": value, "charts/episodic_length": 9.0}))
+            episode = {"charts/episodic_return": value, "charts/episodic_length": 9.0}
+            metrics.write(encode_row(step, time.time(), episode))
             metrics.write(encode_row(step, time.time(), {"charts/SPS": 100.0, "losses/loss": 1.0 / step}))
             log.append("episode", {"step": step, "return": value, "length": 9})
             if extras.get("checkpoints") and step == total // 2 and first == 1:
@@ -214,35 +215,28 @@ class DaemonProcess:
         return (self.home / "var/logs/trainer_daemon.log").read_text() + (self.home / "daemon.out").read_text()
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    folder = tmp_path / "home"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
-def environment(tmp_path: Path, home: Path) -> dict[str, str]:
-    """Variables of a process that finds the tiny worker besides the real one."""
-    plugins = tmp_path / "plugins"
+def make_environment(folder: Path) -> dict[str, str]:
+    """Variables of a process that finds the tiny worker besides the real one, and whose home is `folder`/home."""
+    plugins = folder / "plugins"
     info = plugins / "tiny_worker-1.dist-info"
     info.mkdir(parents=True)
     (plugins / "tiny_worker.py").write_text(textwrap.dedent(WORKER))
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: tiny-worker\nVersion: 1\n")
     (info / "entry_points.txt").write_text("[mosaic.workers]\ntiny = tiny_worker:get_worker_metadata\n")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("MOSAIC_", "WANDB_", "TRACK_"))}
+    (folder / "home").mkdir()
     return {
         **kept,
         "PYTHONPATH": f"{plugins}{os.pathsep}{SRC}",
-        "MOSAIC_HOME": str(home),
-        "HOME": str(tmp_path),
-        "XDG_STATE_HOME": str(tmp_path / "state"),
+        "MOSAIC_HOME": str(folder / "home"),
+        "HOME": str(folder),
+        "XDG_STATE_HOME": str(folder / "state"),
     }
 
 
-@pytest.fixture
-def daemon(home: Path, environment: dict[str, str]) -> Iterator[DaemonProcess]:
-    """A started daemon; it and every worker that the home knows are gone at the end."""
+def serving(environment: dict[str, str]) -> Iterator[DaemonProcess]:
+    """A started daemon; it and every process of its home are gone at the end."""
+    home = Path(environment["MOSAIC_HOME"])
     one = DaemonProcess(home, environment)
     one.start()
     yield one
@@ -256,6 +250,28 @@ def daemon(home: Path, environment: dict[str, str]) -> Iterator[DaemonProcess]:
             continue
 
 
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    return make_environment(tmp_path)
+
+
+@pytest.fixture
+def home(environment: dict[str, str]) -> Path:
+    return Path(environment["MOSAIC_HOME"])
+
+
+@pytest.fixture
+def daemon(environment: dict[str, str]) -> Iterator[DaemonProcess]:
+    """A daemon of one's own."""
+    yield from serving(environment)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
+    """A daemon for all tests of a module that leave it as it was."""
+    yield from serving(make_environment(tmp_path_factory.mktemp("shared")))
+
+
 @pytest.fixture(name="until")
 def until_fixture() -> Callable[..., Any]:
     return until
@@ -264,7 +280,3 @@ def until_fixture() -> Callable[..., Any]:
 @pytest.fixture(name="lives")
 def lives_fixture() -> Callable[[int], bool]:
     return lives
-
-
-def documents(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]

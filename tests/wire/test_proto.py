@@ -18,7 +18,12 @@ def test_generated_code_is_that_of_the_proto_file(tmp_path: Path) -> None:
 
     wire = Path(_pb.__file__).parents[1]
     fresh = tmp_path / "fresh.bin"
-    arguments = ["protoc", f"-Imosaic/wire/_pb={wire}", f"--descriptor_set_out={fresh}", "mosaic/wire/_pb/trainer.proto"]
+    arguments = [
+        "protoc",
+        f"-Imosaic/wire/_pb={wire}",
+        f"--descriptor_set_out={fresh}",
+        "mosaic/wire/_pb/trainer.proto",
+    ]
     assert protoc.main(arguments) == 0
     # Descriptors, not texts: the text also names the compiler's version.
     found = descriptor_pb2.FileDescriptorSet.FromString(fresh.read_bytes()).file[0]

@@ -169,7 +169,7 @@ def start_run(home: Path, write_algorithm: Callable[..., Path]) -> Iterator[Call
         options = {"algo_registry": {"tiny": "tiny_algorithm"}, "grace_seconds": 10, **options}
         process = subprocess.Popen(
             [sys.executable, *([str(through)] if through else []), "-c", HOST, json.dumps(given), json.dumps(options)],
-            env={**os.environ, "PYTHONPATH": str(modules), **(environment or {})},
+            env={**os.environ, "PYTHONPATH": f"{modules}:{os.environ.get('PYTHONPATH', '')}", **(environment or {})},
             stdin=subprocess.DEVNULL,
             stdout=stdout,
             stderr=subprocess.PIPE,

@@ -14,9 +14,10 @@ from mosaic.trainer.attempts import Attempts, identity_of
 from mosaic.trainer.bus import Bus
 from mosaic.trainer.executors.local import Exit, Identity, LocalExecutor, elapsed_seconds
 from mosaic.trainer.gpu import Claim, Machine, Room
-from mosaic.trainer.launch import prepare, script_exit
+from mosaic.trainer.launch import prepare
 from mosaic.trainer.registry import Registry
 from mosaic.trainer.relay import Relay
+from mosaic.trainer.scripts import script_exit
 from mosaic.trainer.states import ENDED, State
 from mosaic.trainer.submission import Vault
 from mosaic.wire.errors import MosaicError, MoveError, StorageError, UnavailableError, UnknownRunError

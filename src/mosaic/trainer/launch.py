@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
-import shlex
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mosaic.trainer.scripts import script_command
 from mosaic.trainer.submission import worker_environment
 from mosaic.wire import variables
 from mosaic.wire.checkpoints import find_all, saved_state
-from mosaic.wire.errors import ConfigError
 from mosaic.wire.events import cut_torn_tail
 from mosaic.wire.metrics import encode_resumed
 from mosaic.wire.paths import RunPaths, write_atomic
@@ -53,7 +51,7 @@ def prepare(
         **_visible_gpus(row),
     }
     if told.get("script"):
-        argv, more = _script(told["script"], flat, own, paths, command)
+        argv, more = script_command(told["script"], flat, own, paths, command)
         environment |= more
     else:
         write_atomic(own, json.dumps(flat, indent=2) + "\n")
@@ -61,24 +59,6 @@ def prepare(
         argv = [*command, "--config", str(own), *grpc, *payload["arguments"], *told["arguments"]]
     logs = paths.logs
     return Launch(tuple(argv), environment, paths.home, logs / "worker.stdout.log", logs / "worker.stderr.log")
-
-
-def script_exit(paths: RunPaths) -> int | None:
-    """The exit code that a script's own wrapper wrote, None where there is none."""
-    try:
-        return int(_exit_file(paths).read_text())
-    except (OSError, ValueError):
-        return None
-
-
-def find_script(text: str, paths: RunPaths, command: Sequence[str]) -> Path:
-    """A script inside MOSAIC_HOME or among those that come with the worker; ConfigError for any other."""
-    homes = [paths.home.resolve(), *_worker_scripts(command)]
-    for home in homes:
-        path = (home / text).resolve()
-        if path.is_file() and path.is_relative_to(home):
-            return path
-    raise ConfigError(f"script {text!r} is not there; it lies in {paths.home} or in the worker's scripts folder")
 
 
 def _next_attempt(config: Mapping[str, Any], paths: RunPaths) -> dict[str, Any]:
@@ -105,50 +85,3 @@ def _visible_gpus(row: sqlite3.Row) -> dict[str, str]:
     if not row["gpus_requested"]:
         return {}
     return {variables.CUDA_VISIBLE_DEVICES: ",".join(str(index) for index in json.loads(row["gpus"]))}
-
-
-def _script(
-    text: str, flat: Mapping[str, Any], own: Path, paths: RunPaths, command: Sequence[str]
-) -> tuple[list[str], dict[str, str]]:
-    """The command and the variables of a script; its config names no run, since its phases share this one."""
-    script = find_script(text, paths, command)
-    base = {name: value for name, value in flat.items() if name != "run_id"}
-    write_atomic(own, json.dumps(base, indent=2) + "\n")
-    exit_file = _exit_file(paths)
-    exit_file.unlink(missing_ok=True)
-    extras = base.get("extras") or {}
-    params = extras.get("algo_params") or {}
-    interpreter = Path(command[0]).parent
-    environment = {
-        variables.MOSAIC_SCRIPT: "1",
-        variables.MOSAIC_CONFIG_FILE: str(own),
-        variables.MOSAIC_CHECKPOINT_DIR: str(paths.checkpoints),
-        variables.TRACK_TENSORBOARD: str(int(bool(extras.get("tensorboard_dir")))),
-        variables.TRACK_WANDB: str(int(bool(extras.get("track_wandb")))),
-        "PATH": f"{interpreter}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
-    }
-    if params.get("num_envs") is not None:
-        environment[variables.CLEANRL_NUM_ENVS] = str(params["num_envs"])
-    # The code is also written down: a daemon that is not the parent has no other way to learn it.
-    wrapper = f'bash "$0"; code=$?; echo $code > {shlex.quote(str(exit_file))}; exit $code'
-    return ["bash", "-c", wrapper, str(script)], environment
-
-
-def _exit_file(paths: RunPaths) -> Path:
-    return paths.logs / "script.exit"
-
-
-def _worker_scripts(command: Sequence[str]) -> list[Path]:
-    """The `scripts` folder of the package that a worker's command names."""
-    from importlib.util import find_spec
-
-    found = []
-    for part in command:
-        root = part.split(".")[0]
-        if not root.isidentifier():
-            continue
-        spec = find_spec(root)
-        for place in (spec.submodule_search_locations or ()) if spec else ():
-            if (Path(place) / "scripts").is_dir():
-                found.append((Path(place) / "scripts").resolve())
-    return found

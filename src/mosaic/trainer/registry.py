@@ -22,6 +22,7 @@ from mosaic.wire.events import Event
 from mosaic.wire.paths import RunPaths, check_run_id
 
 PAGE_SIZE, LARGEST_PAGE = 50, 1000
+MOST_KEYS = 1000
 QUEUE = "priority DESC, queue_order"
 
 
@@ -149,9 +150,7 @@ class Registry:
         with self.database.write() as connection:
             row = self.row(connection, run_id)
             if row["state"] not in ENDED:
-                raise MoveError(
-                    f"run {run_id} is {row['state']}; only a run that has ended is deleted: cancel it first"
-                )
+                raise MoveError(f"run {run_id} is {row['state']}; only an ended run can be deleted: cancel it first")
             update(connection, row["id"], deleting=1)
         self._delete(run_id)
 
@@ -183,6 +182,8 @@ class Registry:
         since: Mapping[str, int] | None = None,
     ) -> list[Series]:
         """Curves, downsampled to `max_points` each (0: every point), or only what came after the cursors in `since`."""
+        if len(keys) > MOST_KEYS:
+            raise ConfigError(f"{len(keys)} keys are asked for; at most {MOST_KEYS} at once, or none for all")
         with self.database.read() as connection:
             row = self.row(connection, run_id)
             return metrics_store.read_series(

@@ -33,6 +33,8 @@ from mosaic.wire.paths import check_run_id
 
 # Each open stream holds a thread; some are kept back for calls that end at once.
 THREADS, MOST_STREAMS = 256, 200
+# A config is kept in the registry and in files; what is larger is none.
+MOST_PAYLOAD = 1 << 20
 # Status messages travel in headers, which are small.
 LONGEST_MESSAGE = 2000
 
@@ -108,6 +110,8 @@ class TrainerService(trainer_pb2_grpc.TrainerServicer):
 
     @answered
     def SubmitRun(self, request: pb.SubmitRunRequest, context: grpc.ServicerContext) -> pb.Run:
+        if len(request.payload) > MOST_PAYLOAD:
+            raise errors.ConfigError(f"a submission has at most {MOST_PAYLOAD >> 20} MiB; this one has more")
         try:
             payload = from_line(request.payload)
         except errors.EventError as error:

@@ -13,6 +13,7 @@ from typing import Any
 from mosaic.trainer.gpu import Claim, Machine, check_claim
 from mosaic.trainer.registry import NewRun, Registry
 from mosaic.trainer.run import Run
+from mosaic.trainer.scripts import all_params, find_script
 from mosaic.wire import variables
 from mosaic.wire.errors import ConfigError, MosaicError, RefusedError, WorkerError, nearest, shown
 from mosaic.wire.happenings import Happenings
@@ -99,6 +100,11 @@ class Submissions:
     def _checked(self, run_id: str, job: JobConfig, secrets: Mapping[str, str], external: bool) -> NewRun:
         worker = self._worker_for(job)
         config = self._completed(run_id, job, worker)
+        if job.metadata.worker.script is not None:
+            find_script(job.metadata.worker.script, self._registry.paths(run_id), worker.command)
+            fields = self._schema(worker).get(str(config.get("algo")), {}).get("fields", ())
+            extras = dict(_object(config.get("extras")))
+            config["extras"] = {**extras, "algo_params": all_params(_object(extras.get("algo_params")), fields)}
         claim = _claim(job)
         warnings = check_claim(claim, self._machine)
         if not external:

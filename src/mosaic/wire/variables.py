@@ -26,6 +26,7 @@ MOSAIC_SHELL_PID = _variable(
     "pid of the shell that tails metrics.jsonl: its child writes no TensorBoard files and starts no W&B itself",
 )
 MOSAIC_ATTEMPT = _variable("MOSAIC_ATTEMPT", "nonce of one start of a run; the daemon finds its processes again by it")
+MOSAIC_STEP_LOG = _variable("MOSAIC_STEP_LOG", "where the algorithm writes its steps (extras.telemetry steps)")
 MOSAIC_TARGET = _variable("MOSAIC_TARGET", "HOST:PORT of the daemon that clients talk to")
 MOSAIC_TOKEN = _variable("MOSAIC_TOKEN", "the daemon's token for clients that cannot read its file")
 
