@@ -44,6 +44,12 @@ def flags_of_benchmarks() -> set[str]:
     return {flag for text in sources for flag in re.findall(r'"(--[a-z][a-z0-9-]*)"', text)}
 
 
+def flags_of_mosaic() -> set[str]:
+    commands = next(action for action in cli.parser()._actions if isinstance(action.choices, dict))
+    parsers = [cli.parser(), *commands.choices.values()]
+    return {option for parser in parsers for action in parser._actions for option in action.option_strings}
+
+
 def flags_of_algorithms() -> set[str]:
     names = {field["name"].replace("_", "-") for entry in schema.describe().values() for field in entry["fields"]}
     return {f"--{name}" for name in names} | {f"--no-{name}" for name in names} | {"--help"}
@@ -66,7 +72,7 @@ def test_named_flags_exist(page: Path) -> None:
     named = {flag for text in code for flag in re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*[a-z0-9](?![a-z-]*…)", text)}
     known = flags_of_algorithms() | flags_of_benchmarks() | FOREIGN_FLAGS
     known |= {option for action in worker_cli._parser()._actions for option in action.option_strings}
-    known |= set(re.findall(r'"(--[a-z]+)"', Path(cli.__file__).read_text()))
+    known |= flags_of_mosaic()
     assert named - known - {"--x", "--no-x"} == set()
 
 
