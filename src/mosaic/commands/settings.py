@@ -24,7 +24,6 @@ FORWARDED = (
     *(variables.GYM_GUI_FASTLANE_ENABLED, variables.GYM_GUI_FASTLANE_VIDEO_MODE),
     *(variables.GYM_GUI_FASTLANE_GRID_LIMIT, variables.GYM_GUI_FASTLANE_SLOT),
 )
-PYTHONPATH = "PYTHONPATH"
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
@@ -125,10 +124,10 @@ def payload_of(config: Mapping[str, Any], args: argparse.Namespace) -> dict[str,
 def forwarded(algo: str, env_id: str) -> dict[str, str]:
     """The variables of this process that go with a run; a person's own modules are looked for in this folder too."""
     found = {name: os.environ[name] for name in FORWARDED if name in os.environ}
-    folders = [path for path in os.environ.get(PYTHONPATH, "").split(os.pathsep) if path]
+    folders = [path for path in os.environ.get(variables.PYTHONPATH, "").split(os.pathsep) if path]
     own_module = ":" in env_id or ("." in algo and not algo.endswith(".py"))
     if own_module and Path.cwd() != resolve_home():
         folders.append(str(Path.cwd()))
     if folders:
-        found[PYTHONPATH] = os.pathsep.join(str(Path(folder).absolute()) for folder in folders)
+        found[variables.PYTHONPATH] = os.pathsep.join(str(Path(folder).absolute()) for folder in folders)
     return found

@@ -56,6 +56,7 @@ NO_PROXY = _variable("NO_PROXY", "hosts that are reached without the proxy; loop
 CUDA_VISIBLE_DEVICES = _variable("CUDA_VISIBLE_DEVICES", "GPUs that a run sees; set for runs that asked for some")
 MUJOCO_GL = _variable("MUJOCO_GL", "how MuJoCo renders; egl when unset and headless")
 DISPLAY = _variable("DISPLAY", "X display; none means headless")
+PYTHONPATH = _variable("PYTHONPATH", "folders of your own modules; the one of `mosaic train` goes with its run")
 PYTHONUNBUFFERED = _variable("PYTHONUNBUFFERED", "1, so that an algorithm's prints reach its log at once")
 SDL_NO_SIGNAL_HANDLERS = _variable("SDL_NO_SIGNAL_HANDLERS", "1, or SDL eats SIGTERM once an environment has rendered")
 OMP_NUM_THREADS = _variable("OMP_NUM_THREADS", "threads of OpenMP in the algorithm")
