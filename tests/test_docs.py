@@ -14,7 +14,9 @@ from cleanrl_worker import schema
 from cleanrl_worker.config import RESERVED_EXTRAS, parse_worker_config
 from cleanrl_worker.runtime import DEFAULT_ALGO_REGISTRY
 from mosaic import cli
-from mosaic.wire import events, metrics, variables
+from mosaic.trainer import daemon
+from mosaic.trainer.states import MOVES
+from mosaic.wire import events, happenings, metrics, variables
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -65,7 +67,8 @@ def test_named_flags_exist(page: Path) -> None:
     code = re.findall(r"`([^`\n]+)`", page.read_text()) + blocks(page, "sh")
     named = {flag for text in code for flag in re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*[a-z0-9](?![a-z-]*…)", text)}
     known = flags_of_algorithms() | flags_of_benchmarks() | FOREIGN_FLAGS
-    known |= {option for action in worker_cli._parser()._actions for option in action.option_strings}
+    for parser in (worker_cli._parser(), daemon._parser()):
+        known |= {option for action in parser._actions for option in action.option_strings}
     known |= set(re.findall(r'"(--[a-z]+)"', Path(cli.__file__).read_text()))
     assert named - known - {"--x", "--no-x"} == set()
 
@@ -148,3 +151,14 @@ def test_events_page_names_every_event() -> None:
 
 def test_algorithms_page_lists_the_registry() -> None:
     assert sorted(table("algorithms.md", "name")) == sorted(DEFAULT_ALGO_REGISTRY)
+
+
+def test_trainer_page_lists_what_the_log_says_in_its_words() -> None:
+    page = (ROOT / "docs" / "trainer.md").read_text()
+    listed = dict(re.findall(r"^\| `([a-z_]+\.[a-z_]+)` \| (.+) \|$", page, re.MULTILINE))
+    assert listed == happenings.NAMES
+
+
+def test_trainer_page_tells_every_state() -> None:
+    page = (ROOT / "docs" / "trainer.md").read_text()
+    assert all(re.search(rf"^\|.*\b{state}\b", page, re.MULTILINE) for state in MOVES)
