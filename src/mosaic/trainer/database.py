@@ -114,6 +114,7 @@ MIGRATIONS = (
         count INTEGER NOT NULL,
         min_step INTEGER NOT NULL,
         max_step INTEGER NOT NULL,
+        digest BLOB,                              -- the extremes of a large part; before what it stands for
         steps BLOB NOT NULL,
         times BLOB NOT NULL,
         vals BLOB NOT NULL,

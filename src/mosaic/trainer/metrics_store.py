@@ -14,6 +14,11 @@ from mosaic.trainer.run import Series
 
 # A row per point would make a curve of a million points thirty times slower to read.
 POINTS_PER_PART = 4096
+# From so many points on a part also keeps the lowest and highest point of each of its buckets: a long curve is
+# downsampled from these, without reading it all.
+DIGEST_FROM, DIGEST_BUCKETS = 1024, 64
+# MinMaxLTTB chooses among so many extremes per point that it returns.
+EXTREMES_PER_POINT = 4
 # A cursor is the number of points before it, and above these bits how often the run went back to a checkpoint.
 _COUNT_BITS = 40
 _COUNT_MASK = (1 << _COUNT_BITS) - 1
@@ -94,10 +99,51 @@ def _read_one(
     seen = 0 if since is None else since & _COUNT_MASK
     reset = since is not None and (since >> _COUNT_BITS != epoch or seen > row["count"])
     skip = 0 if reset else seen
-    points = _points_from(connection, row["id"], row["count"], skip)
+    points = _digested(connection, row["id"], max_points) if not skip and 0 < max_points < row["count"] else None
+    if points is None:
+        points = _points_from(connection, row["id"], row["count"], skip)
     steps, times, values = downsample(points, max_points)
     cursor = (epoch << _COUNT_BITS) | row["count"]
     return Series(row["key"], steps, times, values, cursor, reset, row["count"])
+
+
+def _digested(connection: sqlite3.Connection, series: int, max_points: int) -> Points | None:
+    """The extremes of a long curve; None where they are too few to choose from."""
+    known = connection.execute(
+        "SELECT SUM(CASE WHEN digest IS NULL THEN count ELSE ? END) FROM points WHERE series = ?",
+        (2 * DIGEST_BUCKETS, series),
+    ).fetchone()[0]
+    if known is None or known < EXTREMES_PER_POINT * max_points:
+        return None
+    query = (
+        "SELECT digest, CASE WHEN digest IS NULL THEN steps END, CASE WHEN digest IS NULL THEN times END, "
+        "CASE WHEN digest IS NULL THEN vals END FROM points WHERE series = ? ORDER BY part"
+    )
+    parts = []
+    for digest, *packed in connection.execute(query, (series,)):
+        if digest is not None:
+            third = len(digest) // 3
+            packed = [digest[:third], digest[third : 2 * third], digest[2 * third :]]
+        parts.append([np.frombuffer(packed[i], kind) for i, kind in _KINDS])
+    steps, times, values = (np.concatenate([part[i] for part in parts]) for i in range(3))
+    return steps, times, values
+
+
+def _digest(points: Points) -> bytes | None:
+    """The first, the last, and of each bucket the lowest and the highest point."""
+    values = points[2]
+    if len(values) < DIGEST_FROM:
+        return None
+    width = -(-len(values) // DIGEST_BUCKETS)
+    padded = np.full(width * DIGEST_BUCKETS, values[-1])
+    padded[: len(values)] = values
+    buckets, starts = padded.reshape(DIGEST_BUCKETS, width), np.arange(DIGEST_BUCKETS) * width
+    missing = np.isnan(buckets)
+    lowest = starts + np.where(missing, np.inf, buckets).argmin(axis=1)
+    highest = starts + np.where(missing, -np.inf, buckets).argmax(axis=1)
+    last = len(values) - 1
+    chosen = np.unique(np.minimum(np.concatenate([[0, last], lowest, highest]), last))
+    return b"".join(column[chosen].astype(kind).tobytes() for column, (_, kind) in zip(points, _KINDS, strict=True))
 
 
 def _points_from(connection: sqlite3.Connection, series: int, count: int, skip: int) -> Points:
@@ -185,10 +231,10 @@ _KINDS = ((0, "<i8"), (1, "<f8"), (2, "<f8"))
 def _insert_part(connection: sqlite3.Connection, series: int, number: int, points: Points) -> None:
     steps, times, values = points
     connection.execute(
-        "INSERT INTO points (series, part, count, min_step, max_step, steps, times, vals) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO points (series, part, count, min_step, max_step, digest, steps, times, vals) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
-            *(series, number, len(steps), int(steps.min()), int(steps.max())),
+            *(series, number, len(steps), int(steps.min()), int(steps.max()), _digest(points)),
             *(steps.astype("<i8").tobytes(), times.astype("<f8").tobytes(), values.astype("<f8").tobytes()),
         ),
     )

@@ -24,6 +24,12 @@ READ_BYTES = 1 << 20
 # So that a curve of many tags does not grow the process: what is longer is read in the next poll.
 WARNINGS_KEPT = 50
 TELEMETRY = frozenset({"episode", "step", "metrics", "eval_batch"})
+EVALUATION = {
+    "run_started": "policy.eval_started",
+    "run_completed": "policy.eval_completed",
+    "run_failed": "policy.error",
+    "warning": "policy.warning",
+}
 CLOSING = frozenset({"run_completed", "run_failed"})
 RETURNS = ("charts/episodic_return", "eval/episode_return")
 LENGTHS = ("charts/episodic_length", "eval/episode_length")
@@ -151,6 +157,8 @@ class _Taking:
             self._executes()
         if kind == "run_started" or kind in TELEMETRY:
             self._register()
+        if self._row["mode"] == "policy_eval" and kind in EVALUATION:
+            self._tell(EVALUATION[kind], mean_return=payload.get("mean_return"), message=payload.get("message"))
         if kind in TELEMETRY:
             self._executes()
         if kind in ("paused", "continued"):
