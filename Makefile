@@ -30,10 +30,10 @@ help:
 
 run: $(CORE)
 	@$(BIN)/mosaic up --detach
-	@$(BIN)/mosaic train ppo CartPole-v1 --set total_timesteps=200000 --set learning_rate=0.0005 --set seed=1 --follow
+	@$(BIN)/mosaic train ppo CartPole-v1 --set total_timesteps=200000 --set learning_rate=0.001 --set seed=1 --follow
 	@echo
 	@echo "What next? Type 'source $(BIN)/activate', then try:"
-	@echo "  mosaic train ppo CartPole-v1 --set learning_rate=0.001 --follow"
+	@echo "  mosaic train ppo CartPole-v1 --set num_envs=8 --follow     change any parameter; Ctrl-C leaves the run going"
 	@echo "  mosaic train dqn Acrobot-v1 --seeds 1-3              three runs; they go on when this terminal closes"
 	@echo "  mosaic runs                                          all runs; mosaic show latest: the newest in full"
 	@echo "  mosaic algos ppo                                     every parameter, its default and what it does"

@@ -23,7 +23,7 @@ def main() -> None:
         os.environ["XDG_STATE_HOME"] = home  # the person's own daemon stays the one that commands find
         spawn(Path(home), listen="127.0.0.1:0")
         with Client(home=home) as client:
-            run = client.train("ppo", "CartPole-v1", seed=1, total_timesteps=200_000, learning_rate=0.0005)
+            run = client.train("ppo", "CartPole-v1", seed=1, total_timesteps=200_000, learning_rate=0.001)
             progress = progress_of(run.info)
             view.follow(run.events(follow=True), progress, Console())
             progress.settle(run.wait().state.lower(), "")

@@ -271,7 +271,7 @@ def status_line(progress: Progress, brief: bool = False) -> str:
     """Where the run stands, in one line; `brief` leaves out what the live view shows elsewhere."""
     parts = []
     if not brief:
-        share = f" ({progress.step / progress.total_timesteps:.0%})" if progress.total_timesteps > 0 else ""
+        share = f" ({min(1.0, progress.step / progress.total_timesteps):.0%})" if progress.total_timesteps > 0 else ""
         parts.append(so_far(progress) + share)
     if progress.steps_per_second:
         parts.append(f"{progress.steps_per_second:,.0f} steps/s")

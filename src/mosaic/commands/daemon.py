@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 from mosaic.commands.connection import connect, free_target, local_home, start_daemon
-from mosaic.commands.printing import add_json, print_json, say
+from mosaic.commands.printing import add_json, print_json, say, waiting
 from mosaic.wire.errors import ConfigError, NoDaemonError, TrainerError
 from mosaic.wire.paths import resolve_home
 
@@ -85,10 +85,11 @@ def down(args: argparse.Namespace) -> int:
     pid = int(health["pid"])
     os.kill(pid, signal.SIGTERM)
     end = time.monotonic() + END_SECONDS
-    while _lives(pid):
-        if time.monotonic() > end:
-            raise TrainerError(f"the daemon (pid {pid}) still runs after {END_SECONDS:.0f} s; see {home}/var/logs")
-        time.sleep(0.05)
+    with waiting(f"waiting for the daemon (pid {pid}) to end"):
+        while _lives(pid):
+            if time.monotonic() > end:
+                raise TrainerError(f"the daemon (pid {pid}) still runs after {END_SECONDS:.0f} s; see {home}/var/logs")
+            time.sleep(0.05)
     if args.json:
         print_json({"home": str(home), "pid": pid, "runs_going_on": going})
     else:

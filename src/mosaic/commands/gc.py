@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from mosaic.commands.connection import connect, local_home
 from mosaic.commands.life import folder_bytes
-from mosaic.commands.printing import add_json, ago, print_json, say, size
+from mosaic.commands.printing import add_json, ago, print_json, say, size, waiting
 from mosaic.wire.checkpoints import PINNED, REPLAY, find_all, prune
 from mosaic.wire.errors import ConfigError, MosaicError
 from mosaic.wire.paths import RunPaths
@@ -64,7 +64,8 @@ def collect(args: argparse.Namespace) -> int:
     kinds = args.only or list(KINDS)
     with connect() as client:
         home = local_home(client, client.health(), "run mosaic gc")
-        found = [waste for waste in find(client, home, oldest) if waste.kind in kinds]
+        with waiting(f"looking through {home / 'var'}"):
+            found = [waste for waste in find(client, home, oldest) if waste.kind in kinds]
         freed, failed = 0, 0
         for waste in found:
             if args.yes:

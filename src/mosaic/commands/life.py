@@ -6,12 +6,12 @@ import argparse
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mosaic.commands.connection import connect
 from mosaic.commands.naming import add_run, find_runs
-from mosaic.commands.printing import add_json, print_json, say, short_id, size
+from mosaic.commands.printing import add_json, print_json, say, short_id, size, waiting
 from mosaic.commands.submission import document
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from mosaic.trainer.run import Run
 
 POLL_SECONDS = 0.2
-PATIENCE = 2.0  # what takes longer is said
 
 
 def add_to(commands: Any) -> None:
@@ -79,33 +78,13 @@ def _ask(args: argparse.Namespace, ask: Callable[[Client, str], Run], wanted: st
 def _wait(client: Client, runs: Sequence[Run], wanted: str) -> list[Run]:
     """Until every run is there, or has ended."""
     found = {run.run_id: run for run in runs}
-    with _waiting(f"waiting for {', '.join(short_id(run_id) for run_id in found)} to be {wanted}"):
+    with waiting(f"waiting for {', '.join(short_id(run_id) for run_id in found)} to be {wanted}"):
         while True:
             open_ones = [run for run in found.values() if not (str(run.state) == wanted or run.ended)]
             if not open_ones:
                 return list(found.values())
             time.sleep(POLL_SECONDS)
             found |= {run.run_id: client.get_run(run.run_id) for run in open_ones}
-
-
-@contextlib.contextmanager
-def _waiting(text: str) -> Iterator[None]:
-    """Something that moves on a terminal; a line elsewhere if it takes long."""
-    if sys.stderr.isatty():
-        from rich.console import Console
-
-        with Console(stderr=True).status(text):
-            yield
-        return
-    import threading
-
-    timer = threading.Timer(PATIENCE, say, (text,))
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
 
 
 def delete(args: argparse.Namespace) -> int:

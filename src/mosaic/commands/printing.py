@@ -1,15 +1,20 @@
 """How commands print: JSON documents, lines for people on stderr, sizes, ages, short names of runs."""
 
 import argparse
+import contextlib
 import json
 import math
 import sys
+import threading
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 # Eight characters of a ULID's random end: one in 10^12 for a pair.
 SHORT = 8
+# What takes longer than so many seconds is said.
+PATIENCE = 2.0
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -25,6 +30,24 @@ def print_json(document: Any) -> None:
 def say(text: str) -> None:
     """Tell the person something that is not the answer."""
     print(f"mosaic: {text}", file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def waiting(text: str) -> Iterator[Callable[[str], None]]:
+    """Inside, something moves on a terminal, and another text can be set; elsewhere a line if it takes long."""
+    if sys.stderr.isatty():
+        from rich.console import Console
+
+        with Console(stderr=True).status(text) as status:
+            yield status.update
+        return
+    timer = threading.Timer(PATIENCE, say, (text,))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield lambda text: None
+    finally:
+        timer.cancel()
 
 
 def short_id(run_id: str) -> str:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mosaic.commands.printing import print_json, say, short_id, shortest
+from mosaic.commands.printing import print_json, say, short_id, shortest, waiting
 from mosaic.wire.errors import RefusedError
 from mosaic.wire.paths import resolve_home
 
@@ -33,10 +32,10 @@ def submit(client: Client, payloads: Sequence[Mapping[str, Any]], args: argparse
     """Submit one or several runs; exit code 0, or how the followed ones ended."""
     runs: list[Run] = []
     try:
-        with _counting(len(payloads)) as count:
+        with waiting("the daemon lets the worker check the configuration") as say_so_far:
             for payload in payloads:
                 runs.append(client.submit_run(payload, priority=args.priority))
-                count(len(runs))
+                say_so_far(f"submitted {len(runs)} of {len(payloads)} runs")
     except RefusedError as error:
         if runs:
             say(f"{len(runs)} of {len(payloads)} runs had been accepted before: {', '.join(r.run_id for r in runs)}")
@@ -76,15 +75,3 @@ def announce(client: Client, runs: Sequence[Run], *, following: bool) -> None:
         return
     name = short_id(runs[0].run_id)
     print(f"  watch it: mosaic show -f {name}    its log: mosaic logs -f {name}    all runs: mosaic runs")
-
-
-@contextlib.contextmanager
-def _counting(wanted: int) -> Iterator[Any]:
-    """Each submission takes a dry run of half a second: with several, a terminal sees how far they are."""
-    if wanted < 3 or not sys.stderr.isatty():
-        yield lambda done: None
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status(f"submitting {wanted} runs") as status:
-        yield lambda done: status.update(f"submitted {done} of {wanted} runs")
