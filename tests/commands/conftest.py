@@ -65,15 +65,15 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         for name, value in variables.items():
             patch.setenv(name, value)
         spawn(home, listen="127.0.0.1:0", arguments=["--slots", "4"])
-        yield Place(home, variables)
-        with Client(home=home) as client:
-            for run in client.list_runs(states=["INIT", "HANDSHAKE", "READY", "EXECUTING", "PAUSED"]).runs:
-                client.cancel_run(run.run_id, 0.0)
-            for run in client.list_runs().runs:
-                client.wait_run(run.run_id, 60)
-            pid = client.health()["pid"]
-        os.kill(pid, signal.SIGTERM)
-        os.waitpid(pid, 0)
+    yield Place(home, variables)
+    with Client(home=home) as client:
+        for run in client.list_runs(states=["INIT", "HANDSHAKE", "READY", "EXECUTING", "PAUSED"]).runs:
+            client.cancel_run(run.run_id, 0.0)
+        for run in client.list_runs().runs:
+            client.wait_run(run.run_id, 60)
+        pid = client.health()["pid"]
+    os.kill(pid, signal.SIGTERM)
+    os.waitpid(pid, 0)
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """algos, envs, doctor: for people and as JSON."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -67,3 +68,8 @@ def test_envs_lists_families_groups_and_single_environments(capsys: pytest.Captu
     assert {"gymnasium", "mujoco"} <= {family["name"] for family in families}
     assert cli.main(["envs", "atary"]) == 2
     assert "did you mean 'atari'?" in capsys.readouterr().err
+
+
+def test_a_worker_that_tells_little_of_its_algorithms_is_listed_all_the_same(mosaic: Callable[..., Any]) -> None:
+    assert "tiny" in mosaic("algos").out
+    assert "total_timesteps" in mosaic("algos", "tiny").out

@@ -90,13 +90,6 @@ def test_refusal_of_the_worker_exits_2_and_names_the_run_that_is_kept(mosaic: Ca
     assert shown.code == 0 and "FAILED" in shown.out and "refused: " in shown.out
 
 
-def test_real_worker_trains_to_its_end(mosaic: Callable[..., Any], place: Any) -> None:
-    told = mosaic("train", "ppo", "CartPole-v1", "--set", "total_timesteps=2048", "--set", "seed=1", "--follow")
-    assert told.code == 0, told
-    assert told.out.splitlines()[-1].startswith("completed (seed 1): mean return of the last ")
-    assert str(place.home / "var/trainer/runs") in told.out.splitlines()[-1]
-
-
 def test_interrupt_leaves_the_run_going_and_says_how_to_come_back(place: Any, client: Client) -> None:
     words = ["train", "tiny", "CartPole-v1", "--set", "episodes=100000", "--set", "pause=0.02", "--follow"]
     process = subprocess.Popen(
