@@ -145,7 +145,11 @@ class TrainerService(trainer_pb2_grpc.TrainerServicer):
     @answered
     def CancelRun(self, request: pb.CancelRunRequest, context: grpc.ServicerContext) -> pb.Run:
         grace = request.grace_seconds if request.HasField("grace_seconds") else None
-        return messages.run_to_pb(self.parts.registry.cancel_run(request.run_id, grace))
+        run = self.parts.registry.cancel_run(request.run_id, grace)
+        if run.ended:  # it was queued: nobody else will
+            self.parts.vault.forget(run.run_id)
+            self.parts.happenings.note("run.cancelled", run.run_id, reason=run.reason)
+        return messages.run_to_pb(run)
 
     @answered
     def PauseRun(self, request: pb.RunRequest, context: grpc.ServicerContext) -> pb.Run:
