@@ -117,10 +117,13 @@ class Client:
     def wait_run(self, run_id: str, timeout: float | None = None) -> Run:
         """The run once it has ended; TimeoutError when it has not by then."""
         end = None if timeout is None else time.monotonic() + timeout
+        pause = 0.1  # growing: a run of hours need not be asked after ten times a second
         while not (run := self.get_run(run_id)).ended:
-            if end is not None and time.monotonic() >= end:
+            left = pause if end is None else end - time.monotonic()
+            if left <= 0:
                 raise TimeoutError(f"run {run_id} is {run.state} after {timeout:g} s")
-            time.sleep(0.2)
+            time.sleep(min(pause, left))
+            pause = min(1.0, 1.2 * pause)
         return run
 
     # Telemetry

@@ -41,7 +41,7 @@ from mosaic.wire.happenings import Happenings
 from mosaic.wire.paths import resolve_home, write_atomic
 
 # Often enough that a number reaches the registry well within a second of being logged.
-TICK_SECONDS = 0.2
+TICK_SECONDS = 0.25
 START_SECONDS = 60.0
 
 
