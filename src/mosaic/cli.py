@@ -18,6 +18,7 @@ EXAMPLES = """examples:
   mosaic train ppo Acrobot-v1 --set total_timesteps=200000 --set learning_rate=0.001 --seeds 1-5
   mosaic algos ppo
   mosaic envs atari
+  mosaic watch latest
 """
 
 
@@ -73,6 +74,16 @@ def parser() -> argparse.ArgumentParser:
     three.add_argument("family", nargs="?", metavar="FAMILY", help="list this family's environment ids")
     three.add_argument("--json", action="store_true", help="print one JSON document")
     three.set_defaults(command=list_envs)
+
+    which = "a run id, the beginning of one, or: latest"
+    four = commands.add_parser("watch", help="watch a run's agent in this terminal (Ctrl-C leaves, the run goes on)")
+    four.add_argument("run", metavar="RUN", help=which)
+    four.set_defaults(command=watch_run)
+
+    five = commands.add_parser("snapshot", help="save the picture of a run's agent")
+    five.add_argument("run", metavar="RUN", help=which)
+    five.add_argument("target", metavar="OUT.png", type=Path, help="the file to write")
+    five.set_defaults(command=save_snapshot)
     return top
 
 
@@ -251,6 +262,24 @@ def list_envs(args: argparse.Namespace) -> int:
         raise ConfigError(f"unknown family or environment {args.family!r}{near or '.'} List families with: mosaic envs")
     found = [tables.environment_document(environment) for environment in map(catalog.find, ids) if environment]
     print(json.dumps({"environments": found})) if args.json else tables.show_environments(found)
+    return 0
+
+
+def watch_run(args: argparse.Namespace) -> int:
+    """Show a run's live view; leaving it is no failure."""
+    from mosaic.watch import watch
+
+    try:
+        return watch(args.run)
+    except KeyboardInterrupt:
+        return 0
+
+
+def save_snapshot(args: argparse.Namespace) -> int:
+    """Write one frame of a run's live view."""
+    from mosaic.watch import snapshot
+
+    print(snapshot(args.run, args.target))
     return 0
 
 
