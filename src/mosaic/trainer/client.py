@@ -155,6 +155,12 @@ class Client:
                 position = event.seq + 1
         yield from self._events(run_id, position, None, follow=False)
 
+    def stream_frames(self, run_id: str, max_fps: float = 30.0) -> Iterator[Any]:
+        """Live frames to the run's end: messages with width, height, channels, data (raw), or a reason for none."""
+        request = pb.StreamFramesRequest(run_id=run_id, max_fps=max_fps)
+        with self._stream(self._stub.StreamFrames, request) as stream:
+            yield from self._answers(stream)
+
     def health(self) -> dict[str, Any]:
         """Version, home, runs by state, GPUs, CPU slots, subscribers, memory, workers, and what is wrong."""
         found = self._call(self._stub.GetHealth, pb.GetHealthRequest())

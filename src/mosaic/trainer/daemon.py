@@ -28,6 +28,7 @@ import grpc
 from mosaic.trainer.attempts import Attempts
 from mosaic.trainer.bus import Bus
 from mosaic.trainer.dispatcher import Dispatcher
+from mosaic.trainer.frames import FrameHub
 from mosaic.trainer.gpu import Machine
 from mosaic.trainer.registry import Registry
 from mosaic.trainer.relay import Relay
@@ -97,6 +98,7 @@ class Daemon:
             submissions=submissions,
             handshakes=Handshakes(self.registry, attempts, self.happenings),
             bus=bus,
+            frames=FrameHub(self.registry),
             controls=self.dispatcher.controls,
             vault=vault,
             happenings=self.happenings,

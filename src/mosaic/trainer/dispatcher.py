@@ -21,6 +21,7 @@ from mosaic.trainer.scripts import script_exit
 from mosaic.trainer.states import ENDED, State
 from mosaic.trainer.submission import Vault
 from mosaic.wire.errors import MosaicError, MoveError, StorageError, UnavailableError, UnknownRunError
+from mosaic.wire.frames import sweep
 from mosaic.wire.happenings import Happenings
 
 REQUEUE = 75  # a worker's exit code for "my state is saved, start me again"
@@ -88,6 +89,7 @@ class Dispatcher:
 
     def adopt(self) -> None:
         """Take over what an earlier daemon left: workers that live, and starts that it did not live to record."""
+        self._sweep()
         for row in self._attempts.live():
             if not row["reads_files"] or row["state"] == State.LOST:
                 continue
@@ -229,9 +231,16 @@ class Dispatcher:
                     discard(self._attempts.recipe(row)[0], self._registry.paths(run_id))
         except (MoveError, UnknownRunError) as error:  # somebody else settled it in between
             self._happenings.warn("daemon.trouble", run_id, error=error)
+        if row["reads_files"]:
+            self._sweep(run_id)
         self._watches.pop(run_id, None)
         if identity is not None:
             self._executor.forget(identity)
+
+    def _sweep(self, run_id: str | None = None) -> None:
+        """Remove the frame rings that dead processes left, of one run or of all."""
+        for name in sweep(run_id):
+            self._happenings.note("fastlane.swept", run_id or "-", ring=name)
 
     def _judge(self, row: sqlite3.Row, identity: Identity | None, ended: Exit) -> End:
         """How an attempt ended, from its closing event, its exit code, and what was asked of it."""
