@@ -10,7 +10,7 @@ CORE := $(VENV)/.installed-core
 FULL := $(VENV)/.installed-test
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check setup system proto bench-learning bench-speed bench-start bench-envpool bench-kills bench-trainer clean
+.PHONY: help run test check setup system proto bench-learning bench-speed bench-start bench-envpool bench-kills bench-fastlane bench-trainer clean
 
 help:
 	@echo "MOSAIC"
@@ -23,6 +23,7 @@ help:
 	@echo "  make bench-start     seconds from the command to the first update"
 	@echo "  make bench-envpool   EnvPool against Gymnasium: same dynamics? faster?"
 	@echo "  make bench-kills     checkpoints under a thousand SIGKILLs"
+	@echo "  make bench-fastlane  what the live view costs, watched and unwatched"
 	@echo "  make bench-trainer   the daemon: curves, lists, streams, what it costs a run"
 	@echo "  make proto           generate src/mosaic/wire/_pb from trainer.proto"
 	@echo "  make clean           remove $(VENV) and caches (runs in var/ stay)"
@@ -64,6 +65,9 @@ bench-envpool: $(FULL)
 bench-kills: $(FULL)
 	$(BIN)/python benchmarks/kills.py $(ARGS)
 
+bench-fastlane: $(FULL)
+	$(BIN)/python benchmarks/fastlane.py $(ARGS)
+
 bench-trainer: $(FULL)
 	$(BIN)/python benchmarks/trainer.py $(ARGS)
 
@@ -99,5 +103,5 @@ APT := $(SUDO) apt-get install -qq -y libegl1
 
 system: | $(BIN)/python
 	@if [ "$$(uname)" != Linux ] || $(BIN)/python -c 'import ctypes; ctypes.CDLL("libEGL.so.1")' 2> /dev/null; then :; \
-	elif { $(APT) || { $(SUDO) apt-get update -qq && $(APT); }; } > /dev/null 2>&1; then echo "Installed libegl1: videos of MuJoCo need it."; \
-	else echo "Note: videos of MuJoCo need one system package: sudo apt-get install -y libegl1 (elsewhere: the EGL library)"; fi
+	elif { $(APT) || { $(SUDO) apt-get update -qq && $(APT); }; } > /dev/null 2>&1; then echo "Installed libegl1: pictures of MuJoCo need it."; \
+	else echo "Note: pictures of MuJoCo need one system package: sudo apt-get install -y libegl1 (elsewhere: the EGL library)"; fi

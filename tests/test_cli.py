@@ -11,8 +11,8 @@ from mosaic.commands import lists
 from mosaic.wire import errors
 
 COMMANDS = (
-    "up down daemon train runs show logs events pause continue cancel delete resume eval script algos envs doctor gc "
-    "completion"
+    "up down daemon train runs show watch snapshot logs events pause continue cancel delete resume eval script "
+    "algos envs doctor gc completion"
 ).split()
 
 
@@ -30,7 +30,7 @@ def test_each_command_has_help_and_json_where_it_answers(command: str, capsys: p
         cli.main([command, "--help"])
     out = capsys.readouterr().out
     assert out.startswith(f"usage: mosaic {command}")
-    assert ("--json" in out) == (command not in ("daemon", "completion"))
+    assert ("--json" in out) == (command not in ("daemon", "completion", "watch"))
 
 
 def test_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:

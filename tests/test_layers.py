@@ -18,14 +18,14 @@ SHELL = tuple(
     for name in (
         *("cli", "config", "schema", "source", "interpreter", "runtime", "telemetry", "analytics", "command"),
         *("environments", "lock", "saved", "process", "tracking", "handover", "hub", "eval_plan", "eval_telemetry"),
-        *("vitals", "causes", "attempt", "handshake"),
+        *("vitals", "causes", "attempt", "handshake", "lane_sender", "live"),
     )
 )
 SIDE = tuple(
     f"{WORKER}.{name}"
     for name in (
         *("evaluation", "eval_registry", "interactive", "session", "scene"),
-        *("curriculum_training", "fastlane"),
+        *("curriculum_training", "fastlane", "lane", "stage", "renderer", "onlooker"),
     )
 )
 KIT, AGENTS, WRAPPERS = (f"{WORKER}.{name}" for name in ("kit", "agents", "wrappers"))
@@ -47,7 +47,10 @@ LAYERS = (
     Layer(("mosaic.stats",), others=("numpy",)),
     Layer(("mosaic.trainer",), ours=("mosaic.wire", "mosaic.catalog")),
     Layer(("mosaic.web",), ours=("mosaic.wire", "mosaic.catalog", "mosaic.stats", "mosaic.trainer.client")),
-    Layer(("mosaic.cli", "mosaic.commands", "mosaic.console", "mosaic.tables", "mosaic.doctor"), ours=("mosaic",)),
+    Layer(
+        ("mosaic.cli", "mosaic.commands", "mosaic.console", "mosaic.tables", "mosaic.doctor", "mosaic.watch"),
+        ours=("mosaic",),
+    ),
     Layer(("gym_gui",), ours=("mosaic.cli",)),
     Layer(SHELL, ours=(*SHELL, "mosaic.wire", "mosaic.catalog")),
     Layer((f"{WORKER}.launcher",), others=STDLIB_ONLY),
@@ -66,7 +69,7 @@ MAY_BE_HEAVY = (*SIDE, AGENTS, WRAPPERS, ALGORITHMS)
 # The worker's top, the frame publisher, the loading of plug-ins that strangers wrote, a session with an environment
 # that they wrote, and the daemon's loop, which must go on watching the other runs.
 MAY_CATCH_ALL = (
-    *(f"{WORKER}.{name}" for name in ("attempt", "cli", "fastlane", "scene")),
+    *(f"{WORKER}.{name}" for name in ("attempt", "cli", "fastlane", "lane", "renderer", "scene")),
     *("mosaic.wire.workers", "mosaic.trainer.daemon"),
 )
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from cleanrl_worker import live
 from cleanrl_worker.analytics import build_manifest, identity, write_manifest
 from cleanrl_worker.causes import describe_end
 from cleanrl_worker.config import worker_variables
@@ -50,6 +51,7 @@ class Attempt:
         self._stopped_by: signal.Signals | None = None
         self._failed = False
         self._secrets: list[str] = []
+        self._inherited: dict[str, str] = {}
         self._process: AlgorithmProcess | None = None
         self._tracker: Tracker | None = None
         self._publisher: Publisher | None = None
@@ -75,8 +77,12 @@ class Attempt:
                 self._warn(message)
             if grpc_target is not None:
                 self._introduce(grpc_target)
-            self._start()
-            returncode = self._follow(heartbeat_seconds, grace_seconds)
+            environment = self._environment()
+            if not live.is_on(environment):
+                self._warn(live.OFF)
+            with live.keeping_clean(self._paths, environment):
+                self._start(environment)
+                returncode = self._follow(heartbeat_seconds, grace_seconds)
             return self._end(returncode)
         except subprocess.CalledProcessError:
             raise
@@ -105,21 +111,24 @@ class Attempt:
         if self._publisher is not None:
             self._publisher.start()
 
-    def _start(self) -> None:
+    def _environment(self) -> dict[str, str]:
+        """The algorithm's variables; W&B's process gets those that the shell itself was given."""
+        self._inherited = {**worker_variables(), **self._config.environment, **self._handed_over}
+        self._inherited.update(wandb_variables(self._config.extras, self._inherited))
+        return child_environment(self._config.extras, self._plan, self._paths, self._inherited)
+
+    def _start(self, environment: dict[str, str]) -> None:
         config, paths = self._config, self._paths
-        inherited = {**worker_variables(), **config.environment, **self._handed_over}
-        inherited.update(wandb_variables(config.extras, inherited))
         if self._tracked:
             self._tracker = Tracker(
                 paths,
-                inherited,
+                self._inherited,
                 project=project_of(config.extras),
                 entity=config.extras.get("wandb_entity"),
                 name=config.extras.get("wandb_run_name") or self._run_name(),
                 config=mask_secrets(config.to_dict()),
             )
         self._write_manifest()
-        environment = child_environment(config.extras, self._plan, paths, inherited)
         environment = with_key(environment, paths.home) if self._self_tracked else without_key(environment)
         self._secrets = [value for name, value in environment.items() if is_secret(name) and len(value) >= 8]
         self._started = time.monotonic()

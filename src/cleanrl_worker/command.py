@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cleanrl_worker import eval_plan, schema
+from cleanrl_worker import eval_plan, live, schema
 from cleanrl_worker.config import RESERVED_EXTRAS, CleanRLWorkerConfig, worker_variables
 from cleanrl_worker.environments import check_environment
 from cleanrl_worker.interpreter import find_interpreter, locate
@@ -81,6 +81,7 @@ class _Setting:
 def make_plan(config: CleanRLWorkerConfig, paths: RunPaths, registry: Mapping[str, str]) -> Plan:
     """Everything that can be said before the run starts; ConfigError for what would fail."""
     refuse_not_yet(config)
+    live.fastlane_variables(config.extras, {**worker_variables(), **config.environment})
     if config.mode == "policy_eval":
         return eval_plan.make_plan(config, paths, registry)
     warnings = list(config.warnings)

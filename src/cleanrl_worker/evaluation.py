@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from cleanrl_worker.eval_registry import SavedPolicy, build_policy, read_policy
-from cleanrl_worker.kit import play
+from cleanrl_worker.kit import episodes, play
 from cleanrl_worker.kit.policy import Policy
 from mosaic.wire import metrics
 from mosaic.wire.errors import MosaicError
@@ -171,12 +171,13 @@ def _make_games(args: EvalArgs, saved: SavedPolicy) -> list[play.Game]:
         raise SystemExit(f"policy {saved.path} has no sidecar that names its environment; give --env-id")
     backend = args.env_backend or saved.args.get("env_backend", "auto")
     folder = args.run_dir.absolute() / "videos" / f"{args.run_dir.absolute().name}-eval" if args.capture_video else None
-    episodes = min(args.episodes, args.batch_size)
-    count = games_at_once(episodes, atari=saved.is_atari, filming=args.capture_video)
+    at_most = min(args.episodes, args.batch_size)
+    count = games_at_once(at_most, atari=saved.is_atari, filming=args.capture_video)
     if args.num_envs and not args.capture_video:
-        count = min(args.num_envs, episodes)
+        count = min(args.num_envs, at_most)
     env_id, atari = saved.env_id, saved.is_atari
-    return [play.make_game(env_id, atari=atari, backend=backend, video_folder=folder) for _ in range(count)]
+    games = [play.make_game(env_id, atari=atari, backend=backend, video_folder=folder) for _ in range(count)]
+    return [episodes.onlooker.evaluation(game, env_id) if episodes.onlooker else game for game in games]
 
 
 def games_at_once(episodes: int, *, atari: bool, filming: bool) -> int:
@@ -305,11 +306,13 @@ class _Log:
         numbers = {f"eval/{name}": summary[name] for name in ("batch_index", *BATCH_NUMBERS)}
         numbers |= {"eval/avg_discounted_return": discounted, "charts/SPS": speed}
         self._row(batch.played[-1].episode + 1, now, numbers)
-        print(
+        line = (
             f"batch {batch.index}: {summary['episodes']} episodes, return {summary['avg_return']:.2f} "
-            f"± {summary['std_return']:.2f} (from {summary['min_return']:.2f} to {summary['max_return']:.2f})",
-            flush=True,
+            f"± {summary['std_return']:.2f} (from {summary['min_return']:.2f} to {summary['max_return']:.2f})"
         )
+        print(line, flush=True)
+        if episodes.onlooker:
+            episodes.onlooker.note(line)
         return summary
 
     def close(self) -> None:

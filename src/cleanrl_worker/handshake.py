@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import orjson
 
+from cleanrl_worker.lane_sender import LaneSender
 from mosaic.wire._pb import trainer_pb2 as pb
 from mosaic.wire._pb import trainer_pb2_grpc
 from mosaic.wire.channel import PROTO_VERSION, Address, credentials, find_daemon, open_channel
@@ -119,13 +120,16 @@ class Publisher:
         self._changed = threading.Condition()
         self._closing = threading.Event()
         self._refused = ""
+        self._frames = LaneSender(address, session, paths)
         self._thread = threading.Thread(target=self._work, name="publisher", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
+        self._frames.start()
 
     def close(self, seconds: float = FLUSH_SECONDS) -> str | None:
         """Wait until the daemon has everything; a line where it has not."""
+        self._frames.close()
         self._closing.set()
         self._thread.join(seconds)
         if self._thread.is_alive() or self._refused:

@@ -1,7 +1,8 @@
 """First code of an algorithm process: ties its life to the shell's, then runs the module or script.
 
 Executed by file path in the algorithm's interpreter, which may be any Python >= 3.8 without our packages:
-    python launcher.py --shell-pid N --lifeline FD (--module M [--as-main] | --script PATH) [--also-path DIR] -- ARGV...
+    python launcher.py --shell-pid N --lifeline FD (--module M [--as-main] | --script PATH) [--also-path DIR]
+        [--fastlane own|foreign [--onlooker M]] -- ARGV...
 A process that was the shell itself (an interactive session) has no ties: it is started without the first two.
 """
 
@@ -21,6 +22,7 @@ _leave_own_folder()
 import argparse  # noqa: E402
 import fcntl  # noqa: E402
 import importlib  # noqa: E402
+import importlib.util  # noqa: E402
 import runpy  # noqa: E402
 import select  # noqa: E402
 import signal  # noqa: E402
@@ -42,14 +44,18 @@ def main(given: Optional[List[str]] = None) -> None:
     what.add_argument("--script")
     parser.add_argument("--as-main", action="store_true", help="run the module as __main__ instead of calling main()")
     parser.add_argument("--also-path", action="append", default=[], help="appended to sys.path: shadows nothing")
+    parser.add_argument("--fastlane", choices=("own", "foreign"), help="let the run be watched, by whose packages")
+    parser.add_argument("--onlooker", metavar="MODULE", help="its install() is called before the algorithm's main()")
     flags = parser.parse_args(given[:cut])
     if flags.lifeline is not None:
         tie_to_shell(flags.shell_pid, flags.lifeline)
     sys.path.extend(entry for entry in flags.also_path if entry not in sys.path)
+    if flags.fastlane:
+        open_fastlane(foreign=flags.fastlane == "foreign")
     if flags.script:
         run_script(flags.script, given[cut + 1 :])
     else:
-        run_module(flags.module, given[cut + 1 :], flags.as_main)
+        run_module(flags.module, given[cut + 1 :], flags.as_main, flags.onlooker)
 
 
 def tie_to_shell(shell_pid: int, lifeline: int) -> None:
@@ -69,14 +75,26 @@ def tie_to_shell(shell_pid: int, lifeline: int) -> None:
         os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
-def run_module(name: str, argv: List[str], as_main: bool) -> None:
-    """Call the module's `main()`, or run it as `python -m` would."""
+def open_fastlane(foreign: bool) -> None:
+    """Load the patch of `gymnasium.make` by its path: a sitecustomize of the user's own has had its turn already."""
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "sitecustomize.py")
+    spec = importlib.util.spec_from_file_location("_mosaic_sitecustomize", path)
+    assert spec is not None and spec.loader is not None
+    module = sys.modules["_mosaic_sitecustomize"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.install(foreign)
+
+
+def run_module(name: str, argv: List[str], as_main: bool, onlooker: Optional[str] = None) -> None:
+    """Call the module's `main()`, or run it as `python -m` would; an onlooker comes in before `main()`."""
     sys.argv = [name, *argv]
     if as_main:
         runpy.run_module(name, run_name="__main__", alter_sys=True)
         return
     module = importlib.import_module(name)
     sys.argv[0] = getattr(module, "__file__", None) or name
+    if onlooker is not None:
+        importlib.import_module(onlooker).install()
     module.main()
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from cleanrl_worker import live
 from mosaic.wire import variables
 from mosaic.wire.errors import StorageError, WorkerError
 from mosaic.wire.paths import write_atomic
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from mosaic.wire.paths import RunPaths
 
 LAUNCHER = Path(__file__).with_name("launcher.py")
+ONLOOKER = "cleanrl_worker.onlooker"
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 STDERR_LINES = 20
 # Enough for 20 lines of a traceback, little enough to read at once whatever the log has grown to.
@@ -49,7 +51,7 @@ class AlgorithmProcess:
             with _append(paths.stdout_log) as stdout, _append(paths.stderr_log) as stderr:
                 self._stderr_start = os.fstat(stderr.fileno()).st_size
                 self._popen = subprocess.Popen(
-                    [plan.interpreter, str(LAUNCHER), *_launcher_flags(plan, lifeline), "--", *plan.argv],
+                    [plan.interpreter, str(LAUNCHER), *_launcher_flags(plan, lifeline, environment), "--", *plan.argv],
                     cwd=paths.folder,
                     env=dict(environment),
                     stdin=subprocess.DEVNULL,
@@ -191,16 +193,12 @@ def child_environment(
             environment[name] = str(plan.num_threads)
     if plan.ours and extras.get("telemetry") == "steps" and not extras.get("fastlane_only"):
         environment[variables.MOSAIC_STEP_LOG] = str(paths.notes)
-    video_mode = extras.get("fastlane_video_mode") or extras.get("video_mode")
     given = {
         variables.CLEANRL_AGENT_ID: extras.get("agent_id"),
         variables.CLEANRL_NUM_ENVS: (extras.get("algo_params") or {}).get("num_envs"),
-        variables.GYM_GUI_FASTLANE_ENABLED: None if video_mode is None else int(video_mode != "off"),
-        variables.GYM_GUI_FASTLANE_VIDEO_MODE: video_mode,
-        variables.GYM_GUI_FASTLANE_GRID_LIMIT: extras.get("fastlane_grid_limit", extras.get("grid_limit")),
-        variables.GYM_GUI_FASTLANE_SLOT: extras.get("fastlane_slot"),
     }
     environment.update({name: str(value) for name, value in given.items() if value not in (None, "")})
+    environment.update(live.fastlane_variables(extras, inherited))
     return environment
 
 
@@ -231,8 +229,10 @@ class Signals:
         self.received.append(number)
 
 
-def _launcher_flags(plan: Plan, lifeline: int) -> list[str]:
+def _launcher_flags(plan: Plan, lifeline: int, environment: Mapping[str, str]) -> list[str]:
     flags = ["--shell-pid", str(os.getpid()), "--lifeline", str(lifeline)]
+    if live.is_on(environment):
+        flags += ["--fastlane", "own", "--onlooker", ONLOOKER] if plan.ours else ["--fastlane", "foreign"]
     if plan.script is not None:
         return [*flags, "--script", str(plan.script)]
     flags += ["--module", str(plan.module)]

@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +21,29 @@ def items(told: Any) -> dict[str, list[str]]:
     for item in json.loads(told.out)["items"]:
         found.setdefault(item["kind"], []).append(item["what"])
     return found
+
+
+CREATOR = """
+import sys
+from pathlib import Path
+from mosaic.wire.frames import FastLaneWriter
+writer = FastLaneWriter.create("gc-test", Path(sys.argv[1]))
+print(writer.name, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="shared memory cannot be listed")
+def test_ring_of_a_killed_process_goes_and_that_of_a_live_one_stays(mosaic: Callable[..., Any], tmp_path: Path) -> None:
+    command = [sys.executable, "-c", CREATOR, str(tmp_path / "fastlane.json")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        ring = f"/dev/shm/{process.stdout.readline().strip()}"
+        assert ring not in items(mosaic("gc", "--only", "rings", "--json")).get("rings", [])
+        process.kill()
+    # The daemon looks after dead rings too; whoever comes first.
+    assert mosaic("gc", "--only", "rings", "--yes").code == 0
+    assert not Path(ring).exists()
 
 
 def test_orphaned_configs_go_and_those_of_runs_stay(

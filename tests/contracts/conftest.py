@@ -14,6 +14,7 @@ from mosaic.trainer.bus import Bus
 from mosaic.trainer.client import Client
 from mosaic.trainer.dispatcher import Controls
 from mosaic.trainer.executors.local import Identity
+from mosaic.trainer.frames import FrameHub
 from mosaic.trainer.gpu import Machine
 from mosaic.trainer.registry import NewRun, Registry
 from mosaic.trainer.relay import Relay
@@ -76,6 +77,7 @@ def make_home(folder: Path) -> tuple[Home, Parts]:
         submissions=Submissions(registry, vault, happenings, machine, lambda: ({}, [])),
         handshakes=Handshakes(registry, attempts, happenings),
         bus=bus,
+        frames=FrameHub(registry),
         controls=Controls(),
         vault=vault,
         happenings=happenings,

@@ -185,6 +185,16 @@ def test_deleting_an_ended_run_removes_folder_rows_and_configs(daemon: Any) -> N
     assert daemon.client.list_runs().total == 0
 
 
+def test_what_a_run_was_told_not_to_keep_is_removed_once_it_has_completed(daemon: Any, until: Any) -> None:
+    artifacts = {"keep_checkpoints": False, "persist_logs": False, "output_prefix": "x"}
+    run = daemon.submit({"episodes": 4, "checkpoints": True}, artifacts=artifacts)
+    assert "output_prefix has no effect" in run.warnings[0]
+    assert daemon.client.wait_run(run.run_id, 60).state == State.COMPLETED
+    paths = daemon.paths(run.run_id)
+    until(lambda: not paths.checkpoints.exists() and not list(paths.logs.glob("*.log")), "the files to go")
+    assert paths.events.exists() and paths.metrics.exists()
+
+
 def test_a_worker_that_only_exits_is_believed(daemon: Any) -> None:
     good, bad = daemon.submit({"silent": True}), daemon.submit({"silent": True, "exit": 4})
     assert daemon.client.wait_run(good.run_id, 60).state == State.COMPLETED

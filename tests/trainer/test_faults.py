@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from mosaic.trainer.attempts import Attempts
+from mosaic.trainer.attempts import Attempts, Registration
 from mosaic.trainer.bus import Bus
 from mosaic.trainer.dispatcher import Dispatcher
 from mosaic.trainer.executors.local import Identity, LocalExecutor, boot_id, start_ticks
@@ -292,3 +292,42 @@ def test_a_registry_that_is_no_database_is_told_from_a_full_disk(tmp_path: Path)
     file.write_bytes(b"not a database at all, but long enough to look at " * 100)
     with pytest.raises(TrainerError, match=r"is damaged.*restore it from a backup"):
         Registry(tmp_path)
+
+
+def test_a_run_that_ends_at_once_is_started_at_growing_distances(bench: Bench) -> None:
+    now = [1000.0]
+    bench.monotonic = lambda: now[0]
+    bench.add("a", "import sys; sys.exit(75)")
+    distances = []
+    for attempt in range(1, 9):
+        began = now[0]
+        while bench.registry.get_run("a").attempt == attempt:
+            bench.dispatcher.tick()
+            time.sleep(0.01)
+            now[0] += 0.0 if bench.registry.get_run("a").state != State.INIT else 0.5
+        distances.append(now[0] - began)
+    assert distances[0] < distances[2] < distances[4] and max(distances) <= 61
+    assert bench.registry.get_run("a").restarts == 0
+
+
+def test_a_remote_worker_that_falls_silent_is_lost_and_found_again(bench: Bench) -> None:
+    now = [1000.0]
+    bench.monotonic = lambda: now[0]
+    columns = {"external": 1}
+    for run_id in ("a", "b"):
+        bench.add(run_id, "", **columns)
+        bench.attempts.register(run_id, Registration("w", Identity(1, 1, "elsewhere"), reads_files=False))
+        fill(bench, run_id, 0, 1)
+    bench.dispatcher.tick()
+    now[0] += 101
+    bench.dispatcher.tick()
+    assert bench.registry.get_run("a").state == State.LOST
+    fill(bench, "a", 1, 1)
+    bench.dispatcher.tick()
+    assert bench.registry.get_run("a").state == State.EXECUTING
+    bench.registry.cancel_run("b")
+    bench.dispatcher.tick()
+    assert bench.registry.get_run("b").state == State.CANCELLED, "there is nobody to ask"
+    with EventLog(bench.registry.paths("a").events, "a") as log:
+        log.append("run_completed", {})
+    bench.tick_until("a", State.COMPLETED)

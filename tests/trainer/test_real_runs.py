@@ -9,6 +9,7 @@ from typing import Any
 from mosaic.trainer.states import State
 from mosaic.wire.events import replay
 from mosaic.wire.metrics import comparable
+from mosaic.wire.ring import run_digest
 
 STEPS, EVERY = 6_144, 2_048
 PARAMS: dict[str, Any] = {"num_steps": 64, "num_envs": 4, "checkpoint_every": EVERY, "save_model": True}
@@ -52,6 +53,7 @@ def test_runs_whose_processes_were_killed_end_with_the_same_weights(daemon: Any,
         ended = daemon.client.wait_run(run.run_id, 300)
         assert (ended.state, ended.attempt) == (State.COMPLETED, 2), (kills, ended.reason, daemon.log()[-3000:])
         assert not lives(worker) and not lives(algorithm)
+        assert not list(Path("/dev/shm").glob(f"fl-{run_digest(run.run_id)}-*")), "its frame ring is gone"
         assert comparable(daemon.paths(run.run_id).metrics) == expected, kills
         ours, theirs = saved_policy(Path(ended.folder)), saved_policy(Path(undisturbed.info.folder))
         assert all(torch.equal(ours[name], theirs[name]) for name in theirs), kills

@@ -9,20 +9,26 @@ import pytest
 from mosaic.wire import steps
 
 
+@pytest.fixture(autouse=True)
+def no_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "_logs", [])
+
+
 def lines(path: Path) -> list[list[list[float]]]:
     return [json.loads(line)["payload"]["steps"] for line in path.read_text().splitlines()]
 
 
 def test_nothing_is_logged_unless_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MOSAIC_STEP_LOG", raising=False)
-    assert steps.step_log(4) is None
+    assert isinstance(steps.step_log(4), steps.NoLog)
 
 
 def test_steps_come_in_batches_with_their_environment_and_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MOSAIC_STEP_LOG", str(tmp_path / "notes.jsonl"))
     monkeypatch.setattr(steps, "BATCH_SECONDS", 3600.0)
     log = steps.step_log(2)
-    assert log is not None
+    assert isinstance(log, steps.StepLog)
+    assert isinstance(steps.step_log(3), steps.NoLog), "an evaluation's environments are not those it trains in"
     steps.count_from(100)
     log.flush()
     log.add(np.array([1.0, np.nan]), None)
@@ -38,7 +44,7 @@ def test_a_batch_is_handed_over_when_it_is_full(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("MOSAIC_STEP_LOG", str(tmp_path / "notes.jsonl"))
     monkeypatch.setattr(steps, "BATCH_SECONDS", 3600.0)
     log = steps.step_log(1)
-    assert log is not None
+    assert isinstance(log, steps.StepLog)
     for _ in range(steps.BATCH_STEPS + 10):
         log.add(np.ones(1), None)
     log.flush()
@@ -49,6 +55,6 @@ def test_a_batch_is_handed_over_when_it_is_full(tmp_path: Path, monkeypatch: pyt
 def test_a_disk_that_takes_nothing_costs_only_the_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MOSAIC_STEP_LOG", str(tmp_path / "missing" / "notes.jsonl"))
     log = steps.step_log(1)
-    assert log is not None
+    assert isinstance(log, steps.StepLog)
     log.add(np.ones(1), None)
     log.flush()

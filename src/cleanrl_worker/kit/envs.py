@@ -17,7 +17,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 
-from cleanrl_worker.kit import pools
+from cleanrl_worker.kit import episodes, pools
 from cleanrl_worker.kit.args import RunArgs, algo_name
 from cleanrl_worker.kit.episodes import Episodes, Step, VectorEnvs
 from cleanrl_worker.kit.video import FilmWrapper
@@ -35,7 +35,7 @@ def vector(args: RunArgs, video_folder: Path | None = None) -> VectorEnvs:
     with _plain_refusals(args.env_id):
         envs = _vector(args, video_folder)
     _check_actions(args, envs)
-    return envs
+    return episodes.onlooker.training(envs, args) if episodes.onlooker else envs
 
 
 def _vector(args: RunArgs, video_folder: Path | None) -> VectorEnvs:
@@ -60,7 +60,8 @@ def _vector(args: RunArgs, video_folder: Path | None) -> VectorEnvs:
 def atari(args: RunArgs, video_folder: Path | None = None) -> VectorEnvs:
     """Atari games as DQN's authors prepared them: four grey 84×84 frames, lives as episodes, rewards clipped to ±1."""
     with _plain_refusals(args.env_id):
-        return _atari(args, video_folder)
+        envs = _atari(args, video_folder)
+    return episodes.onlooker.training(envs, args) if episodes.onlooker else envs
 
 
 def _atari(args: RunArgs, video_folder: Path | None) -> VectorEnvs:
@@ -75,7 +76,7 @@ def _atari(args: RunArgs, video_folder: Path | None) -> VectorEnvs:
             raise pools.no_game(args.env_id, (name for name in gym.registry if name.startswith("ALE/")))
         native = make_native(game, args.num_envs, reward_clipping=False, repeat_action_probability=0.0)
         return GymnasiumEnvs(native, lives=True)
-    return pools.make_atari(args, video_folder)
+    return pools.make_games(args.env_id, args.num_envs, args.seed, video_folder, clip=True)
 
 
 @dataclass(frozen=True)
@@ -155,8 +156,8 @@ class SyncEnvs:
                 obs[index] = env.reset()[0]
             elif final_obs is not obs:
                 final_obs[index] = obs[index]
-        episodes = self._episodes.add(rewards, None if final_obs is obs else terminations | truncations)
-        return Step(obs, rewards, terminations, truncations, final_obs, episodes)
+        ended = self._episodes.add(rewards, None if final_obs is obs else terminations | truncations)
+        return Step(obs, rewards, terminations, truncations, final_obs, ended)
 
     def close(self) -> None:
         for env in self.envs:
@@ -196,12 +197,12 @@ class GymnasiumEnvs:
             final_obs = obs.copy()
             for index in np.flatnonzero(ends):
                 final_obs[index] = info["final_obs"][index]
-        episodes = self._episodes.add(rewards, ends)
+        ended = self._episodes.add(rewards, ends)
         if self._has_lives:
             terminations = terminations | (info["lives"] < self._lives)
             self._lives = np.array(info["lives"])
             rewards = np.sign(rewards)
-        return Step(obs, rewards, terminations, truncations, final_obs, episodes)
+        return Step(obs, rewards, terminations, truncations, final_obs, ended)
 
     def close(self) -> None:
         self.envs.close()

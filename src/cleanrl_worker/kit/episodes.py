@@ -46,6 +46,10 @@ class VectorEnvs(Protocol):
     def close(self) -> None: ...
 
 
+onlooker: Any = None
+"""the live view (`cleanrl_worker.onlooker`), where the launcher has let it in"""
+
+
 class Episodes:
     """Sums of the episodes under way; `add` hands out those that a step has ended."""
 
@@ -56,8 +60,7 @@ class Episodes:
 
     def add(self, rewards: np.ndarray, ends: np.ndarray | None) -> list[Episode]:
         """Count one step of every environment; `ends` says which episodes it ended, None that it ended none."""
-        if self._steps is not None:
-            self._steps.add(rewards, ends)
+        self._steps.add(rewards, ends)
         self.returns += rewards
         self.lengths += 1
         if ends is None or not ends.any():

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from cleanrl_worker.kit import play
+from cleanrl_worker.kit import episodes, play
 from cleanrl_worker.kit import policy as policies
 from cleanrl_worker.kit.args import RunArgs, algo_name, as_json, require
 from cleanrl_worker.kit.buffers import ReplayBuffer
@@ -80,6 +80,8 @@ class Run:
         The part called `policy` is what `save_policy` writes; a warm start loads it, and `observations`, alone.
         """
         self._first_step = self._continuation.restore({**parts, "run": self}, replay)
+        if episodes.onlooker:
+            episodes.onlooker.learner(parts, self.args)
         self._started = time.monotonic()
         return self._first_step
 
@@ -130,8 +132,8 @@ class Run:
         if written < len(row):  # the next run in this folder cuts the half row off
             raise self._unwritable(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
 
-    def log_episodes(self, step: int, episodes: list[Episode]) -> None:
-        for episode in episodes:
+    def log_episodes(self, step: int, ended: list[Episode]) -> None:
+        for episode in ended:
             self._recent.append(episode.ret)
             self.log(step, {"charts/episodic_return": episode.ret, "charts/episodic_length": episode.length})
 
@@ -184,6 +186,7 @@ class Run:
         started = time.monotonic()
         folder = None if self.video_folder is None else self.video_folder.with_name(f"{self.name}-eval")
         game = play.make_game(self.args.env_id, atari=atari, backend=self.args.env_backend, video_folder=folder)
+        game = episodes.onlooker.evaluation(game, self.args.env_id) if episodes.onlooker else game
         returns = []
         for episode in range(EVAL_EPISODES):
             seed = play.episode_seed(self.args.seed, episode)

@@ -58,8 +58,8 @@ def make_game(env_id: str, *, atari: bool, backend: str = "auto", video_folder: 
         return VectorGame(kit_envs.GymnasiumEnvs(native))
     if not atari:
         return VectorGame(pools.PoolEnvs(lambda seed: pools.make_pool(env_id, 1, seed), seed=0))
-    film = None if video_folder is None else EpisodeFilm(video_folder, fps=pools.ATARI_FPS)
-    return VectorGame(pools.make_whole_games(env_id, film), film)
+    games = pools.make_games(env_id, 1, 0, video_folder, clip=False)
+    return VectorGame(games, games.film)
 
 
 def episode_seed(seed: int, episode: int) -> int:
@@ -97,34 +97,34 @@ class FlatGame:
     """A Gymnasium environment with flat observations; filmed when a folder is given."""
 
     def __init__(self, env_id: str, video_folder: Path | None = None) -> None:
-        self._env = kit_envs.EnvMaker(env_id, render=video_folder is not None)()
-        self.single_observation_space: Any = self._env.observation_space
-        self.single_action_space: Any = self._env.action_space
+        self.env = kit_envs.EnvMaker(env_id, render=video_folder is not None)()
+        self.single_observation_space: Any = self.env.observation_space
+        self.single_action_space: Any = self.env.action_space
         self._discrete = isinstance(self.single_action_space, gym.spaces.Discrete)
-        fps = int(self._env.metadata.get("render_fps") or 30)
+        fps = int(self.env.metadata.get("render_fps") or 30)
         self._film = None if video_folder is None else EpisodeFilm(video_folder, fps)
 
     def start(self, episode: int, seed: int) -> np.ndarray:
         if self._film is not None:
             self._film.close()
             self._film.episode = episode
-        obs = self._env.reset(seed=seed)[0]
+        obs = self.env.reset(seed=seed)[0]
         self._shoot()
         return np.asarray(obs)[None]
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool]:
-        obs, reward, terminated, truncated, _ = self._env.step(action.tolist()[0] if self._discrete else action[0])
+        obs, reward, terminated, truncated, _ = self.env.step(action.tolist()[0] if self._discrete else action[0])
         self._shoot()
         return np.asarray(obs)[None], float(reward), bool(terminated or truncated)
 
     def close(self) -> None:
         if self._film is not None:
             self._film.close()
-        self._env.close()
+        self.env.close()
 
     def _shoot(self) -> None:
         if self._film is not None and self._film.rolling:
-            frame = self._env.render()
+            frame = self.env.render()
             if isinstance(frame, np.ndarray):
                 self._film.add(frame)
 
@@ -133,7 +133,7 @@ class VectorGame:
     """A vector of one environment, for those that come in no other shape."""
 
     def __init__(self, envs: VectorEnvs, film: EpisodeFilm | None = None) -> None:
-        self._envs, self._film = envs, film
+        self.envs, self._film = envs, film
         self.single_observation_space: Any = envs.single_observation_space
         self.single_action_space: Any = envs.single_action_space
 
@@ -141,11 +141,11 @@ class VectorGame:
         if self._film is not None:
             self._film.close()
             self._film.episode = episode
-        return self._envs.reset(seed)
+        return self.envs.reset(seed)
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool]:
-        reached = self._envs.step(action)
+        reached = self.envs.step(action)
         return reached.obs, float(reached.rewards[0]), bool(reached.episodes)
 
     def close(self) -> None:
-        self._envs.close()
+        self.envs.close()

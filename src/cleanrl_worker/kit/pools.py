@@ -44,25 +44,15 @@ def make_flat(args: RunArgs) -> "PoolEnvs":
     return envs
 
 
-def make_atari(args: RunArgs, video_folder: Path | None) -> "PoolEnvs":
-    options: dict[str, Any] = {"episodic_life": True, "reward_clip": True}
-    if video_folder is not None:
-        options["render_mode"] = "rgb_array"
-    film = None if video_folder is None else EpisodeFilm(video_folder, fps=ATARI_FPS)
-    game = f"{atari_game(args.env_id)}-v5"
+def make_games(env_id: str, num_envs: int, seed: int, video_folder: Path | None, *, clip: bool) -> "PoolEnvs":
+    """Atari games as `kit.envs.atari` describes them; without `clip`, with raw rewards."""
+    game = f"{atari_game(env_id)}-v5"
     envpool = _import_envpool(game, ("atari",))
     if game not in envpool.list_all_envs():
-        raise no_game(args.env_id, envpool.list_all_envs())
-    return PoolEnvs(lambda seed: make_pool(game, args.num_envs, seed, **options), args.seed, lives=True, film=film)
-
-
-def make_whole_games(env_id: str, film: EpisodeFilm | None) -> "PoolEnvs":
-    """One Atari environment as `make_atari` prepares it for training, but with raw rewards."""
-    options: dict[str, Any] = {"episodic_life": True, "reward_clip": False}
-    if film is not None:
-        options["render_mode"] = "rgb_array"
-    game = f"{atari_game(env_id)}-v5"
-    return PoolEnvs(lambda seed: make_pool(game, 1, seed, **options), seed=0, lives=True, film=film)
+        raise no_game(env_id, envpool.list_all_envs())
+    options = {"episodic_life": True, "reward_clip": clip}
+    film = None if video_folder is None else EpisodeFilm(video_folder, fps=ATARI_FPS)
+    return PoolEnvs(lambda seed: make_pool(game, num_envs, seed, **options), seed, lives=True, film=film)
 
 
 def atari_game(env_id: str) -> str:
@@ -80,7 +70,8 @@ def make_pool(env_id: str, num_envs: int, seed: int, **options: Any) -> Any:
     if env_id not in envpool.list_all_envs():
         raise SystemExit(f"EnvPool has no environment {env_id!r}; use --env-backend gymnasium")
     seeds = [(seed + index) % 2**31 for index in range(num_envs)]
-    return envpool.make_gymnasium(env_id, num_envs=num_envs, seed=seeds, **options)
+    # Whether it may draw is a word of EnvPool's Python side only: it costs nothing until it is asked to.
+    return envpool.make_gymnasium(env_id, num_envs=num_envs, seed=seeds, **{"render_mode": "rgb_array", **options})
 
 
 class PoolEnvs:
@@ -95,7 +86,7 @@ class PoolEnvs:
         self._pool = make(seed)
         self._fresh_seed: int | None = seed
         self._lives = lives
-        self._film = film
+        self.film = film
         self.num_envs: int = self._pool.config["num_envs"]
         with warnings.catch_warnings():  # float64 bounds cast to float32 spaces: nothing a user can change
             warnings.simplefilter("ignore", UserWarning)
@@ -105,8 +96,8 @@ class PoolEnvs:
 
     def reset(self, seed: int) -> np.ndarray:
         """A pool takes its seeds only when it is made, so a used one is made anew (0–0.5 s)."""
-        if self._film is not None and self._fresh_seed is None:
-            self._film.cut()
+        if self.film is not None and self._fresh_seed is None:
+            self.film.cut()
         if seed != self._fresh_seed:
             self._pool = self._make(seed)
         self._fresh_seed = None
@@ -120,7 +111,7 @@ class PoolEnvs:
         final_obs = obs
         ends = terminations | truncations
         game_over = (info["terminated"] > 0) | truncations if self._lives else ends
-        if self._film is not None:
+        if self.film is not None:
             self._shoot()
         if ends.any():
             final_obs = obs.copy()
@@ -129,19 +120,23 @@ class PoolEnvs:
             ids = np.flatnonzero(ends).astype(np.int32)
             obs[ids] = self._pool.step(actions[ids], ids)[0]
         episodes = self._episodes.add(info["reward"] if self._lives else rewards, game_over)
-        if self._film is not None and game_over[0]:
-            self._film.cut()
+        if self.film is not None and game_over[0]:
+            self.film.cut()
             self._shoot()
         return Step(obs, rewards, terminations, truncations, final_obs, episodes)
 
     def close(self) -> None:
-        if self._film is not None:
-            self._film.close()
+        if self.film is not None:
+            self.film.close()
         self._pool = None
 
+    def render(self, indices: list[int]) -> np.ndarray:
+        """Pictures of some of the environments; only where `can_draw` says so."""
+        return np.asarray(self._pool.render(env_ids=indices))
+
     def _shoot(self) -> None:
-        if self._film is not None and self._film.rolling:
-            self._film.add(np.asarray(self._pool.render(env_ids=[0]))[0])
+        if self.film is not None and self.film.rolling:
+            self.film.add(self.render([0])[0])
 
 
 def _import_envpool(env_id: str, families: tuple[str, ...]) -> Any:

@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from mosaic.trainer.run import Run
 
 KINDS = {
+    "rings": "shared memory of live views whose run was killed",
     "configs": "config files whose run is gone",
     "checkpoints": "checkpoints of ended runs, beyond the newest and the pinned",
     "runs": "ended runs that are older than --older-than",
@@ -41,14 +43,14 @@ class Waste:
     kind: str
     what: str
     count: int
-    remove: Callable[[], None]
+    remove: Callable[[], object]
 
 
 def add_to(commands: Any) -> None:
     """Declare the command."""
     one = commands.add_parser(
         "gc",
-        help="free disk: orphaned configs, old checkpoints, old runs; says what, and does it with --yes",
+        help="free disk: dead live views, orphaned configs, old checkpoints, old runs; with --yes",
         description="Kinds: " + "; ".join(f"{name}: {text}" for name, text in KINDS.items()) + ".",
     )
     one.add_argument("--older-than", metavar="30d", help="also runs that ended longer ago: 12h, 30d, 8w")
@@ -107,6 +109,7 @@ def parse_age(text: str) -> float:
 def find(client: Client, home: Path, oldest: float | None) -> Iterator[Waste]:
     """Everything that can go, the least missed first."""
     runs = {run.run_id: run for run in _all_runs(client)}
+    yield from _rings()
     yield from _configs(home, runs)
     old = [run for run in runs.values() if run.ended and oldest is not None and run.ended_at < oldest]
     for run in runs.values():
@@ -114,7 +117,7 @@ def find(client: Client, home: Path, oldest: float | None) -> Iterator[Waste]:
             yield from _checkpoints(run)
     for run in sorted(old, key=lambda run: run.ended_at):
         text = f"{run.run_id} ({run.algo} on {run.env_id}, {run.state} {ago(run.ended_at)})"
-        yield Waste("runs", text, folder_bytes(Path(run.folder)), lambda run=run: client.delete_run(run.run_id))  # type: ignore[misc]
+        yield Waste("runs", text, folder_bytes(Path(run.folder)), partial(client.delete_run, run.run_id))
 
 
 def _all_runs(client: Client) -> Iterator[Run]:
@@ -125,6 +128,13 @@ def _all_runs(client: Client) -> Iterator[Run]:
         page = answer.next_page
         if not page:
             return
+
+
+def _rings() -> Iterator[Waste]:
+    from mosaic.wire.frames import dead_rings, remove
+
+    for path in dead_rings():
+        yield Waste("rings", str(path), path.stat().st_size, partial(remove, path.name))
 
 
 def _configs(home: Path, runs: dict[str, Run]) -> Iterator[Waste]:

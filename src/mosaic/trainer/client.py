@@ -117,10 +117,13 @@ class Client:
     def wait_run(self, run_id: str, timeout: float | None = None) -> Run:
         """The run once it has ended; TimeoutError when it has not by then."""
         end = None if timeout is None else time.monotonic() + timeout
+        pause = 0.1  # growing: a run of hours need not be asked after ten times a second
         while not (run := self.get_run(run_id)).ended:
-            if end is not None and time.monotonic() >= end:
+            left = pause if end is None else end - time.monotonic()
+            if left <= 0:
                 raise TimeoutError(f"run {run_id} is {run.state} after {timeout:g} s")
-            time.sleep(0.2)
+            time.sleep(min(pause, left))
+            pause = min(1.0, 1.2 * pause)
         return run
 
     # Telemetry
@@ -151,6 +154,12 @@ class Client:
                 yield event
                 position = event.seq + 1
         yield from self._events(run_id, position, None, follow=False)
+
+    def stream_frames(self, run_id: str, max_fps: float = 30.0) -> Iterator[Any]:
+        """Live frames to the run's end: messages with width, height, channels, data (raw), or a reason for none."""
+        request = pb.StreamFramesRequest(run_id=run_id, max_fps=max_fps)
+        with self._stream(self._stub.StreamFrames, request) as stream:
+            yield from self._answers(stream)
 
     def health(self) -> dict[str, Any]:
         """Version, home, runs by state, GPUs, CPU slots, subscribers, memory, workers, and what is wrong."""

@@ -28,6 +28,7 @@ import grpc
 from mosaic.trainer.attempts import Attempts
 from mosaic.trainer.bus import Bus
 from mosaic.trainer.dispatcher import Dispatcher
+from mosaic.trainer.frames import FrameHub
 from mosaic.trainer.gpu import Machine
 from mosaic.trainer.registry import Registry
 from mosaic.trainer.relay import Relay
@@ -41,7 +42,7 @@ from mosaic.wire.happenings import Happenings
 from mosaic.wire.paths import resolve_home, write_atomic
 
 # Often enough that a number reaches the registry well within a second of being logged.
-TICK_SECONDS = 0.2
+TICK_SECONDS = 0.25
 START_SECONDS = 60.0
 
 
@@ -97,6 +98,7 @@ class Daemon:
             submissions=submissions,
             handshakes=Handshakes(self.registry, attempts, self.happenings),
             bus=bus,
+            frames=FrameHub(self.registry),
             controls=self.dispatcher.controls,
             vault=vault,
             happenings=self.happenings,

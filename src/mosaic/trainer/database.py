@@ -184,6 +184,7 @@ class Database:
             if connection is None:
                 connection = self._connect()
                 connection.execute("PRAGMA query_only = ON")
+                connection.execute("PRAGMA cache_size = -512")  # kB; there may be hundreds of readers
                 self._local.connection = connection
             if connection.in_transaction:
                 yield connection

@@ -14,13 +14,14 @@ from mosaic.trainer.attempts import Attempts, identity_of
 from mosaic.trainer.bus import Bus
 from mosaic.trainer.executors.local import Exit, Identity, LocalExecutor, elapsed_seconds
 from mosaic.trainer.gpu import Claim, Machine, Room
-from mosaic.trainer.launch import prepare
+from mosaic.trainer.launch import discard, prepare
 from mosaic.trainer.registry import Registry
 from mosaic.trainer.relay import Relay
 from mosaic.trainer.scripts import script_exit
 from mosaic.trainer.states import ENDED, State
 from mosaic.trainer.submission import Vault
 from mosaic.wire.errors import MosaicError, MoveError, StorageError, UnavailableError, UnknownRunError
+from mosaic.wire.frames import sweep
 from mosaic.wire.happenings import Happenings
 
 REQUEUE = 75  # a worker's exit code for "my state is saved, start me again"
@@ -82,11 +83,13 @@ class Dispatcher:
         self._clock, self._target = clock, target
         self._watches: dict[str, Watch] = {}
         self._not_before: dict[str, float] = {}
+        self._pauses: dict[str, float] = {}
         self._unrecorded: dict[str, Identity] = {}
         self.controls = Controls()
 
     def adopt(self) -> None:
         """Take over what an earlier daemon left: workers that live, and starts that it did not live to record."""
+        self._sweep()
         for row in self._attempts.live():
             if not row["reads_files"] or row["state"] == State.LOST:
                 continue
@@ -188,6 +191,8 @@ class Dispatcher:
             watch.next_seq, watch.heard = row["events_seq"], self._clock()
         if row["closing"]:
             self._settle(row, None)
+        elif row["state"] == State.LOST and row["asked"] == "cancel":
+            self._settle(row, None)  # there is nobody to ask
         elif row["asked"] and row["asked"] != watch.asked:
             watch.asked = row["asked"]
             self._happenings.note(f"run.{row['asked']}_requested", run_id, reason=row["asked_reason"])
@@ -220,11 +225,22 @@ class Dispatcher:
                 self._happenings.note(f"run.{end.state.lower()}", run_id, reason=end.reason, exit_code=end.code)
                 self._vault.forget(run_id)
                 self._bus.end(run_id, end.state)
+                self._not_before.pop(run_id, None)
+                self._pauses.pop(run_id, None)
+                if end.state is State.COMPLETED:
+                    discard(self._attempts.recipe(row)[0], self._registry.paths(run_id))
         except (MoveError, UnknownRunError) as error:  # somebody else settled it in between
             self._happenings.warn("daemon.trouble", run_id, error=error)
+        if row["reads_files"]:
+            self._sweep(run_id)
         self._watches.pop(run_id, None)
         if identity is not None:
             self._executor.forget(identity)
+
+    def _sweep(self, run_id: str | None = None) -> None:
+        """Remove the frame rings that dead processes left, of one run or of all."""
+        for name in sweep(run_id):
+            self._happenings.note("fastlane.swept", run_id or "-", ring=name)
 
     def _judge(self, row: sqlite3.Row, identity: Identity | None, ended: Exit) -> End:
         """How an attempt ended, from its closing event, its exit code, and what was asked of it."""
@@ -260,9 +276,11 @@ class Dispatcher:
         return self._happenings.masked(words.removeprefix(f"{row['worker_type']}-worker: "))
 
     def _delay(self, run_id: str, ran: float) -> None:
-        waited = self._not_before.get(run_id, 0.0) - self._clock()
-        pause = min(LONGEST_PAUSE, max(1.0, 2 * waited)) if ran < QUICK_SECONDS else 0.0
-        self._not_before[run_id] = self._clock() + pause
+        """Let a run that ended at once wait, each time twice as long."""
+        before = self._pauses.pop(run_id, 0.0)
+        if ran < QUICK_SECONDS:
+            self._pauses[run_id] = min(LONGEST_PAUSE, max(1.0, 2 * before))
+            self._not_before[run_id] = self._clock() + self._pauses[run_id]
 
     def _start_queued(self) -> None:
         queued = self._attempts.queued()

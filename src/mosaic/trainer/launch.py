@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -40,7 +41,7 @@ def prepare(
     payload, config, command = recipe
     told = payload["metadata"]["worker"]
     paths.create()
-    flat = dict(config) if row["attempt"] == 1 else _next_attempt(config, paths)
+    flat = dict(config) if row["attempt"] == 1 else _next_attempt(config, paths, _checkpoints(payload, paths))
     own = paths.worker_config(row["slot"])
     environment = {
         **worker_environment(paths.home),
@@ -61,16 +62,26 @@ def prepare(
     return Launch(tuple(argv), environment, paths.home, logs / "worker.stdout.log", logs / "worker.stderr.log")
 
 
-def _next_attempt(config: Mapping[str, Any], paths: RunPaths) -> dict[str, Any]:
+def discard(payload: Mapping[str, Any], paths: RunPaths) -> None:
+    """Remove what a run that completed was told not to keep."""
+    kept = payload.get("artifacts") or {}
+    if not kept.get("keep_checkpoints", True):
+        shutil.rmtree(paths.checkpoints, ignore_errors=True)
+    if not kept.get("persist_logs", True):
+        for file in (paths.stdout_log, paths.stderr_log, *paths.logs.glob("worker.std*.log")):
+            file.unlink(missing_ok=True)
+
+
+def _next_attempt(config: Mapping[str, Any], paths: RunPaths, checkpoints: Path) -> dict[str, Any]:
     """The config with which a run goes on from its newest checkpoint, or starts over where it has none."""
     flat = {**config, "extras": dict(config.get("extras") or {})}
     extras = flat["extras"]
-    if extras.get("mode") != "policy_eval" and find_all(paths.checkpoints):
-        extras |= {"mode": "resume_training", "checkpoint_path": str(paths.folder)}
+    if extras.get("mode") != "policy_eval" and find_all(checkpoints):
+        extras |= {"mode": "resume_training", "checkpoint_path": str(checkpoints)}
         extras.pop("policy_path", None)
         if extras.pop("additional_timesteps", None):
             # The first attempt worked out its end, and saved it; more on top of that would be too many.
-            flat["total_timesteps"] = saved_state(paths.folder).get("args", {}).get("total_timesteps")
+            flat["total_timesteps"] = saved_state(checkpoints).get("args", {}).get("total_timesteps")
         return flat
     if paths.metrics.exists():
         # Starting over: the rows of the attempt before no longer count.
@@ -78,6 +89,12 @@ def _next_attempt(config: Mapping[str, Any], paths: RunPaths) -> dict[str, Any]:
         with paths.metrics.open("ab") as file:
             file.write(encode_resumed(-1))
     return flat
+
+
+def _checkpoints(payload: Mapping[str, Any], paths: RunPaths) -> Path:
+    """Where a run's checkpoints lie; a place that its environment names is honoured."""
+    given = payload["environment"].get(variables.MOSAIC_CHECKPOINT_DIR)
+    return Path(given) if given else paths.checkpoints
 
 
 def _visible_gpus(row: sqlite3.Row) -> dict[str, str]:

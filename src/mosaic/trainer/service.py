@@ -18,10 +18,11 @@ from mosaic.trainer.attempts import Attempts
 from mosaic.trainer.bus import Bus
 from mosaic.trainer.dispatcher import Controls
 from mosaic.trainer.executors.local import Identity
+from mosaic.trainer.frames import FrameHub
 from mosaic.trainer.gpu import Machine
 from mosaic.trainer.registry import Registry
 from mosaic.trainer.remote import Handshakes
-from mosaic.trainer.streams import EventStream, PublisherStream, watch_runs
+from mosaic.trainer.streams import EventStream, PublisherStream, frame_controls, watch_runs
 from mosaic.trainer.submission import Submissions, Vault
 from mosaic.wire import errors
 from mosaic.wire._pb import trainer_pb2 as pb
@@ -61,6 +62,7 @@ class Parts:
     submissions: Submissions
     handshakes: Handshakes
     bus: Bus
+    frames: FrameHub
     controls: Controls
     vault: Vault
     happenings: Happenings
@@ -145,7 +147,11 @@ class TrainerService(trainer_pb2_grpc.TrainerServicer):
     @answered
     def CancelRun(self, request: pb.CancelRunRequest, context: grpc.ServicerContext) -> pb.Run:
         grace = request.grace_seconds if request.HasField("grace_seconds") else None
-        return messages.run_to_pb(self.parts.registry.cancel_run(request.run_id, grace))
+        run = self.parts.registry.cancel_run(request.run_id, grace)
+        if run.ended:  # it was queued: nobody else will
+            self.parts.vault.forget(run.run_id)
+            self.parts.happenings.note("run.cancelled", run.run_id, reason=run.reason)
+        return messages.run_to_pb(run)
 
     @answered
     def PauseRun(self, request: pb.RunRequest, context: grpc.ServicerContext) -> pb.Run:
@@ -184,6 +190,18 @@ class TrainerService(trainer_pb2_grpc.TrainerServicer):
         session = metadata_of(context.invocation_metadata(), SESSION_KEY)
         stream = PublisherStream(parts.registry, parts.attempts, parts.controls, session, context.is_active)
         yield from stream.controls(request_iterator)
+
+    @streamed
+    def PublishFrames(
+        self, request_iterator: Iterator[pb.Frame], context: grpc.ServicerContext
+    ) -> Iterator[pb.Control]:
+        parts = self.parts
+        session = metadata_of(context.invocation_metadata(), SESSION_KEY)
+        yield from frame_controls(parts.attempts, parts.frames, session, request_iterator, context.is_active)
+
+    @streamed
+    def StreamFrames(self, request: pb.StreamFramesRequest, context: grpc.ServicerContext) -> Iterator[pb.Frame]:
+        yield from self.parts.frames.stream(request.run_id, request.max_fps, context.is_active)
 
     @streamed
     def StreamTelemetry(

@@ -14,6 +14,7 @@ from mosaic.trainer import messages
 from mosaic.trainer.attempts import Attempts
 from mosaic.trainer.bus import CREDITS, MOST_CREDITS, Bus, Ended, Resumed, Starved, Subscription
 from mosaic.trainer.dispatcher import Controls
+from mosaic.trainer.frames import FrameHub
 from mosaic.trainer.registry import Registry
 from mosaic.trainer.remote import PUBLISHER_CREDITS, Mirror
 from mosaic.trainer.run import Change, Run
@@ -243,6 +244,34 @@ class PublisherStream:
             self._out.put(error)
         except grpc.RpcError:
             self._out.put(None)  # the worker has gone, or its stream was cut
+
+
+def frame_controls(
+    attempts: Attempts, hub: FrameHub, session: str, frames: Iterator[pb.Frame], active: Callable[[], bool]
+) -> Iterator[pb.Control]:
+    """A remote worker's frames go to the hub; it is told when somebody starts or stops to watch."""
+    first = next(frames, None)
+    if first is None or not first.run_id:
+        raise ConfigError("the first message of PublishFrames names its run_id")
+    run_id = first.run_id
+    attempts.check_session(run_id, session)
+
+    def receive() -> None:
+        try:
+            for frame in frames:
+                if frame.data or frame.reason:
+                    frame.run_id = run_id
+                    hub.put(run_id, frame)
+        except grpc.RpcError:
+            pass  # the worker has gone
+
+    threading.Thread(target=receive, name="frames", daemon=True).start()
+    told: bool | None = None
+    while active():
+        if (wanted := hub.wanted(run_id)) != told:
+            told = wanted
+            yield pb.Control(demand=pb.Control.Demand(frames=wanted))
+        time.sleep(IDLE_SECONDS / 4)
 
 
 def _after(first: pb.TelemetryBatch, rest: Iterator[pb.TelemetryBatch]) -> Iterator[pb.TelemetryBatch]:

@@ -103,10 +103,12 @@ class Submissions:
         if job.metadata.worker.script is not None:
             find_script(job.metadata.worker.script, self._registry.paths(run_id), worker.command)
             fields = self._schema(worker).get(str(config.get("algo")), {}).get("fields", ())
-            extras = dict(_object(config.get("extras")))
-            config["extras"] = {**extras, "algo_params": all_params(_object(extras.get("algo_params")), fields)}
+            given = _object(config.get("extras"))
+            config["extras"] = {**given, "algo_params": all_params(_object(given.get("algo_params")), fields)}
         claim = _claim(job)
         warnings = check_claim(claim, self._machine)
+        if job.artifacts.output_prefix:
+            warnings.append("artifacts.output_prefix has no effect: a run's files lie in its own folder")
         if not external:
             summary = self._dry_run(run_id, worker, config, {**job.environment, **secrets})
             for name in ("algo", "env_id", "seed", "total_timesteps"):

@@ -52,15 +52,22 @@ class StepLog:
             os.close(descriptor)
 
 
+class NoLog:
+    """What a run gets that did not ask for steps."""
+
+    def add(self, rewards: Any, ends: Any) -> None:
+        """Nothing is written."""
+
+
 _logs: list[StepLog] = []
 
 
-def step_log(num_envs: int) -> StepLog | None:
-    """A log for one set of environments, None unless the run asked for steps."""
+def step_log(num_envs: int) -> StepLog | NoLog:
+    """A log for the environments that a process makes first, which are those it trains in."""
     path = os.environ.get(variables.MOSAIC_STEP_LOG)
-    if not path:
-        return None
-    _logs[:] = [StepLog(path, num_envs)]
+    if not path or _logs:
+        return NoLog()
+    _logs.append(StepLog(path, num_envs))
     return _logs[0]
 
 

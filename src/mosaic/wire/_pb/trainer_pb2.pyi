@@ -493,7 +493,7 @@ class StreamFramesRequest(_message.Message):
     def __init__(self, run_id: _Optional[str] = ..., max_fps: _Optional[float] = ...) -> None: ...
 
 class Frame(_message.Message):
-    __slots__ = ("run_id", "index", "width", "height", "channels", "data", "encoding", "last_reward", "rolling_return", "step_rate_hz", "reason")
+    __slots__ = ("run_id", "index", "width", "height", "channels", "data", "encoding", "last_reward", "rolling_return", "step_rate_hz", "reason", "step", "label", "note")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     INDEX_FIELD_NUMBER: _ClassVar[int]
     WIDTH_FIELD_NUMBER: _ClassVar[int]
@@ -505,6 +505,9 @@ class Frame(_message.Message):
     ROLLING_RETURN_FIELD_NUMBER: _ClassVar[int]
     STEP_RATE_HZ_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    LABEL_FIELD_NUMBER: _ClassVar[int]
+    NOTE_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     index: int
     width: int
@@ -516,7 +519,10 @@ class Frame(_message.Message):
     rolling_return: float
     step_rate_hz: float
     reason: str
-    def __init__(self, run_id: _Optional[str] = ..., index: _Optional[int] = ..., width: _Optional[int] = ..., height: _Optional[int] = ..., channels: _Optional[int] = ..., data: _Optional[bytes] = ..., encoding: _Optional[str] = ..., last_reward: _Optional[float] = ..., rolling_return: _Optional[float] = ..., step_rate_hz: _Optional[float] = ..., reason: _Optional[str] = ...) -> None: ...
+    step: int
+    label: str
+    note: str
+    def __init__(self, run_id: _Optional[str] = ..., index: _Optional[int] = ..., width: _Optional[int] = ..., height: _Optional[int] = ..., channels: _Optional[int] = ..., data: _Optional[bytes] = ..., encoding: _Optional[str] = ..., last_reward: _Optional[float] = ..., rolling_return: _Optional[float] = ..., step_rate_hz: _Optional[float] = ..., reason: _Optional[str] = ..., step: _Optional[int] = ..., label: _Optional[str] = ..., note: _Optional[str] = ...) -> None: ...
 
 class GetHealthRequest(_message.Message):
     __slots__ = ()

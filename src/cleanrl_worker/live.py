@@ -1,0 +1,92 @@
+"""The shell's part in the live view: its settings, a ring that says why there is none, and sweeping up."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from mosaic.wire import variables
+from mosaic.wire.errors import ConfigError, nearest, shown
+
+if TYPE_CHECKING:
+    from mosaic.wire.paths import RunPaths
+
+MODES = ("single", "grid", "off")
+OFF = "the live view is off (fastlane_video_mode off)"
+
+
+def fastlane_variables(extras: Mapping[str, Any], inherited: Mapping[str, str]) -> dict[str, str]:
+    """The algorithm's variables for FastLane: extras beat the environment, the environment beats the defaults."""
+    mode = _one_of(extras, "fastlane_video_mode", "video_mode") or _inherited_mode(inherited)
+    given = {
+        variables.GYM_GUI_FASTLANE_ENABLED: int(mode != "off"),
+        variables.GYM_GUI_FASTLANE_VIDEO_MODE: mode,
+        variables.GYM_GUI_FASTLANE_GRID_LIMIT: _one_of(extras, "fastlane_grid_limit", "grid_limit"),
+        variables.GYM_GUI_FASTLANE_SLOT: extras.get("fastlane_slot"),
+    }
+    found = {name: str(value) for name, value in given.items() if value not in (None, "")}
+    for name, least in _NUMBERS.items():
+        _check_number(name, found.get(name, inherited.get(name)), least)
+    return found
+
+
+def is_on(environment: Mapping[str, str]) -> bool:
+    """Whether an algorithm with these variables is to be watched."""
+    return environment.get(variables.GYM_GUI_FASTLANE_ENABLED) == "1"
+
+
+@contextlib.contextmanager
+def keeping_clean(paths: RunPaths, environment: Mapping[str, str]) -> Iterator[None]:
+    """While inside, a run that is not to be watched says so to viewers; afterwards nothing of its rings is left."""
+    from mosaic.wire.frames import FastLaneWriter, RingError, sweep
+
+    sweep(paths.run_id)  # of an earlier start whose shell was killed, too
+    writer: FastLaneWriter | None = None
+    if not is_on(environment):
+        with contextlib.suppress(RingError, OSError):  # a full /dev/shm: the warning event says it anyway
+            writer = FastLaneWriter.create(paths.run_id, paths.fastlane)
+            writer.tell(reason=OFF)
+    try:
+        yield
+    finally:
+        if writer is not None:
+            writer.close()
+        sweep(paths.run_id)  # what a killed algorithm could not remove itself
+
+
+# Variables that hold a number, and the least it may be.
+_NUMBERS = {
+    variables.GYM_GUI_FASTLANE_SLOT: 0.0,
+    variables.GYM_GUI_FASTLANE_GRID_LIMIT: 0.0,  # 0 is the default
+    variables.CLEANRL_FASTLANE_INTERVAL_MS: 0.0,
+    variables.CLEANRL_FASTLANE_MAX_DIM: 16.0,
+    variables.CLEANRL_FASTLANE_BUDGET: 0.0,
+}
+
+
+def _check_number(name: str, value: str | None, least: float) -> None:
+    try:
+        fits = value in (None, "") or float(str(value)) >= least
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ConfigError(f"{name}={value!r}: a number, {least:g} or more, is needed")
+
+
+def _one_of(extras: Mapping[str, Any], name: str, short: str) -> Any:
+    long_value, short_value = (None if extras.get(key) == "" else extras.get(key) for key in (name, short))
+    if None not in (long_value, short_value) and long_value != short_value:
+        raise ConfigError(f"extras.{name} is {shown(long_value)}, but extras.{short} is {shown(short_value)}; give one")
+    return short_value if long_value is None else long_value
+
+
+def _inherited_mode(inherited: Mapping[str, str]) -> str:
+    mode = inherited.get(variables.GYM_GUI_FASTLANE_VIDEO_MODE) or "single"
+    if mode not in MODES:
+        name = variables.GYM_GUI_FASTLANE_VIDEO_MODE
+        raise ConfigError(f"{name}={mode!r} is none of {', '.join(MODES)}{nearest(mode, MODES)}")
+    enabled = inherited.get(variables.GYM_GUI_FASTLANE_ENABLED, "").strip().lower()
+    if enabled not in ("", "0", "1"):
+        raise ConfigError(f"{variables.GYM_GUI_FASTLANE_ENABLED}={enabled!r}: 0 or 1 is needed")
+    return "off" if enabled == "0" else mode

@@ -1,0 +1,191 @@
+"""A run's live view in the terminal, and as a picture file."""
+
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+import numpy as np
+
+from mosaic.wire.errors import ConfigError, WorkerError
+from mosaic.wire.frames import FastLaneReader, Frame, RingError, Status, encode_png
+from mosaic.wire.paths import RunPaths, resolve_home, write_atomic
+
+LATEST = "latest"
+LINES_BENEATH = 3
+FRAMES_PER_SECOND = 30
+SILENCE_SECONDS = 10.0  # without a sign of the writer, after which a viewer says so
+
+
+def find_run(text: str) -> RunPaths:
+    """The run of this id, of the only id that begins so, or the one started last for "latest"."""
+    folder = resolve_home() / "var" / "trainer" / "runs"
+    runs = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+    if not runs:
+        raise ConfigError(f"there are no runs in {folder}; start one with: mosaic train ppo CartPole-v1")
+    if text == LATEST:
+        return RunPaths(max(runs, key=lambda run: _started(RunPaths(run))))
+    found = [text] if text in runs else [run for run in runs if run.lower().startswith(text.lower())]
+    if len(found) == 1:
+        return RunPaths(found[0])
+    if found:
+        some = ", ".join(found[:3]) + (", …" if len(found) > 3 else "")
+        raise ConfigError(f"{len(found)} runs begin with {text!r} ({some}); type more of the id")
+    raise ConfigError(f"no run begins with {text!r} in {folder}; the newest is {runs[-1]}, or type: latest")
+
+
+def watch(run: str, stream: TextIO | None = None) -> int:
+    """Show a run until it ends or the person leaves; the exit code."""
+    stream = sys.stdout if stream is None else stream
+    paths = find_run(run)
+    if not stream.isatty():
+        raise ConfigError(f"a live picture needs a terminal; for a file, type: mosaic snapshot {paths.run_id} out.png")
+    with _open(paths) as reader, _screen(stream):
+        canvas = Canvas(stream)
+        seen = 0
+        while True:
+            frame, status = reader.latest_frame(seen), reader.status()
+            if status.state == "closed":
+                break
+            if frame is not None:
+                seen = frame.index
+            canvas.show(frame, status)
+            time.sleep(1 / FRAMES_PER_SECOND)
+    print(f"Run {paths.run_id} has ended.", file=stream)
+    return 0
+
+
+def snapshot(run: str, target: Path, seconds: float = 30.0) -> str:
+    """Write the next frame of a run as PNG; returns the line that says what it shows."""
+    paths = find_run(run)
+    if target.suffix.lower() != ".png":
+        raise ConfigError(f"{target}: a snapshot is written as PNG; give a name that ends in .png")
+    asked = time.monotonic()
+    with _open(paths) as reader:
+        while True:
+            frame, status = reader.latest_frame(), reader.status()
+            # one that was drawn before anybody asked may be hours old
+            if frame is not None and frame.time >= asked:
+                break
+            if status.state == "closed" or time.monotonic() - asked > seconds:
+                waited = f"no frame within {seconds:.0f} s: the run is between two steps, or paused"
+                ended = "the run has ended" if status.state == "closed" else ""
+                raise WorkerError(f"no picture of {paths.run_id}: {ended or status.reason or waited}")
+            time.sleep(0.02)
+    write_atomic(target, encode_png(frame.array))
+    return f"{target}: {frame.width}×{frame.height}, {numbers(frame, status)}"
+
+
+def numbers(frame: Frame, status: Status) -> str:
+    """A frame's numbers as one line."""
+    shown = f"{status.label}  " if status.label else ""
+    return (
+        f"{shown}reward {frame.last_reward:.2f}   return {frame.rolling_return:.1f}   "
+        f"{frame.step_rate_hz:,.0f} steps/s   step {frame.step:,}"
+    )
+
+
+class Canvas:
+    """A picture in half blocks: the upper half of a cell in its text colour, the lower in its background."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._lines: list[str] = []
+        self._size = (0, 0)
+        self._frame: Frame | None = None
+
+    def show(self, frame: Frame | None, status: Status) -> None:
+        """Draw what has changed: the frame if there is a new one, the lines beneath, and why there is none."""
+        size = shutil.get_terminal_size()
+        if (size.columns, size.lines) != self._size:
+            self._size, self._lines = (size.columns, size.lines), []
+            self._stream.write("\x1b[2J")
+        self._frame = frame or self._frame
+        picture = (
+            [] if self._frame is None else half_blocks(self._frame.array, size.columns, size.lines - LINES_BENEATH)
+        )
+        lines = [*picture, *(line[: size.columns] for line in self._beneath(status))]
+        old = self._lines + [""] * (len(lines) - len(self._lines))
+        for row, line in enumerate(lines):
+            if line != old[row]:
+                self._stream.write(f"\x1b[{row + 1};1H{line}\x1b[0m\x1b[K")
+        if len(lines) < len(self._lines):
+            self._stream.write(f"\x1b[{len(lines) + 1};1H\x1b[J")
+        self._lines = lines
+        self._stream.flush()
+
+    def _beneath(self, status: Status) -> list[str]:
+        said = [] if self._frame is None else [f"{numbers(self._frame, status)}   {status.frame_rate_hz:.1f} frames/s"]
+        if status.note:
+            said.append(status.note)
+        if status.reason:
+            said.append(f"No picture: {status.reason}")
+        elif self._frame is None:
+            said.append("Waiting for the first frame. Ctrl-C ends the view, not the run.")
+        elif status.writer_age > SILENCE_SECONDS:
+            said.append(f"Nothing for {status.writer_age:.0f} s: the run is busy, paused, or was killed.")
+        return said
+
+
+def half_blocks(picture: np.ndarray, columns: int, rows: int) -> list[str]:
+    """Lines of a terminal that show a picture as large as fits, each cell two pixels."""
+    height, width, _ = picture.shape
+    scale = min(columns / width, 2 * rows / height)
+    wide, high = max(1, int(width * scale)), max(2, int(height * scale) // 2 * 2)
+    small = shrunk(picture, high, wide)
+    lines = []
+    for top, bottom in zip(small[::2].tolist(), small[1::2].tolist(), strict=True):
+        cells, last = [], None
+        for upper, lower in zip(top, bottom, strict=True):
+            colours = (*upper, *lower)
+            if colours != last:
+                cells.append("\x1b[38;2;{};{};{};48;2;{};{};{}m".format(*colours))
+                last = colours
+            cells.append("▀")
+        lines.append("".join(cells))
+    return lines
+
+
+def shrunk(picture: np.ndarray, height: int, width: int) -> np.ndarray:
+    """The picture in another size, each pixel the mean of what it stands for: thin lines must not vanish."""
+    rows, columns = picture.shape[:2]
+    sums = np.zeros((rows + 1, columns + 1, 3), np.int64)
+    np.cumsum(np.cumsum(picture, axis=0, dtype=np.int64), axis=1, out=sums[1:, 1:])
+    top = np.arange(height) * rows // height
+    bottom = np.maximum((np.arange(height) + 1) * rows // height, top + 1)
+    left = np.arange(width) * columns // width
+    right = np.maximum((np.arange(width) + 1) * columns // width, left + 1)
+    area = ((bottom - top)[:, None] * (right - left)[None, :])[:, :, None]
+    whole = sums[bottom][:, right] - sums[top][:, right] - sums[bottom][:, left] + sums[top][:, left]
+    return (whole // area).astype(np.uint8)
+
+
+@contextmanager
+def _screen(stream: TextIO) -> Iterator[None]:
+    """The terminal's other screen, without a cursor; the person's own comes back however this ends."""
+    stream.write("\x1b[?1049h\x1b[?25l")
+    try:
+        yield
+    finally:
+        stream.write("\x1b[0m\x1b[?25h\x1b[?1049l")
+        stream.flush()
+
+
+def _open(paths: RunPaths) -> FastLaneReader:
+    try:
+        return FastLaneReader.open(paths.fastlane)
+    except RingError as error:
+        raise WorkerError(f"run {paths.run_id} cannot be watched: {error}") from None
+
+
+def _started(paths: RunPaths) -> float:
+    """When a run was started last, as far as its files tell."""
+    for path in (paths.fastlane, paths.events, paths.folder):
+        try:
+            return path.stat().st_mtime
+        except OSError:
+            continue
+    return 0.0

@@ -1,0 +1,364 @@
+"""The FastLane ring: the layout of a run's live frames in shared memory, and their writer.
+
+Loaded by file path inside people's own interpreters, too: Python 3.8 and the standard library.
+One process writes, any number read, in any order of starting and dying.
+
+A ring is a page of header and three slots. A slot's sequence number is odd while its pixels are written; whoever reads
+it twice and finds the same even number in between has a whole frame. Nobody ever waits for anybody. Times are those of
+`time.monotonic`, which the processes of a machine share.
+"""
+
+from __future__ import annotations
+
+import _posixshmem  # shm_open without the resource tracker of multiprocessing.shared_memory
+import contextlib
+import errno
+import hashlib
+import json
+import mmap
+import os
+import struct
+import sys
+import threading
+import time
+import zlib
+from pathlib import Path
+from typing import Any
+
+MAGIC = int.from_bytes(b"MOSAICFL", "little")
+LAYOUT = 1
+SLOTS = 3  # one to read, one to write, one between them; only the newest frame counts
+HEADER = 4096
+SLOT_HEADER = 128
+VIEWER_SECONDS = 2.0  # a viewer looks several times a second; after this long without, nobody is there
+WRITER_SECONDS = 5.0
+LIVE, REPLACED, CLOSED = range(3)
+
+# Texts of the header: where they begin and how many bytes they may have.
+TEXTS = {"label": (256, 120), "reason": (512, 500), "note": (1024, 500)}
+
+
+class Head:
+    """Words of the header, by eight bytes: whole numbers, then floats."""
+
+    MAGIC, LAYOUT, SLOTS, CAPACITY, WRITTEN, WIDTH, HEIGHT, CHANNELS, DROPPED, STATE, PID, NAMESPACE = range(12)
+    LAST_REWARD, ROLLING_RETURN, STEP_RATE, FRAME_RATE, WRITER_BEAT, VIEWER_BEAT = range(16, 22)
+
+
+class Slot:
+    """Words of a slot's header: whole numbers, then floats."""
+
+    SEQ, INDEX, WIDTH, HEIGHT, CHANNELS, STEP = range(6)
+    LAST_REWARD, ROLLING_RETURN, STEP_RATE, DRAWN_AT = range(8, 12)
+
+
+class RingError(Exception):
+    """There is no such ring, it is no ring of this layout, or there is no room for one; the text says which."""
+
+
+def ring_name(run_id: str, pid: int | None = None) -> str:
+    """The ring of a run whose algorithm is this process, or `pid`; under 30 characters, which is macOS's limit."""
+    pid = os.getpid() if pid is None else pid
+    return f"fl-{run_digest(run_id)}-{pid}-{base36(start_ticks(pid) or 0)}"
+
+
+def start_ticks(pid: int) -> int | None:
+    """When the kernel started a process, in its own ticks: with the pid, an identity; None for one that is dead."""
+    if not sys.platform.startswith("linux"):
+        return 0 if _answers(pid) else None
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return None
+    fields = stat[stat.rindex(b")") + 2 :].split()
+    return None if fields[0] in (b"Z", b"X") else int(fields[19])
+
+
+def remove(name: str) -> bool:
+    """Take a ring's name away, whoever made it; processes that hold it keep what they have."""
+    try:
+        _posixshmem.shm_unlink("/" + name)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+class Mapping:
+    """A ring's memory as words, floats and bytes."""
+
+    def __init__(self, descriptor: int, size: int) -> None:
+        self.memory = mmap.mmap(descriptor, size)
+        self.size = size
+        self.bytes = memoryview(self.memory)
+        self.words = self.bytes[: size // 8 * 8].cast("Q")
+        self.floats = self.bytes[: size // 8 * 8].cast("d")
+
+    @property
+    def stride(self) -> int:
+        return SLOT_HEADER + -(-int(self.words[Head.CAPACITY]) // 64) * 64
+
+    def slot(self, index: int) -> int:
+        """Where the slot of a frame begins."""
+        return HEADER + (index % SLOTS) * self.stride
+
+    def read_text(self, field: str) -> str:
+        """A text, or "" while it is being written."""
+        start, room = TEXTS[field]
+        for _ in range(4):
+            checksum, length = struct.unpack_from("=II", self.bytes, start)
+            data = bytes(self.bytes[start + 8 : start + 8 + min(length, room)])
+            if zlib.crc32(data) == checksum:
+                return data.decode("utf-8", "replace")
+        return ""
+
+    def write_text(self, field: str, text: str) -> None:
+        start, room = TEXTS[field]
+        data = " ".join(text.split()).encode()[:room].decode("utf-8", "ignore").encode()  # cut between letters
+        self.bytes[start + 8 : start + 8 + len(data)] = data
+        struct.pack_into("=II", self.bytes, start, zlib.crc32(data), len(data))
+
+    def close(self) -> None:
+        for view in (self.words, self.floats, self.bytes):
+            view.release()
+        self.memory.close()
+
+
+class FastLaneWriter:
+    """The writing end of a run's ring; a frame that does not fit makes it larger.
+
+    The ring is named after the algorithm's process. Another of its processes (an environment's, a renderer's) may write
+    in its stead, one at a time; only the first removes the ring.
+    """
+
+    def __init__(self, name: str, ring: Mapping, pid: int) -> None:
+        self.name, self.pid = name, pid
+        self._ring = ring
+
+    @classmethod
+    def create(cls, run_id: str, record: Path | str | None = None) -> FastLaneWriter:
+        """A ring of this process, so far without room for frames; `record` is the run's fastlane.json.
+
+        RingError when shared memory is full.
+        """
+        pid = os.getpid()
+        name = ring_name(run_id, pid)
+        remove(name)  # an earlier one of this same process
+        ring = _create(name, 0, pid)
+        if record is not None:
+            _write_record(Path(record), {"version": LAYOUT, "run_id": run_id, "name": name, "pid": pid})
+        return cls(name, ring, pid)
+
+    @classmethod
+    def stand_in(cls, name: str) -> FastLaneWriter:
+        """Write into another process's ring in its stead; RingError where there is none."""
+        ring = attach(name)
+        return cls(name, ring, ring.words[Head.PID])
+
+    @property
+    def watched(self) -> bool:
+        """Whether somebody has looked just now."""
+        return time.monotonic() - self._current().floats[Head.VIEWER_BEAT] < VIEWER_SECONDS
+
+    @property
+    def size(self) -> int:
+        """Bytes of shared memory that the ring takes."""
+        return self._ring.size
+
+    def publish(
+        self,
+        pixels: Any,
+        width: int,
+        height: int,
+        channels: int = 3,
+        *,
+        last_reward: float = 0.0,
+        rolling_return: float = 0.0,
+        step_rate_hz: float = 0.0,
+        frame_rate_hz: float = 0.0,
+        step: int = 0,
+        drawn_at: float | None = None,
+    ) -> None:
+        """Show a frame (anything with height·width·channels bytes in a row); it replaces the oldest of the ring."""
+        data = memoryview(pixels).cast("B")
+        if len(data) != width * height * channels or not len(data):
+            raise ValueError(
+                f"a frame of {width}×{height}×{channels} has {width * height * channels} bytes, not {len(data)}"
+            )
+        if len(data) > self._current().words[Head.CAPACITY]:
+            self._grow(len(data))
+        ring = self._ring
+        index = ring.words[Head.WRITTEN] + 1
+        at = ring.slot(index)
+        word = at // 8
+        numbers = (last_reward, rolling_return, step_rate_hz)
+        ring.words[word + Slot.SEQ] = sequence = ring.words[word + Slot.SEQ] | 1
+        fence()
+        shape = {Slot.WIDTH: width, Slot.HEIGHT: height, Slot.CHANNELS: channels}
+        for field, value in {**shape, Slot.INDEX: index, Slot.STEP: step}.items():
+            ring.words[word + field] = value
+        for field, number in zip((Slot.LAST_REWARD, Slot.ROLLING_RETURN, Slot.STEP_RATE), numbers):
+            ring.floats[word + field] = number
+        ring.floats[word + Slot.DRAWN_AT] = time.monotonic() if drawn_at is None else drawn_at
+        ring.bytes[at + SLOT_HEADER : at + SLOT_HEADER + len(data)] = data
+        fence()
+        ring.words[word + Slot.SEQ] = sequence + 1
+        fence()
+        ring.words[Head.WIDTH], ring.words[Head.HEIGHT], ring.words[Head.CHANNELS] = width, height, channels
+        for field, number in zip((Head.LAST_REWARD, Head.ROLLING_RETURN, Head.STEP_RATE), numbers):
+            ring.floats[field] = number
+        ring.floats[Head.FRAME_RATE] = frame_rate_hz
+        ring.words[Head.WRITTEN] = index
+        self.beat()
+
+    def beat(self) -> None:
+        """Give a sign of life without a frame."""
+        self._ring.floats[Head.WRITER_BEAT] = time.monotonic()
+
+    def drop(self) -> None:
+        """Count a frame that was due and could not be shown."""
+        self._ring.words[Head.DROPPED] += 1
+
+    def tell(self, *, reason: str | None = None, label: str | None = None, note: str | None = None) -> None:
+        """Change the header's texts; None leaves one as it is."""
+        for field, text in (("reason", reason), ("label", label), ("note", note)):
+            if text is not None:
+                self._current().write_text(field, text)
+        self.beat()
+
+    def close(self) -> None:
+        """Remove the ring; only the process it is named after does so, others let go."""
+        if self.pid == os.getpid():
+            # A stand-in may have made a larger one under the same name: that one must hear of the end, too.
+            with contextlib.suppress(RingError):
+                last = attach(self.name)
+                last.words[Head.STATE] = CLOSED
+                last.close()
+            self._ring.words[Head.STATE] = CLOSED
+            remove(self.name)
+        self._ring.close()
+
+    def _current(self) -> Mapping:
+        """The ring under this name: a stand-in may have made a larger one."""
+        if self._ring.words[Head.STATE] == REPLACED:
+            with contextlib.suppress(RingError):
+                fresh = attach(self.name)
+                self._ring.close()
+                self._ring = fresh
+        return self._ring
+
+    def _grow(self, capacity: int) -> None:
+        """Make a ring whose slots hold `capacity` bytes, under the same name; texts and viewers are kept."""
+        old = self._ring
+        remove(self.name)
+        try:
+            self._ring = _create(self.name, capacity, self.pid, old)
+        except RingError:
+            with contextlib.suppress(RingError):
+                self._ring = _create(self.name, 0, self.pid, old)
+            raise
+        finally:
+            if self._ring is not old:
+                old.words[Head.STATE] = REPLACED  # last: whoever reads this finds the new one
+                old.close()
+
+
+def _create(name: str, capacity: int, pid: int, old: Mapping | None = None) -> Mapping:
+    """A ring that is valid from the moment its magic number can be read, with the texts and viewers of `old`."""
+    stride = SLOT_HEADER + -(-capacity // 64) * 64
+    size = HEADER + (SLOTS * stride if capacity else 0)
+    descriptor = _posixshmem.shm_open("/" + name, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode=0o600)
+    try:
+        os.ftruncate(descriptor, size)
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(descriptor, 0, size)  # or the first write to a full /dev/shm would be a SIGBUS
+        ring = Mapping(descriptor, size)
+    except OSError as error:
+        remove(name)
+        if error.errno not in (errno.ENOSPC, errno.ENOMEM, errno.EFBIG):
+            raise
+        raise RingError(f"shared memory (/dev/shm) has no room for {size:,} bytes of frames; enlarge it") from error
+    finally:
+        os.close(descriptor)
+    if old is not None:
+        ring.bytes[:HEADER] = old.bytes[:HEADER]
+    words = {
+        Head.MAGIC: 0,
+        Head.LAYOUT: LAYOUT,
+        Head.SLOTS: SLOTS,
+        Head.CAPACITY: capacity,
+        Head.STATE: LIVE,
+        Head.PID: pid,
+    }
+    for word, value in {**words, Head.NAMESPACE: pid_namespace()}.items():
+        ring.words[word] = value
+    ring.floats[Head.WRITER_BEAT] = time.monotonic()
+    fence()
+    ring.words[Head.MAGIC] = MAGIC
+    return ring
+
+
+def attach(name: str) -> Mapping:
+    """Map a ring that is there; RingError where none is, or none that this version reads."""
+    try:
+        descriptor = _posixshmem.shm_open("/" + name, os.O_RDWR, mode=0o600)
+    except OSError as error:
+        raise RingError(f"there is no live view {name}: {error.strerror}; has its run ended?") from None
+    try:
+        size = os.fstat(descriptor).st_size
+        if size < HEADER:
+            raise RingError(f"the live view {name} is just being made; try again")
+        ring = Mapping(descriptor, size)
+    finally:
+        os.close(descriptor)
+    magic, layout = ring.words[Head.MAGIC], ring.words[Head.LAYOUT]
+    if magic != MAGIC or layout != LAYOUT:
+        ring.close()
+        what = f"has layout {layout}, this version reads {LAYOUT}" if magic == MAGIC else "is no ring, or not yet one"
+        raise RingError(f"the live view {name} {what}")
+    return ring
+
+
+def _write_record(path: Path, about: dict[str, Any]) -> None:
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with open(beside, "w") as file:
+        json.dump(about, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(beside, path)
+
+
+def fence() -> None:
+    """Keep what is stored before it before what is stored after it, also on processors that reorder stores."""
+    for _ in range(2):  # a release, then an acquire: neither alone stops both directions
+        with threading.Lock():  # one of its own: a fork must find none held
+            pass
+
+
+def run_digest(run_id: str) -> str:
+    return hashlib.sha256(run_id.encode()).hexdigest()[:10]
+
+
+def pid_namespace() -> int:
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return 0
+
+
+def _answers(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def base36(number: int) -> str:
+    digits = "0123456789abcdefghijklmnopqrstuvwxyz"
+    text = ""
+    while number or not text:
+        number, digit = divmod(number, 36)
+        text = digits[digit] + text
+    return text

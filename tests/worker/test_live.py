@@ -1,0 +1,73 @@
+"""The shell's part in the live view: which settings count, and what is left of a run's rings."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cleanrl_worker import live
+from mosaic.wire import ring
+from mosaic.wire.errors import ConfigError
+from mosaic.wire.frames import FastLaneReader
+from mosaic.wire.paths import RunPaths
+
+ON = {"GYM_GUI_FASTLANE_ENABLED": "1", "GYM_GUI_FASTLANE_VIDEO_MODE": "single"}
+
+
+@pytest.mark.parametrize(
+    ("extras", "inherited", "mode"),
+    [
+        ({}, {}, "single"),
+        ({"video_mode": "grid"}, {}, "grid"),
+        ({"fastlane_video_mode": "off"}, {"GYM_GUI_FASTLANE_ENABLED": "1"}, "off"),
+        ({}, {"GYM_GUI_FASTLANE_VIDEO_MODE": "grid"}, "grid"),
+        ({}, {"GYM_GUI_FASTLANE_ENABLED": "0"}, "off"),
+        ({"fastlane_video_mode": "single"}, {"GYM_GUI_FASTLANE_ENABLED": "0"}, "single"),
+    ],
+)
+def test_extras_beat_the_environment_and_the_environment_the_default(
+    extras: dict[str, Any], inherited: dict[str, str], mode: str
+) -> None:
+    found = live.fastlane_variables(extras, inherited)
+    assert found["GYM_GUI_FASTLANE_VIDEO_MODE"] == mode
+    assert live.is_on(found) == (mode != "off")
+
+
+@pytest.mark.parametrize(
+    ("extras", "inherited", "words"),
+    [
+        ({"fastlane_video_mode": "grid", "video_mode": "off"}, {}, "give one"),
+        ({}, {"GYM_GUI_FASTLANE_VIDEO_MODE": "gird"}, "did you mean 'grid'"),
+        ({}, {"GYM_GUI_FASTLANE_ENABLED": "maybe"}, "0 or 1 is needed"),
+        ({}, {"CLEANRL_FASTLANE_MAX_DIM": "8"}, "a number, 16 or more, is needed"),
+        ({}, {"CLEANRL_FASTLANE_INTERVAL_MS": "often"}, "a number, 0 or more, is needed"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_in_one_line(
+    extras: dict[str, Any], inherited: dict[str, str], words: str
+) -> None:
+    with pytest.raises(ConfigError, match=words) as refused:
+        live.fastlane_variables(extras, inherited)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_run_that_is_off_has_a_ring_that_says_so_as_long_as_it_runs(tmp_path: Path) -> None:
+    paths = RunPaths("live-off", tmp_path)
+    paths.create()
+    with live.keeping_clean(paths, {"GYM_GUI_FASTLANE_ENABLED": "0"}):
+        with FastLaneReader.open(paths.fastlane) as reader:
+            assert reader.status().reason == live.OFF
+    assert not list(Path("/dev/shm").glob(f"fl-{ring.run_digest('live-off')}-*"))
+
+
+def test_the_ring_of_a_killed_algorithm_is_swept_up(tmp_path: Path) -> None:
+    paths = RunPaths("live-killed", tmp_path)
+    code = (
+        "import os; from mosaic.wire.ring import FastLaneWriter as W; W.create('live-killed'); os.kill(os.getpid(), 9)"
+    )
+    with live.keeping_clean(paths, ON):
+        subprocess.run([sys.executable, "-c", code], check=False)
+        assert list(Path("/dev/shm").glob(f"fl-{ring.run_digest('live-killed')}-*"))
+    assert not list(Path("/dev/shm").glob(f"fl-{ring.run_digest('live-killed')}-*"))
