@@ -34,11 +34,11 @@ run: $(CORE)
 	@$(BIN)/mosaic train ppo CartPole-v1 --set total_timesteps=200000 --set learning_rate=0.001 --set seed=1 --follow
 	@echo
 	@echo "What next? Type 'source $(BIN)/activate', then try:"
-	@echo "  mosaic train ppo CartPole-v1 --set num_envs=8 --follow     change any parameter; Ctrl-C leaves the run going"
-	@echo "  mosaic train dqn Acrobot-v1 --seeds 1-3              three runs; they go on when this terminal closes"
-	@echo "  mosaic runs                                          all runs; mosaic show latest: the newest in full"
-	@echo "  mosaic algos ppo                                     every parameter, its default and what it does"
-	@echo "  mosaic envs                                          what there is to train on"
+	@echo "  mosaic train ppo CartPole-v1 --set num_envs=8 --follow   change any parameter; Ctrl-C leaves the run going"
+	@echo "  mosaic train dqn Acrobot-v1 --seeds 1-3                  three runs; they go on when this terminal closes"
+	@echo "  mosaic runs                                              all runs; mosaic show latest: the newest in full"
+	@echo "  mosaic algos ppo                                         every parameter, its default and what it does"
+	@echo "  mosaic envs                                              what there is to train on"
 	@echo "The trainer daemon stays, so that runs can; 'mosaic down' ends it."
 
 test: $(FULL) system
