@@ -178,7 +178,7 @@ class Dispatcher:
             self._executor.terminate(identity)
             self._attempts.note(row["run_id"], asked_sent=1)
             if row["state"] == State.PAUSED:
-                self._executor.go_on(identity, row["nonce"])
+                self._executor.wake(identity, row["nonce"])
         elif watch.kill_at is not None:
             watch.kill_at = min(watch.kill_at, self._clock() + grace + AFTER_GRACE)
             if self._clock() >= watch.kill_at:

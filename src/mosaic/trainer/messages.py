@@ -47,7 +47,7 @@ def run_from_pb(message: pb.Run) -> Run:
         gpus=tuple(message.gpus),
         warnings=tuple(message.warnings),
         payload=json.loads(message.payload) if message.payload else {},
-        last_values=dict(message.last_values),
+        last_values=dict(sorted(message.last_values.items())),
         artifacts=tuple(Artifact(one.kind, one.path, one.step, one.created_at) for one in message.artifacts),
     )
 

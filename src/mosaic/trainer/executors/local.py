@@ -110,6 +110,11 @@ class LocalExecutor:
         self._send_all(identity, nonce, signal.SIGCONT)
         return False
 
+    def wake(self, identity: Identity, nonce: str) -> None:
+        """Let processes that were stopped here hear what they were asked; a worker that pauses by itself does so."""
+        if not _catches(identity.pid, signal.SIGUSR2):
+            self._send_all(identity, nonce, signal.SIGCONT)
+
     def kill_tree(self, identity: Identity | None, nonce: str, seconds: float = 4.0) -> bool:
         """End every process of a run by force; whether none is left."""
         end = time.monotonic() + seconds
