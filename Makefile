@@ -10,11 +10,11 @@ CORE := $(VENV)/.installed-core
 FULL := $(VENV)/.installed-test
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check setup system bench-learning bench-speed bench-start bench-envpool bench-kills bench-checkpoints bench-fastlane clean
+.PHONY: help run test check setup system proto bench-learning bench-speed bench-start bench-envpool bench-kills bench-checkpoints bench-fastlane bench-trainer clean
 
 help:
 	@echo "MOSAIC"
-	@echo "  make run             set up, then watch PPO solve CartPole in this terminal"
+	@echo "  make run             set up, start the daemon, then watch PPO solve CartPole in this terminal"
 	@echo "  make test            set up everything the tests use, then run them"
 	@echo "  make check           ruff and mypy"
 	@echo "  make setup           only set up: $(VENV) with every extra the tests use"
@@ -25,18 +25,22 @@ help:
 	@echo "  make bench-kills     checkpoints under a thousand SIGKILLs"
 	@echo "  make bench-checkpoints  what checkpoints cost in speed"
 	@echo "  make bench-fastlane  what the live view costs, watched and unwatched"
+	@echo "  make bench-trainer   the daemon: curves, lists, streams, what it costs a run"
+	@echo "  make proto           generate src/mosaic/wire/_pb from trainer.proto"
 	@echo "  make clean           remove $(VENV) and caches (runs in var/ stay)"
 	@echo "Settings: PYTHON=python3.12 (the interpreter of $(VENV)), JOBS=2 (test processes), ARGS='…' (for bench-*)"
 
 run: $(CORE)
-	@$(BIN)/mosaic train ppo CartPole-v1 --set total_timesteps=200000 --set learning_rate=0.0005 --set seed=1
+	@$(BIN)/mosaic up --detach
+	@$(BIN)/mosaic train ppo CartPole-v1 --set total_timesteps=200000 --set learning_rate=0.001 --set seed=1 --follow
 	@echo
 	@echo "What next? Type 'source $(BIN)/activate', then try:"
-	@echo "  mosaic algos ppo                                     every parameter, its default and what it does"
-	@echo "  mosaic train ppo CartPole-v1 --set learning_rate=0.001"
-	@echo "  mosaic train dqn Acrobot-v1 --seeds 1-3              three seeds, one after the other"
-	@echo "  mosaic envs                                          what there is to train on"
-	@echo "  tensorboard --logdir var/trainer/runs                after: mosaic train … --set tensorboard_dir=tensorboard"
+	@echo "  mosaic train ppo CartPole-v1 --set num_envs=8 --follow   change any parameter; Ctrl-C leaves the run going"
+	@echo "  mosaic train dqn Acrobot-v1 --seeds 1-3                  three runs; they go on when this terminal closes"
+	@echo "  mosaic runs                                              all runs; mosaic show latest: the newest in full"
+	@echo "  mosaic algos ppo                                         every parameter, its default and what it does"
+	@echo "  mosaic envs                                              what there is to train on"
+	@echo "The trainer daemon stays, so that runs can; 'mosaic down' ends it."
 
 test: $(FULL) system
 	@$(BIN)/python -m pytest -n $(JOBS) $(ARGS) tests
@@ -67,6 +71,13 @@ bench-checkpoints: $(FULL)
 
 bench-fastlane: $(FULL)
 	$(BIN)/python benchmarks/fastlane.py $(ARGS)
+
+bench-trainer: $(FULL)
+	$(BIN)/python benchmarks/trainer.py $(ARGS)
+
+proto: $(FULL)
+	$(BIN)/python -m grpc_tools.protoc -Imosaic/wire/_pb=src/mosaic/wire --python_out=src --pyi_out=src --grpc_python_out=src \
+	  mosaic/wire/_pb/trainer.proto
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -157,7 +157,7 @@ def test_failed_run_shows_reason_hint_and_stderr() -> None:
     failure = {"exit_code": 1, "hint": "use a smaller num_envs", "stderr_tail": ["Traceback", "MemoryError"]}
     for event in events(("run_failed", failure)):
         run.apply(event)
-    run.close(1, ["the shell's own stderr"])
+    run.settle("failed", "exit code 1")
     assert view.failure_lines(run) == [
         "failed: the algorithm ended with exit code 1",
         "  hint: use a smaller num_envs",
@@ -182,38 +182,41 @@ def test_failure_names_the_signal_or_the_workers_own_trouble(payload: dict[str, 
     assert view.failure_lines(run)[0] == reason
 
 
-def test_worker_that_vanishes_is_a_failed_run_with_its_own_stderr() -> None:
-    run = progress()
-    run.close(-9, ["Killed"])
-    assert run.status == "failed"
-    lines = view.failure_lines(run)
-    assert "exit code -9 and no closing event" in lines[0] and "    Killed" in lines
+def test_worker_that_vanishes_fails_for_the_reason_that_the_registry_gives() -> None:
+    run = progress(step=10)
+    run.settle("failed", "SIGKILL")
+    assert view.failure_lines(run) == ["failed: SIGKILL", "  its files: var/x"]
 
 
-def test_run_stopped_by_the_person_is_no_failure() -> None:
-    run = progress(notice="Stopping", step=1234)
-    run.close(130, [])
-    assert run.status == "cancelled"
-    assert view.failure_lines(run) == ["stopped at step 1,234; what it wrote is in var/x"]
-
-
-def test_run_stopped_on_request_shows_as_cancelled_at_once() -> None:
-    run = progress()
-    for event in events(("run_failed", {"signal": "SIGINT", "stopped_by": "SIGINT"})):
+def test_the_registry_has_the_last_word_on_how_a_run_ended() -> None:
+    run = progress(step=1234)
+    for event in events(("run_failed", {"signal": "SIGTERM", "exit_code": 143})):
         run.apply(event)
-    assert run.status == "cancelled"
-    run.close(130, [])
-    assert run.status == "cancelled"
+    run.settle("cancelled", "cancelled")
+    assert view.failure_lines(run) == ["cancelled at step 1,234; what it wrote is in var/x"]
 
 
-def test_series_line_gives_mean_and_range_over_seeds() -> None:
-    runs = []
-    for value in (10.0, 20.0):
-        run = progress(status="completed")
-        run.returns.append(value)
-        runs.append(run)
-    assert view.series_line(runs, 3) == "2 of 3 runs completed: mean return 15, from 10 to 20"
-    assert view.series_line([progress(status="failed")], 3) == "0 of 3 runs completed"
+def test_a_second_attempt_forgets_how_the_first_ended_and_where_it_stood() -> None:
+    run = progress()
+    kinds = [("run_failed", {"exit_code": 1}), ("run_started", {"seed": 1}), ("resumed", {"step": 400})]
+    for event in events(("heartbeat", {"step": 700}), *kinds):
+        run.apply(event)
+    assert (run.status, run.failure, run.step) == ("starting", {}, 400)
+
+
+def test_an_evaluation_counts_episodes_and_sums_up_all_of_them() -> None:
+    run = progress(unit="episodes", total_timesteps=120, reward_threshold=475.0)
+    for event in events(*episodes(120, 480.0), ("run_completed", {"mean_return": 400.0})):
+        run.apply(event)
+    assert view.status_line(run).startswith("120 of 120 episodes (100%) · mean return")
+    assert view.summary_line(run) == "completed: mean return of 120 episodes 400 · 120 episodes in 120.0 s · var/x"
+
+
+def test_a_run_without_a_known_end_shows_how_far_it_is() -> None:
+    run = progress(total_timesteps=0)
+    for event in events(*episodes(2, 1.0, every=10)):
+        run.apply(event)
+    assert view.status_line(run).startswith("20 steps · 2 episodes")
 
 
 @pytest.mark.parametrize(

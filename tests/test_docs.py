@@ -14,13 +14,15 @@ from cleanrl_worker import schema
 from cleanrl_worker.config import RESERVED_EXTRAS, parse_worker_config
 from cleanrl_worker.runtime import DEFAULT_ALGO_REGISTRY
 from mosaic import cli
-from mosaic.wire import events, metrics, variables
+from mosaic.trainer.states import MOVES
+from mosaic.wire import events, happenings, metrics, variables
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 IDS = [str(page.relative_to(ROOT)) for page in PAGES]
 # Flags of other programs that the pages name.
-FOREIGN_FLAGS = {"--logdir", "--shm-size"}
+FOREIGN_FLAGS = set("--logdir --shm-size --exclude --version --user --now --force-reinstall --upgrade".split())
+SHELL = {"|", ">", "&&", ";"}
 OURS = r"\b(?:MOSAIC|CLEANRL|GYM_GUI|TRACK)_[A-Z_]+\b"
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=IDS)
@@ -35,6 +37,7 @@ def commands(page: Path, program: str) -> Iterator[list[str]]:
     for block in blocks(page, "sh"):
         for line in block.splitlines():
             words = shlex.split(line, comments=True)
+            words = words[: next((place for place, word in enumerate(words) if word in SHELL), None)]
             if words[: len(program.split())] == program.split():
                 yield words[len(program.split()) :]
 
@@ -42,6 +45,12 @@ def commands(page: Path, program: str) -> Iterator[list[str]]:
 def flags_of_benchmarks() -> set[str]:
     sources = [file.read_text() for file in (ROOT / "benchmarks").glob("*.py")]
     return {flag for text in sources for flag in re.findall(r'"(--[a-z][a-z0-9-]*)"', text)}
+
+
+def flags_of_mosaic() -> set[str]:
+    commands = next(action for action in cli.parser()._actions if isinstance(action.choices, dict))
+    parsers = [cli.parser(), *commands.choices.values()]
+    return {option for parser in parsers for action in parser._actions for option in action.option_strings}
 
 
 def flags_of_algorithms() -> set[str]:
@@ -66,7 +75,7 @@ def test_named_flags_exist(page: Path) -> None:
     named = {flag for text in code for flag in re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*[a-z0-9](?![a-z-]*…)", text)}
     known = flags_of_algorithms() | flags_of_benchmarks() | FOREIGN_FLAGS
     known |= {option for action in worker_cli._parser()._actions for option in action.option_strings}
-    known |= set(re.findall(r'"(--[a-z]+)"', Path(cli.__file__).read_text()))
+    known |= flags_of_mosaic()
     assert named - known - {"--x", "--no-x"} == set()
 
 
@@ -148,3 +157,14 @@ def test_events_page_names_every_event() -> None:
 
 def test_algorithms_page_lists_the_registry() -> None:
     assert sorted(table("algorithms.md", "name")) == sorted(DEFAULT_ALGO_REGISTRY)
+
+
+def test_trainer_page_lists_what_the_log_says_in_its_words() -> None:
+    page = (ROOT / "docs" / "trainer.md").read_text()
+    listed = dict(re.findall(r"^\| `([a-z_]+\.[a-z_]+)` \| (.+) \|$", page, re.MULTILINE))
+    assert listed == happenings.NAMES
+
+
+def test_trainer_page_tells_every_state() -> None:
+    page = (ROOT / "docs" / "trainer.md").read_text()
+    assert all(re.search(rf"^\|.*\b{state}\b", page, re.MULTILINE) for state in MOVES)

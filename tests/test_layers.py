@@ -18,7 +18,7 @@ SHELL = tuple(
     for name in (
         *("cli", "config", "schema", "source", "interpreter", "runtime", "telemetry", "analytics", "command"),
         *("environments", "lock", "saved", "process", "tracking", "handover", "hub", "eval_plan", "eval_telemetry"),
-        *("vitals", "causes", "attempt", "wandb_keys", "live"),
+        *("vitals", "causes", "attempt", "wandb_keys", "live", "handshake", "lane_sender"),
     )
 )
 SIDE = tuple(
@@ -51,7 +51,7 @@ LAYERS = (
     Layer(("mosaic.trainer",), ours=("mosaic.wire", "mosaic.catalog")),
     Layer(("mosaic.web",), ours=("mosaic.wire", "mosaic.catalog", "mosaic.stats", "mosaic.trainer.client")),
     Layer(
-        ("mosaic.cli", "mosaic.console", "mosaic.foreground", "mosaic.tables", "mosaic.doctor", "mosaic.watch"),
+        ("mosaic.cli", "mosaic.commands", "mosaic.console", "mosaic.tables", "mosaic.doctor", "mosaic.watch"),
         ours=("mosaic",),
     ),
     Layer(("gym_gui",), ours=("mosaic.cli",)),
@@ -70,16 +70,11 @@ ROOTS = {"mosaic": ("mosaic.trainer.client",), WORKER: (*SHELL, "mosaic.wire")}
 
 HEAVY = {"torch", "jax", "jaxlib", "flax", "optax"}
 MAY_BE_HEAVY = (*SIDE, AGENTS, WRAPPERS, ALGORITHMS)
-# The worker's top, the frame publisher, the loading of plug-ins that strangers wrote, and a session with an environment
-# that they wrote.
+# The worker's top, the frame publisher, the loading of plug-ins that strangers wrote, a session with an environment
+# that they wrote, and the daemon's loop, which must go on watching the other runs.
 MAY_CATCH_ALL = (
-    f"{WORKER}.attempt",
-    f"{WORKER}.cli",
-    f"{WORKER}.fastlane",
-    f"{WORKER}.lane",
-    f"{WORKER}.renderer",
-    f"{WORKER}.scene",
-    "mosaic.wire.workers",
+    *(f"{WORKER}.{name}" for name in ("attempt", "cli", "fastlane", "lane", "renderer", "scene")),
+    *("mosaic.wire.workers", "mosaic.trainer.daemon"),
 )
 
 MODULE_LINES, FUNCTION_LINES = 400, 60

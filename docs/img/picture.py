@@ -3,26 +3,32 @@
 import io
 import os
 import re
+import signal
 import tempfile
 from pathlib import Path
 
 from rich.console import Console
 
-from mosaic import cli
+from mosaic import Client
 from mosaic import console as view
-
-COMMAND = "train ppo CartPole-v1 --set total_timesteps=200000 --set learning_rate=0.0005 --set seed=1"
+from mosaic.commands.following import progress_of
+from mosaic.trainer.daemon import spawn
 
 
 def main() -> None:
     """Train in a folder that is thrown away, keep the picture."""
     target = Path(__file__).with_name("run.svg")
-    args = cli.parser().parse_args(COMMAND.split())
-    worker, schema = cli.find_worker(args.algo)
-    (config,) = cli.build_configs(args, schema)
     with tempfile.TemporaryDirectory() as home:
         os.chdir(home)
-        progress = cli.train_one(worker, config, Console())
+        os.environ["XDG_STATE_HOME"] = home  # the person's own daemon stays the one that commands find
+        spawn(Path(home), listen="127.0.0.1:0")
+        with Client(home=home) as client:
+            run = client.train("ppo", "CartPole-v1", seed=1, total_timesteps=200_000, learning_rate=0.001)
+            progress = progress_of(run.info)
+            view.follow(run.events(follow=True), progress, Console())
+            progress.settle(run.wait().state.lower(), "")
+            os.kill(client.health()["pid"], signal.SIGTERM)
+            os.wait()
     recorder = Console(record=True, width=92, file=io.StringIO(), force_terminal=True)
     recorder.print("[bold]$[/bold] make run", highlight=False)
     recorder.print(view.render(progress, view.plot_columns(recorder)))

@@ -6,6 +6,7 @@ import hashlib
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,14 +28,16 @@ from mosaic.wire.paths import RunPaths
 from mosaic.wire.secrets import is_secret, mask_secrets
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from cleanrl_worker.command import Plan
     from cleanrl_worker.config import CleanRLWorkerConfig
+    from cleanrl_worker.handshake import Publisher
 
 # Often enough that a viewer sees episodes as they come, seldom enough to cost nothing.
 POLL_SECONDS = 0.25
 # On a full disk there is nothing to save; the algorithm only gets time to leave.
 FULL_DISK_GRACE_SECONDS = 5.0
-DAEMON_SECONDS = 2.0
 
 
 class Attempt:
@@ -52,6 +55,8 @@ class Attempt:
         self._inherited: dict[str, str] = {}
         self._process: AlgorithmProcess | None = None
         self._tracker: Tracker | None = None
+        self._publisher: Publisher | None = None
+        self._handed_over: Mapping[str, str] = {}
         self._vitals = Vitals()
         self._started = time.monotonic()
         self._ended: float | None = None
@@ -72,7 +77,7 @@ class Attempt:
             for message in warnings:
                 self._warn(message)
             if grpc_target is not None:
-                self._warn(_answer_of_daemon(grpc_target))
+                self._introduce(grpc_target)
             environment = self._environment()
             if not live.is_on(environment):
                 self._warn(live.OFF)
@@ -93,10 +98,23 @@ class Attempt:
                 self._process.close()
             if self._tracker is not None:
                 self._tracker.kill()
+            if self._publisher is not None and (trouble := self._publisher.close()):
+                print(f"cleanrl-worker: {trouble}", file=sys.stderr)
+
+    def _introduce(self, target: str) -> None:
+        """Tell a daemon of this run before the algorithm starts."""
+        from cleanrl_worker.handshake import introduce  # gRPC, only for who asked for it
+
+        told = introduce(self._config, self._paths, target, self._signals.received.append)
+        if told.warning is not None:
+            self._warn(told.warning)
+        self._publisher, self._handed_over = told.publisher, told.environment
+        if self._publisher is not None:
+            self._publisher.start()
 
     def _environment(self) -> dict[str, str]:
         """The algorithm's variables; W&B's process gets those that the shell itself was given."""
-        self._inherited = {**worker_variables(), **self._config.environment}
+        self._inherited = {**worker_variables(), **self._config.environment, **self._handed_over}
         self._inherited.update(wandb_variables(self._config.extras, self._inherited))
         return child_environment(self._config.extras, self._plan, self._paths, self._inherited)
 
@@ -262,20 +280,6 @@ class Attempt:
     def _alive(self) -> AlgorithmProcess:
         assert self._process is not None
         return self._process
-
-
-def _answer_of_daemon(target: str) -> str:
-    """Try the daemon's address; the one line that says what came of it."""
-    import grpc
-
-    channel = grpc.insecure_channel(target)
-    try:
-        grpc.channel_ready_future(channel).result(timeout=DAEMON_SECONDS)
-    except grpc.FutureTimeoutError:
-        return f"no trainer daemon answered at {target}; training goes on without it"
-    finally:
-        channel.close()
-    return f"a server answers at {target}, but this version cannot register with it yet; training goes on without it"
 
 
 def _line(error: BaseException) -> str:

@@ -85,9 +85,9 @@ def make_plan(config: CleanRLWorkerConfig, paths: RunPaths, registry: Mapping[st
     if config.mode == "policy_eval":
         return eval_plan.make_plan(config, paths, registry)
     warnings = list(config.warnings)
-    if config.extras.get("telemetry") == "steps":
-        warnings.append("extras.telemetry 'steps': step events are not in this version; episodes and metrics are")
     target = _resolve(config, registry, warnings)
+    if config.extras.get("telemetry") == "steps" and not target.ours:
+        warnings.append("extras.telemetry 'steps': only our own algorithms tell their steps; episodes and metrics come")
     _check_packages(target)
     argv, num_threads, env_passed = _command_line(config, paths, target, warnings)
     if env_passed:

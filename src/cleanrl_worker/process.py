@@ -191,6 +191,8 @@ def child_environment(
     if plan.num_threads > 0:
         for name in (variables.OMP_NUM_THREADS, variables.OPENBLAS_NUM_THREADS, variables.MKL_NUM_THREADS):
             environment[name] = str(plan.num_threads)
+    if plan.ours and extras.get("telemetry") == "steps" and not extras.get("fastlane_only"):
+        environment[variables.MOSAIC_STEP_LOG] = str(paths.notes)
     given = {
         variables.CLEANRL_AGENT_ID: extras.get("agent_id"),
         variables.CLEANRL_NUM_ENVS: (extras.get("algo_params") or {}).get("num_envs"),

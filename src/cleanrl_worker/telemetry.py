@@ -269,7 +269,7 @@ class MetricsRelay:
 class Notes:
     """Follows what the algorithm tells besides scalars: events of its own, a JSON line each."""
 
-    KINDS = ("checkpoint", "resumed", "warning", "eval_batch", "stage")
+    KINDS = ("checkpoint", "resumed", "warning", "eval_batch", "stage", "step")
 
     def __init__(self, paths: RunPaths, emit: Emit) -> None:
         self._path, self._emit = paths.notes, emit

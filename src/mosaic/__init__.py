@@ -1,1 +1,19 @@
 """MOSAIC: start, watch and compare reinforcement-learning runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mosaic.trainer.client import Client
+
+__all__ = ["Client"]
+
+
+def __getattr__(name: str) -> Any:
+    """`from mosaic import Client`, without gRPC in every process that imports mosaic."""
+    if name == "Client":
+        from mosaic.trainer.client import Client
+
+        return Client
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

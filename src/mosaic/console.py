@@ -23,6 +23,8 @@ PLOT_HEIGHT = 8
 AXIS_WIDTH = 10
 FRAME_WIDTH = AXIS_WIDTH + 4
 FRAME_STYLES = {"completed": "green", "failed": "red", "paused": "yellow", "cancelled": "yellow"}
+# What a pipe is told at once; the rest comes with the line every two seconds.
+TOLD = {"run_started": "started", "resumed": "resumed at step {step:,}", "paused": "paused", "continued": "goes on"}
 BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
@@ -48,6 +50,8 @@ def follow_plainly(events: Iterable[Event], progress: "Progress", console: Conso
     warned = 0
     for event in events:
         progress.apply(event)
+        if event.event in TOLD:
+            print_line(console, TOLD[event.event].format(step=progress.step))
         for warning in progress.warnings[warned:]:
             print_line(console, f"warning: {warning}")
         warned = len(progress.warnings)
@@ -67,6 +71,7 @@ class Progress:
     folder: str
     seed: int | None = None
     reward_threshold: float | None = None
+    unit: str = "steps"
     status: str = "starting"
     step: int = 0
     steps_per_second: float | None = None
@@ -75,7 +80,7 @@ class Progress:
     losses: dict[str, float] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     failure: dict[str, Any] = field(default_factory=dict)
-    manifest: dict[str, Any] = field(default_factory=dict)
+    overall_return: float | None = None
     notice: str = ""
     started: float | None = None
     latest: float | None = None
@@ -107,18 +112,21 @@ class Progress:
         full = len(self.returns) == LAST_EPISODES
         return full and mean is not None and self.reward_threshold is not None and mean >= self.reward_threshold
 
-    def close(self, exit_code: int | None, stderr: list[str]) -> None:
-        """Settle a run whose process has ended: what it did not say itself, its exit code and stderr say."""
-        if self.status == "completed" and exit_code == 0:
-            return
-        if self.status != "cancelled":
-            self.status = "cancelled" if self.notice else "failed"
-        if not self.failure:
-            reason = f"the worker ended with exit code {exit_code} and no closing event"
-            self.failure = {"error": reason, "stderr_tail": stderr}
+    def settle(self, status: str, reason: str) -> None:
+        """Take the registry's word for how the run ended; why, its own events have told where they could."""
+        with self.lock:
+            self.status = status
+            if status != "completed" and not self.failure:
+                self.failure = {"error": reason or f"it is {status}"}
 
     def _on_run_started(self, payload: dict[str, Any]) -> None:
+        # Also the start of a second attempt: what ended the first is past.
+        self.status, self.failure = "starting", {}
         self.seed = payload.get("seed", self.seed)
+        self.total_timesteps = int(payload.get("total_timesteps") or self.total_timesteps)
+
+    def _on_resumed(self, payload: dict[str, Any]) -> None:
+        self.step = int(payload.get("step") or 0)
 
     def _on_episode(self, payload: dict[str, Any]) -> None:
         self._advance(payload)
@@ -148,7 +156,8 @@ class Progress:
 
     def _on_run_completed(self, payload: dict[str, Any]) -> None:
         self.status = "completed"
-        self.manifest = payload.get("manifest") or {}
+        if isinstance(payload.get("mean_return"), int | float):  # an evaluation's, over all of its episodes
+            self.overall_return = number(payload["mean_return"])
 
     def _on_run_failed(self, payload: dict[str, Any]) -> None:
         self.status = "cancelled" if payload.get("stopped_by") else "failed"
@@ -234,8 +243,14 @@ def bar(progress: Progress) -> RenderableType:
     row.add_column(justify="right")
     share = min(1.0, progress.step / progress.total_timesteps) if progress.total_timesteps > 0 else 0.0
     drawn = ProgressBar(total=1.0, completed=share, complete_style="cyan", finished_style="green")
-    row.add_row(drawn, f"{progress.step:,} of {progress.total_timesteps:,} steps")
+    row.add_row(drawn, so_far(progress))
     return row
+
+
+def so_far(progress: Progress) -> str:
+    """How much is done, of how much where that is known."""
+    total = f" of {progress.total_timesteps:,}" if progress.total_timesteps > 0 else ""
+    return f"{progress.step:,}{total} {progress.unit}"
 
 
 def return_plot(progress: Progress, columns: int) -> list[RenderableType]:
@@ -256,14 +271,15 @@ def status_line(progress: Progress, brief: bool = False) -> str:
     """Where the run stands, in one line; `brief` leaves out what the live view shows elsewhere."""
     parts = []
     if not brief:
-        share = progress.step / progress.total_timesteps if progress.total_timesteps > 0 else 0.0
-        parts.append(f"{progress.step:,} of {progress.total_timesteps:,} steps ({share:.0%})")
+        share = f" ({min(1.0, progress.step / progress.total_timesteps):.0%})" if progress.total_timesteps > 0 else ""
+        parts.append(so_far(progress) + share)
     if progress.steps_per_second:
         parts.append(f"{progress.steps_per_second:,.0f} steps/s")
         left = max(0, progress.total_timesteps - progress.step) / progress.steps_per_second
         if progress.status == "training":
             parts.append(f"{clock(left)} left")
-    parts.append(f"{progress.episodes:,} episodes")
+    if progress.unit != "episodes":
+        parts.append(f"{progress.episodes:,} episodes")
     if not brief and progress.mean_return is not None:
         parts.append(f"mean return of the last {len(progress.returns)}: {short(progress.mean_return)}")
     if progress.status == "paused":
@@ -274,53 +290,24 @@ def status_line(progress: Progress, brief: bool = False) -> str:
 def summary_line(progress: Progress) -> str:
     """What a finished run amounts to, in one line."""
     mean = progress.mean_return
-    said = (
-        "no episode ended"
-        if mean is None
-        else (f"mean return of the last {len(progress.returns)} episodes {short(mean)}{verdict(progress)}")
-    )
+    if progress.overall_return is not None:
+        said = f"mean return of {progress.episodes:,} episodes {short(progress.overall_return)}"
+    elif mean is None:
+        said = "no episode ended"
+    else:
+        said = f"mean return of the last {len(progress.returns)} episodes {short(mean)}{verdict(progress)}"
     rate = f" · {progress.steps_per_second:,.0f} steps/s" if progress.steps_per_second else ""
     seed = "" if progress.seed is None else f" (seed {progress.seed})"
-    steps = f"{progress.step:,} steps in {progress.seconds:.1f} s"
+    steps = f"{progress.step:,} {progress.unit} in {progress.seconds:.1f} s"
     return f"{progress.status}{seed}: {said} · {steps}{rate} · {progress.folder}"
-
-
-def series_line(finished: Sequence[Progress], wanted: int) -> str:
-    """What several seeds amount to, in one line."""
-    means = [item.mean_return for item in finished if item.mean_return is not None]
-    done = sum(item.status == "completed" for item in finished)
-    if not means:
-        return f"{done} of {wanted} runs completed"
-    spread = f"from {short(min(means))} to {short(max(means))}"
-    return f"{done} of {wanted} runs completed: mean return {short(sum(means) / len(means))}, {spread}"
-
-
-def document(progress: Progress) -> dict[str, Any]:
-    """The end of a run as JSON."""
-    return {
-        "run_id": progress.run_id,
-        "state": progress.status.upper(),
-        "algo": progress.algo,
-        "env_id": progress.env_id,
-        "seed": progress.seed,
-        "step": progress.step,
-        "total_timesteps": progress.total_timesteps,
-        "episodes": progress.episodes,
-        "mean_return": progress.mean_return,
-        "solved": progress.solved if progress.reward_threshold is not None else None,
-        "seconds": round(progress.seconds, 3),
-        "steps_per_second": progress.steps_per_second,
-        "folder": progress.folder,
-        "reason": failure_reason(progress.failure) if progress.failure else None,
-    }
 
 
 def failure_lines(progress: Progress) -> list[str]:
     """Why a run did not complete, what to do about it, and the end of its stderr."""
     failure = progress.failure
     if progress.status == "cancelled":
-        return [f"stopped at step {progress.step:,}; what it wrote is in {progress.folder}"]
-    lines = [f"failed: {failure_reason(failure)}"]
+        return [f"cancelled at step {progress.step:,}; what it wrote is in {progress.folder}"]
+    lines = [f"{progress.status}: {failure_reason(failure)}"]
     lines += [f"  hint: {hint}" for hint in as_lines(failure.get("hint"))]
     tail = as_lines(failure.get("stderr_tail"))
     if tail:

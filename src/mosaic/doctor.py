@@ -1,4 +1,4 @@
-"""What this machine can do for a run: packages, drawing, ROMs, shared memory, disk, GPUs, ports, W&B, and what to type.
+"""What this machine can do for a run: packages, drawing, ROMs, shared memory, disk, GPUs, the daemon, ports, W&B.
 
 Each check is cheap and imports nothing heavy: torch, jax and the environments are looked for, not loaded.
 """
@@ -29,6 +29,7 @@ SHARED_MEMORY_MB = 128
 # One Atari replay memory of DQN and its checkpoints are larger than this.
 DISK_GB = 5.0
 MB, GB = 2**20, 2**30
+LIVE = ("HANDSHAKE", "READY", "EXECUTING", "PAUSED", "LOST")
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ def examine(home: Path | None = None, ports: tuple[int, int] = (DAEMON_PORT, WEB
         gpus,
         shared_memory,
         lambda: disk(home),
+        lambda: daemon(home),
         lambda: listening(*ports),
         lambda: wandb(home),
     )
@@ -194,15 +196,53 @@ def disk(home: Path) -> Iterator[Finding]:
     yield Finding("disk", "note" if few else "ok", text, "mosaic gc shows what can be removed" if few else "")
 
 
+def daemon(home: Path) -> Iterator[Finding]:
+    """Whether one runs, and whether it answers; gRPC is loaded only where there is somebody to ask."""
+    from mosaic.commands.connection import connect
+    from mosaic.wire.errors import MosaicError, NoDaemonError
+
+    log = home / "var" / "logs" / "trainer_daemon.log"
+    try:
+        client = connect()
+    except NoDaemonError:
+        yield Finding("daemon", "ok", "none runs; `mosaic train` and `mosaic up` start one")
+        return
+    except MosaicError as error:
+        yield Finding("daemon", "trouble", str(error), "cat var/trainer/token on its machine, export MOSAIC_TOKEN=…")
+        return
+    with client:
+        try:
+            health = client.health()
+        except NoDaemonError as error:
+            yield Finding("daemon", "trouble", str(error).partition(";")[0], f"look at {log}, then: mosaic up")
+            return
+        except MosaicError as error:
+            yield Finding("daemon", "trouble", str(error))
+            return
+    live = sum(count for state, count in health["runs"].items() if state in LIVE)
+    text = f"version {health['version']} answers at {health['target']} for {health['home']}, {live} live run(s)"
+    yield Finding("daemon", "ok", text)
+    for problem in (health["trouble"], *health["problems"]):
+        if problem:
+            yield Finding("daemon", "trouble", problem, f"look at {health['home']}/var/logs/trainer_daemon.log")
+
+
 def listening(daemon_port: int, web_port: int) -> Iterator[Finding]:
     """Whether the two servers can have their ports, or have them."""
+    from mosaic.wire.channel import daemon_card, read_card, user_card
+
+    ours = {str(read_card(card).get("target")) for card in (daemon_card(resolve_home()), user_card())}
     for name, port in (("daemon", daemon_port), ("web", web_port)):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
-                yield Finding("ports", "note", f"{port} ({name}) is in use: by MOSAIC itself, or by another program")
+                if any(target.endswith(f":{port}") for target in ours):
+                    yield Finding("ports", "ok", f"{port} ({name}) is in use by your own {name}")
+                else:
+                    advice = "mosaic up takes another by itself" if name == "daemon" else ""
+                    yield Finding("ports", "note", f"{port} ({name}) is in use by another program", advice)
             else:
                 yield Finding("ports", "ok", f"{port} ({name}) is free")
 

@@ -16,15 +16,19 @@ PIPE_WIDTH = 500
 
 def show_algos(algos: Mapping[str, Mapping[str, Any]]) -> None:
     """Print each algorithm with the action spaces it drives."""
-    rows = [(name, ", ".join(entry["action_spaces"]), entry["doc"]) for name, entry in algos.items()]
+    # A stranger's worker may tell less of its algorithms than ours does.
+    rows = [(name, ", ".join(entry.get("action_spaces", ())), entry.get("doc", "")) for name, entry in algos.items()]
     show(("algorithm", "actions", "what it is"), rows)
     hint("Parameters of one: mosaic algos ppo    Train: mosaic train ppo CartPole-v1")
 
 
 def show_algo(name: str, entry: Mapping[str, Any]) -> None:
     """Print an algorithm's parameters."""
-    hint(f"{name}: {entry['doc']}")
-    rows = [(field["name"], kind(field), value(field["default"]), field["help"]) for field in entry["fields"]]
+    hint(f"{name}: {entry.get('doc', '')}")
+    rows = [
+        (field["name"], kind(field), value(field.get("default")), field.get("help", ""))
+        for field in entry.get("fields", ())
+    ]
     show(("parameter", "type", "default", "what it does"), rows)
     hint(f"Change one: mosaic train {name} ENV --set {next((row[0] for row in rows if row[0] == 'gamma'), 'seed')}=…")
 
@@ -87,7 +91,11 @@ def environment_document(environment: Environment) -> dict[str, Any]:
 
 def kind(field: Mapping[str, Any]) -> str:
     choices = field.get("choices")
-    return " | ".join(map(str, choices)) if choices else str(field["type"]) + ("?" if field.get("optional") else "")
+    return (
+        " | ".join(map(str, choices))
+        if choices
+        else str(field.get("type", "")) + ("?" if field.get("optional") else "")
+    )
 
 
 def value(default: Any) -> str:

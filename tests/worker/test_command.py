@@ -222,9 +222,11 @@ def test_curricula_are_refused(name: str) -> None:
     assert flags(**{name: None}) == []
 
 
-def test_step_events_that_nobody_emits_are_warned_about() -> None:
-    assert "step events are not in this version" in plan(telemetry="steps").warnings[0]
-    assert plan(telemetry="episodes").warnings == ()
+def test_steps_of_a_script_of_ones_own_are_not_promised(tmp_path: Path) -> None:
+    script = write(tmp_path / "mine.py", "print()\n")
+    (warning,) = [line for line in plan(algo=str(script), telemetry="steps").warnings if "telemetry" in line]
+    assert "only our own algorithms tell their steps" in warning
+    assert plan(telemetry="steps").warnings == ()
 
 
 def test_unknown_algorithm_is_refused_with_the_nearest() -> None:

@@ -466,7 +466,7 @@ def test_answering_daemon_is_told_from_a_silent_one(start_run: StartRun) -> None
     finally:
         server.stop(None)
     (warning,) = run.events("warning")
-    assert "a server answers" in warning.payload["message"]
+    assert "refused this worker" in warning.payload["message"]
 
 
 KEY = "0123456789abcdef0123456789abcdef01234567"

@@ -4,6 +4,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from mosaic.wire import steps
+
 
 class Episode(NamedTuple):
     """A finished episode: its environment's index, the sum of its raw rewards, its steps."""
@@ -54,9 +56,11 @@ class Episodes:
     def __init__(self, num_envs: int) -> None:
         self.returns = np.zeros(num_envs)
         self.lengths = np.zeros(num_envs, dtype=np.int64)
+        self._steps = steps.step_log(num_envs)
 
     def add(self, rewards: np.ndarray, ends: np.ndarray | None) -> list[Episode]:
         """Count one step of every environment; `ends` says which episodes it ended, None that it ended none."""
+        self._steps.add(rewards, ends)
         self.returns += rewards
         self.lengths += 1
         if ends is None or not ends.any():

@@ -24,7 +24,7 @@ from cleanrl_worker.kit.checkpoint import Part
 from cleanrl_worker.kit.episodes import Episode, VectorEnvs
 from cleanrl_worker.kit.policy import Policy
 from cleanrl_worker.kit.resume import REQUEUE, Continuation
-from mosaic.wire import metrics, variables
+from mosaic.wire import metrics, steps, variables
 from mosaic.wire.errors import StorageError
 from mosaic.wire.events import cut_torn_tail
 from mosaic.wire.paths import write_atomic
@@ -86,6 +86,7 @@ class Run:
 
     def reset(self, envs: VectorEnvs, step: int) -> np.ndarray:
         """First observations; a run that was interrupted and one that was not start the same episodes at a step."""
+        steps.count_from(step)
         self._continuation.begin(envs)
         return envs.reset(play.episode_seed(self.args.seed, step) if step else self.args.seed)
 

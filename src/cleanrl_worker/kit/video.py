@@ -17,9 +17,7 @@ class EpisodeFilm:
     """One mp4 per filmed episode of one environment, named after the episode's number."""
 
     def __init__(self, folder: Path, fps: int) -> None:
-        self.folder = folder
-        self.fps = fps
-        self.episode = 0
+        self.folder, self.fps, self.episode = folder, fps, 0
         self._container: Any = None
         self._stream: Any = None
 

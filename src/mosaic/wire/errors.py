@@ -2,8 +2,15 @@
 
 MosaicError
 ├── ConfigError (also ValueError)    a config, payload, parameter or path that is refused
-│   └── RunIdError                   a run id that could leave its folder
+│   ├── RunIdError                   a run id that could leave its folder
+│   └── RefusedError                 a submission that the daemon keeps as a failed run; has its run_id
 ├── EventError (also ValueError)     a line that is no event and no row of metrics
+├── TrainerError                     what a trainer daemon, or the way to it, cannot do
+│   ├── NoDaemonError                no daemon answers
+│   ├── AccessError                  a token that is missing, wrong or of another run
+│   ├── UnknownRunError              a run that the registry does not hold
+│   ├── MoveError                    what the run's present state does not allow
+│   └── UnavailableError             the registry cannot be read or written for the moment: try again
 └── WorkerError                      a plug-in or a worker process that does not work
     └── StorageError                 a full disk, an unwritable folder
 """
@@ -27,8 +34,40 @@ class RunIdError(ConfigError):
     """A run id that must not become part of a path."""
 
 
+class RefusedError(ConfigError):
+    """A submission that is refused; the daemon keeps its folder and the reason under `run_id`."""
+
+    def __init__(self, message: str, run_id: str = "") -> None:
+        super().__init__(message)
+        self.run_id = run_id
+
+
 class EventError(MosaicError, ValueError):
     """A line that is no event, or no row of metrics."""
+
+
+class TrainerError(MosaicError):
+    """What a trainer daemon, or the way to it, cannot do."""
+
+
+class NoDaemonError(TrainerError):
+    """No trainer daemon answers."""
+
+
+class AccessError(TrainerError):
+    """A token that is missing, wrong, or of another run."""
+
+
+class UnknownRunError(TrainerError):
+    """A run that the registry does not hold."""
+
+
+class MoveError(TrainerError):
+    """What the run's present state does not allow."""
+
+
+class UnavailableError(TrainerError):
+    """The registry cannot be read or written for the moment; trying again is right."""
 
 
 class WorkerError(MosaicError):

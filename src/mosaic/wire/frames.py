@@ -8,6 +8,7 @@ import struct
 import sys
 import time
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,6 +44,7 @@ __all__ = [
     "Frame",
     "RingError",
     "Status",
+    "dead_rings",
     "encode_png",
     "remove",
     "ring_name",
@@ -117,18 +119,23 @@ def creator_lives(name: str) -> bool:
 def sweep(run_id: str | None = None) -> list[str]:
     """Remove the rings whose creator is dead, of one run or of all, and only those; returns their names.
 
-    A creator in another container is not ours to judge: such a ring stays. Where shared memory cannot be listed
-    (macOS) nothing is found; `remove` takes a name.
+    Where shared memory cannot be listed (macOS) nothing is found; `remove` takes a name.
     """
     removed = []
+    for path in dead_rings(run_id):
+        with contextlib.suppress(OSError, ValueError):  # gone by now, or somebody else's
+            if remove(path.name):
+                removed.append(path.name)
+    return removed
+
+
+def dead_rings(run_id: str | None = None) -> Iterator[Path]:
+    """The rings whose creator is dead; one whose creator lives in another container is not ours to judge."""
     prefix = "fl-" if run_id is None else f"fl-{run_digest(run_id)}-"
     for path in sorted(SHM_FOLDER.glob(prefix + "*")) if SHM_FOLDER.is_dir() else ():
-        try:
-            if not creator_lives(path.name) and _is_of_this_namespace(path) and remove(path.name):
-                removed.append(path.name)
-        except (OSError, ValueError):  # gone by now, somebody else's, or no ring's name
-            continue
-    return removed
+        with contextlib.suppress(OSError, ValueError):  # gone by now, or no ring's name
+            if not creator_lives(path.name) and _is_of_this_namespace(path):
+                yield path
 
 
 class FastLaneReader:

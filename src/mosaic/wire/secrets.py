@@ -7,8 +7,14 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from mosaic.wire import variables
+from mosaic.wire.errors import ConfigError
+
 SECRET_NAMES = ("API_KEY", "TOKEN", "SECRET", "PASSWORD")
 """A name with one of these in it, in any case, holds a secret."""
+
+PROXIES = {"wandb_http_proxy": variables.HTTP_PROXY, "wandb_https_proxy": variables.HTTPS_PROXY}
+"""The extras that may hold a login, and the variable in which the worker then finds them whole."""
 
 _MASK = "***"
 _URL_LOGIN = re.compile(r"(?<=://)[^/@\s]+(?=@)")
@@ -32,6 +38,22 @@ def without_secrets(payload: Mapping[str, Any]) -> dict[str, Any]:
 def mask_secrets(value: Any) -> Any:
     """Return a deep copy in which, at every level, secret values and the logins of URLs read ***: what may be shown."""
     return _masked(value, is_secret)
+
+
+def proxy_variables(config: Mapping[str, Any]) -> dict[str, str]:
+    """The proxies whose logins the config's files leave out; any other login is refused."""
+    extras = _object(config.get("extras"))
+    for key, value in {**config, **extras, **_object(extras.get("algo_params"))}.items():
+        if key not in ("extras", "algo_params", *PROXIES) and mask_secrets(value) != value:
+            raise ConfigError(f"{key} holds a login or another secret, which must not lie in a file: leave it out")
+    if not extras.get("wandb_use_vpn_proxy"):
+        return {}
+    return {variable: extras[key] for key, variable in PROXIES.items() if isinstance(extras.get(key), str)}
+
+
+def _object(value: object) -> Mapping[str, Any]:
+    """What is no object is left for the worker to refuse."""
+    return value if isinstance(value, Mapping) else {}
 
 
 def _masked(value: Any, hidden: Callable[[str], bool]) -> Any:

@@ -25,8 +25,13 @@ MOSAIC_SHELL_PID = _variable(
     "MOSAIC_SHELL_PID",
     "pid of the shell that tails metrics.jsonl: its child writes no TensorBoard files and starts no W&B itself",
 )
+MOSAIC_ATTEMPT = _variable("MOSAIC_ATTEMPT", "nonce of one start of a run; the daemon finds its processes again by it")
+MOSAIC_STEP_LOG = _variable("MOSAIC_STEP_LOG", "where the algorithm writes its steps (extras.telemetry steps)")
 MOSAIC_TARGET = _variable("MOSAIC_TARGET", "HOST:PORT of the daemon that clients talk to")
 MOSAIC_TOKEN = _variable("MOSAIC_TOKEN", "the daemon's token for clients that cannot read its file")
+
+MOSAIC_CA = _variable("MOSAIC_CA", "certificate file by which clients know a daemon that listens with TLS")
+XDG_STATE_HOME = _variable("XDG_STATE_HOME", "the user's state folder (default: ~/.local/state)")
 
 CLEANRL_AGENT_ID = _variable("CLEANRL_AGENT_ID", "agent id, set for the algorithm")
 CLEANRL_NUM_ENVS = _variable("CLEANRL_NUM_ENVS", "number of environments, set for the algorithm; num_envs in a script")
@@ -48,8 +53,10 @@ HTTP_PROXY = _variable("HTTP_PROXY", "proxy for W&B's plain requests (extras.wan
 HTTPS_PROXY = _variable("HTTPS_PROXY", "proxy for W&B's encrypted requests (extras.wandb_https_proxy)")
 NO_PROXY = _variable("NO_PROXY", "hosts that are reached without the proxy; loopback is always among them")
 
+CUDA_VISIBLE_DEVICES = _variable("CUDA_VISIBLE_DEVICES", "GPUs that a run sees; set for runs that asked for some")
 MUJOCO_GL = _variable("MUJOCO_GL", "how MuJoCo renders; egl when unset and headless")
 DISPLAY = _variable("DISPLAY", "X display; none means headless")
+PYTHONPATH = _variable("PYTHONPATH", "folders of your own modules; the one of `mosaic train` goes with its run")
 PYTHONUNBUFFERED = _variable("PYTHONUNBUFFERED", "1, so that an algorithm's prints reach its log at once")
 SDL_NO_SIGNAL_HANDLERS = _variable("SDL_NO_SIGNAL_HANDLERS", "1, or SDL eats SIGTERM once an environment has rendered")
 OMP_NUM_THREADS = _variable("OMP_NUM_THREADS", "threads of OpenMP in the algorithm")

@@ -1,0 +1,53 @@
+"""mosaic watch and snapshot: a run's agent as it acts."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from mosaic.commands.connection import connect
+from mosaic.commands.naming import add_run, find_run
+from mosaic.commands.printing import add_json, print_json
+from mosaic.wire.errors import NoDaemonError, UnknownRunError
+
+
+def add_to(commands: Any) -> None:
+    """Declare the commands."""
+    one = commands.add_parser("watch", help="watch a run's agent in this terminal (Ctrl-C leaves, the run goes on)")
+    add_run(one)
+    one.set_defaults(command=watch_run)
+
+    two = commands.add_parser("snapshot", help="save the picture of a run's agent")
+    add_run(two)
+    two.add_argument("target", metavar="OUT.png", type=Path, help="the file to write")
+    add_json(two)
+    two.set_defaults(command=save_snapshot)
+
+
+def watch_run(args: argparse.Namespace) -> int:
+    """Show a run's live view; leaving it is no failure."""
+    from mosaic.watch import watch
+
+    try:
+        return watch(_named(args.run))
+    except KeyboardInterrupt:
+        return 0
+
+
+def save_snapshot(args: argparse.Namespace) -> int:
+    """Write one frame of a run's live view."""
+    from mosaic.watch import snapshot
+
+    shown = snapshot(_named(args.run), args.target)
+    print_json({"file": str(args.target), "shows": shown.partition(": ")[2]}) if args.json else print(shown)
+    return 0
+
+
+def _named(name: str) -> str:
+    """The run's id; one that no daemon knows (of a worker started by hand) is looked for among the folders."""
+    try:
+        with connect() as client:
+            return find_run(client, name)
+    except (NoDaemonError, UnknownRunError):
+        return name

@@ -1,0 +1,143 @@
+"""mosaic resume, eval and script: runs that start from what is there already."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mosaic.commands.connection import connect_or_start
+from mosaic.commands.naming import find_run
+from mosaic.commands.settings import add_settings, find_schema, parse_settings, payload_of, split_settings
+from mosaic.commands.submission import add_follow, submit
+from mosaic.wire.checkpoints import checkpoints_of, saved_state
+from mosaic.wire.errors import ConfigError
+from mosaic.wire.paths import resolve_home
+
+if TYPE_CHECKING:
+    from mosaic.trainer.client import Client
+    from mosaic.trainer.run import Run
+
+POLICY = ".cleanrl_model"
+
+
+def add_to(commands: Any) -> None:
+    """Declare the commands."""
+    one = commands.add_parser("resume", help="go on from a run's newest checkpoint, a checkpoint folder or a policy")
+    one.add_argument("source", metavar="RUN|PATH", help="a run, or the path of a checkpoint folder or a policy file")
+    one.add_argument("--additional-timesteps", type=int, metavar="N", help="train N steps more than it had")
+    add_settings(one)
+    add_follow(one)
+    one.set_defaults(command=resume)
+
+    two = commands.add_parser("eval", help="evaluate a policy: many episodes, their returns, films if wanted")
+    two.add_argument("source", metavar="RUN|POLICY", help="a run that saved its policy, or the path of a policy file")
+    two.add_argument("--episodes", type=int, metavar="N", help="episodes to play (50)")
+    two.add_argument("--best", action="store_true", help="the run's best policy instead of its last")
+    two.add_argument("--greedy", action="store_true", help="the likeliest action instead of a sampled one")
+    two.add_argument("--video", action="store_true", help="film episodes 0, 1, 8, 27, …")
+    add_settings(two)
+    add_follow(two)
+    two.set_defaults(command=evaluate)
+
+    three = commands.add_parser("script", help="run a bash script of phases as one run")
+    three.add_argument("script", metavar="FILE", help="a script inside MOSAIC_HOME, or one that comes with the worker")
+    three.add_argument("algo", metavar="ALGO", help="the algorithm of its base config")
+    three.add_argument("env_id", metavar="ENV", help="the environment of its base config")
+    add_settings(three)
+    add_follow(three)
+    three.set_defaults(command=script)
+
+
+def resume(args: argparse.Namespace) -> int:
+    """Submit a new run that starts where another one stands."""
+    settings = parse_settings(args.settings)
+    with connect_or_start() as client:
+        source, algo = _checkpoint(client, args.source)
+        config = split_settings(settings, find_schema(algo) if algo else {})
+        config["extras"] |= {"mode": "resume_training", "checkpoint_path": source}
+        if args.additional_timesteps is not None:
+            config["extras"]["additional_timesteps"] = args.additional_timesteps
+        return submit(client, [payload_of(config, args)], args)
+
+
+def evaluate(args: argparse.Namespace) -> int:
+    """Submit an evaluation of a policy file, or of the one that a run saved."""
+    settings = parse_settings(args.settings)
+    with connect_or_start() as client:
+        config = split_settings(settings, {"fields": [{"name": ""}]})
+        given = {
+            "mode": "policy_eval",
+            "policy_path": str(_policy(client, args.source, best=args.best)),
+            "eval_episodes": args.episodes,
+            "eval_greedy": True if args.greedy else None,
+            "eval_capture_video": True if args.video else None,
+        }
+        config["extras"] |= {key: value for key, value in given.items() if value is not None}
+        return submit(client, [payload_of(config, args)], args)
+
+
+def script(args: argparse.Namespace) -> int:
+    """Submit a script; it finds its base config in MOSAIC_CONFIG_FILE and starts workers on it as it likes."""
+    config = {
+        "algo": args.algo,
+        "env_id": args.env_id,
+        **split_settings(parse_settings(args.settings), find_schema(args.algo)),
+    }
+    path = Path(args.script).expanduser()
+    with connect_or_start() as client:
+        home = Path(client.address.home or resolve_home())
+        if path.is_file() and not path.resolve().is_relative_to(home.resolve()):
+            raise ConfigError(f"{args.script} lies outside the daemon's home {home}; copy it there")
+        payload = payload_of(config, args)
+        payload["metadata"]["worker"]["script"] = str(path.resolve()) if path.is_file() else args.script
+        return submit(client, [payload], args)
+
+
+def _checkpoint(client: Client, source: str) -> tuple[str, str]:
+    """What to resume from, as the daemon finds it, and the algorithm that wrote it ("" where that is not told)."""
+    path = Path(source).expanduser()
+    if not path.exists():
+        run = client.get_run(find_run(client, source))
+        return run.run_id, run.algo
+    if path.is_dir() and not checkpoints_of(path):
+        raise ConfigError(f"there is no checkpoint in {source}")
+    return str(path.resolve()), str(_sidecar(path).get("algo") or saved_state(path).get("algo") or "")
+
+
+def _sidecar(path: Path) -> dict[str, Any]:
+    """What a policy file's sidecar tells; {} for anything else."""
+    try:
+        found = json.loads(path.with_name(f"{path.name}.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _policy(client: Client, source: str, *, best: bool) -> Path:
+    """A policy file as given, or the one that a run saved."""
+    path = Path(source).expanduser()
+    if path.is_file():
+        return path.resolve()
+    if path.exists() or source.endswith(POLICY):
+        raise ConfigError(f"{source} is no policy file; give a file that ends in {POLICY}, or a run")
+    run = client.get_run(find_run(client, source))
+    last = _saved_policy(run)
+    if not best:
+        return last
+    found = last.with_name(last.name.removesuffix(POLICY) + ".best" + POLICY)
+    if not found.is_file():
+        raise ConfigError(f"run {run.run_id} has no best policy beside {last.name}")
+    return found
+
+
+def _saved_policy(run: Run) -> Path:
+    saved = [artifact.path for artifact in run.artifacts if artifact.kind == "policy"]
+    if saved:
+        return Path(run.folder) / saved[-1]
+    state = "has saved no policy" if run.ended else f"is {run.state} and has saved no policy yet"
+    raise ConfigError(
+        f"run {run.run_id} {state}; training with --set save_model=true saves one at its end, "
+        f"and mosaic resume {run.run_id} --set save_model=true can still do so"
+    )

@@ -1,0 +1,319 @@
+"""mosaic runs and show: the registry as a table, one run in full."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from mosaic.commands.connection import connect
+from mosaic.commands.naming import add_run, find_run
+from mosaic.commands.printing import add_json, ago, moment, print_json, short_id, shortest
+from mosaic.commands.submission import document
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+    from mosaic.trainer.run import Run
+
+# Stand in for mosaic.trainer.states, which the parser need not load; a test compares them.
+STATES = ("INIT", "HANDSHAKE", "READY", "EXECUTING", "PAUSED", "COMPLETED", "FAILED", "CANCELLED", "LOST")
+LIVE, ENDED = ("HANDSHAKE", "READY", "EXECUTING", "PAUSED", "LOST"), ("COMPLETED", "FAILED", "CANCELLED")
+GROUPS = {"live": LIVE, "ended": ENDED, "queued": ("INIT",)}
+MODES = ("train", "resume_training", "policy_eval", "script")
+STYLES = {"COMPLETED": "green", "FAILED": "red", "LOST": "red", "EXECUTING": "cyan", "PAUSED": "yellow", "INIT": "dim"}
+LIMIT, LARGEST_PAGE = 20, 1000
+BAR = 8
+# Below the first width the speed has no room, below the second neither time nor bar.
+WIDE, NARROW = 110, 96
+NAMES, SHORTEST_NAME = (2, 3), 8
+# A table that goes into a file or another program is not cut to the width of a terminal that is not there.
+PIPE_WIDTH = 500
+
+
+def add_to(commands: Any) -> None:
+    """Declare the commands."""
+    one = commands.add_parser("runs", help="list runs, newest first")
+    one.add_argument("--state", action="append", default=[], type=str, metavar="STATE", help=_state_help())
+    one.add_argument("--algo", default="", metavar="ALGO", help="only this algorithm")
+    one.add_argument("--env", default="", metavar="ENV", dest="env_id", help="only this environment")
+    one.add_argument("--mode", default="", choices=MODES, help="only runs of this kind")
+    one.add_argument("--text", default="", metavar="TEXT", help="only where id, name, algorithm or environment has it")
+    one.add_argument("--limit", type=int, default=LIMIT, metavar="N", help="at most N runs (%(default)s); 0: all")
+    add_json(one)
+    one.set_defaults(command=list_runs)
+
+    two = commands.add_parser("show", help="show a run: where it stands, its values, files and warnings")
+    add_run(two)
+    two.add_argument("-f", "--follow", action="store_true", help="the live view until it ends; Ctrl-C leaves it going")
+    add_json(two)
+    two.set_defaults(command=show)
+
+
+def _state_help() -> str:
+    return f"only in this state: {', '.join(STATES)}, or {', '.join(GROUPS)}; may be repeated"
+
+
+def list_runs(args: argparse.Namespace) -> int:
+    """Print the runs that match."""
+    from rich.console import Console
+
+    filters = {name: getattr(args, name) for name in ("algo", "env_id", "mode", "text")}
+    states = parse_states(args.state)
+    runs: list[Run] = []
+    with connect() as client:
+        page = ""
+        while True:
+            wanted = min(LARGEST_PAGE, args.limit - len(runs)) if args.limit > 0 else LARGEST_PAGE
+            answer = client.list_runs(states=states, **filters, page_size=wanted, page=page)
+            runs += answer.runs
+            page = answer.next_page
+            if not page or (args.limit > 0 and len(runs) >= args.limit):
+                break
+    if args.json:
+        print_json({"runs": [document(run) for run in runs], "total": answer.total})
+        return 0
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=PIPE_WIDTH)
+    if runs or not console.is_terminal:
+        console.print(table(runs, console))
+    if console.is_terminal:
+        _hint(console, runs, answer.total, filtered=bool(states or any(filters.values())))
+    return 0
+
+
+def _hint(console: Console, runs: Sequence[Run], total: int, *, filtered: bool) -> None:
+    if not runs:
+        text = "No run matches." if filtered else "No runs yet. Start one: mosaic train ppo CartPole-v1"
+    elif len(runs) < total:
+        text = f"{len(runs)} of {total}; all of them: --limit 0    One in full: mosaic show {short_id(runs[0].run_id)}"
+    else:
+        text = f"One in full: mosaic show {short_id(runs[0].run_id)}"
+    console.print(text, style="dim", markup=False, highlight=False)
+
+
+def parse_states(texts: Sequence[str]) -> list[str]:
+    """The states that the words stand for."""
+    from mosaic.wire.errors import ConfigError, nearest
+
+    found: list[str] = []
+    for text in (word for given in texts for word in given.split(",")):
+        if text.upper() in STATES:
+            found.append(text.upper())
+        elif text.lower() in GROUPS:
+            found += GROUPS[text.lower()]
+        else:
+            near = nearest(text, [*STATES, *GROUPS])
+            raise ConfigError(f"--state {text!r} is no state{near or '.'} Give one of: {', '.join([*STATES, *GROUPS])}")
+    return list(dict.fromkeys(found))
+
+
+def table(runs: Sequence[Run], console: Console) -> RenderableType:
+    """The runs as rows: short names, bars and colours on a terminal, whole ids and plain words elsewhere."""
+    from rich.table import Table
+
+    terminal = console.is_terminal
+    names = ["run", "state", "algorithm", "environment", "seed", "steps", "return", "steps/s", "time"]
+    names.append("age" if terminal else "created")
+    left_out = {"steps/s": console.width < WIDE, "time": console.width < NARROW}
+    rows = [list(_cells(run, terminal, bar=console.width >= NARROW)) for run in runs]
+    shown = [place for place, name in enumerate(names) if not left_out.get(name)]
+    drawn = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
+    widths = {place: max([len(names[place]), *(cell_width(row[place]) for row in rows)]) for place in shown}
+    for place, width in fitting(widths, console.width).items():
+        drawn.add_column(
+            names[place],
+            no_wrap=True,
+            overflow="ellipsis",
+            style="cyan" if place == 0 else None,
+            justify="left" if place < 4 or (place == 5 and terminal) else "right",
+            width=width,
+        )
+    for row in rows:
+        drawn.add_row(*(row[place] for place in shown))
+    return drawn
+
+
+def fitting(widths: dict[int, int], room: int) -> dict[int, int]:
+    """Cut the names of algorithm and environment until the columns fit; a state or number that is cut would lie."""
+    fitted = dict(widths)
+    excess = sum(widths.values()) + 2 * (len(widths) - 1) - room
+    while excess > 0:
+        widest = max(NAMES, key=lambda place: fitted[place])
+        if fitted[widest] <= SHORTEST_NAME:
+            break
+        fitted[widest] -= 1
+        excess -= 1
+    return fitted
+
+
+def cell_width(cell: RenderableType) -> int:
+    """Of a text; anything else is a bar with its share."""
+    from rich.text import Text
+
+    return cell.cell_len if isinstance(cell, Text) else BAR + 5
+
+
+def _cells(run: Run, terminal: bool, *, bar: bool) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    from mosaic import console as view
+
+    state = str(run.state) if run.queue_position < 0 else f"queued {run.queue_position + 1}"
+    if run.asked:
+        state = {"pause": "pausing", "continue": "continuing", "cancel": "cancelling"}[run.asked]
+    yield Text(short_id(run.run_id) if terminal else run.run_id)
+    yield Text(state if terminal else str(run.state), style=STYLES.get(str(run.state), ""))
+    yield Text(run.algo.rpartition("/")[2] + _mode(run.mode))
+    yield Text(run.env_id)
+    yield Text("" if run.seed is None else str(run.seed))
+    yield _steps(run, bar=bar) if terminal else Text(f"{run.step}/{run.total_timesteps}")
+    yield Text("" if run.last_return is None else view.short(run.last_return))
+    yield Text("" if not run.sps else f"{run.sps:,.0f}" if terminal else f"{run.sps:.0f}")
+    yield Text(_time(run))
+    yield Text(ago(run.created_at).removesuffix(" ago") if terminal else moment(run.created_at))
+
+
+def _mode(mode: str) -> str:
+    return {"train": "", "resume_training": " (resumed)", "policy_eval": " (eval)", "script": " (script)"}.get(mode, "")
+
+
+def _steps(run: Run, *, bar: bool = True) -> RenderableType:
+    """A bar and a share; a count where no end is known."""
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+    from rich.text import Text
+
+    if run.progress is None:
+        return Text(f"{run.step:,}" if run.step else "")
+    share = f"{run.progress:4.0%}"
+    if not bar:
+        return Text(share)
+    colour = STYLES.get(str(run.state), "cyan")
+    row = Table.grid(padding=(0, 1))
+    row.add_row(
+        ProgressBar(total=1.0, completed=run.progress, width=BAR, complete_style=colour, finished_style=colour), share
+    )
+    return row
+
+
+def _time(run: Run) -> str:
+    """How long it took or has taken; of what executes, how long is left where that is known."""
+    from mosaic.console import clock
+
+    if not run.started_at:
+        return ""
+    if not run.ended and run.eta_seconds is not None:
+        return f"{clock(run.eta_seconds)} left"
+    return clock((run.ended_at or time.time()) - run.started_at)
+
+
+def show(args: argparse.Namespace) -> int:
+    """Print everything the registry knows of a run, or the live view."""
+    from rich.console import Console
+
+    with connect() as client:
+        run = client.get_run(find_run(client, args.run))
+        if args.follow:
+            from mosaic.commands.following import follow
+
+            code = follow(client, [run], to_stderr=args.json)
+            if args.json:
+                print_json(client.get_run(run.run_id).to_json())
+            return code
+    if args.json:
+        print_json(run.to_json())
+        return 0
+    console = Console()
+    for part in _full(run, console):
+        console.print(part, soft_wrap=not console.is_terminal)
+    return 0
+
+
+def _full(run: Run, console: Console) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    state = str(run.state)
+    yield Text.assemble((run.run_id, "bold"), "  ", (state, f"bold {STYLES.get(state, '')}"))
+    yield Text(" · ".join(part for part in (f"{run.algo} on {run.env_id}", _seed(run), run.mode, run.run_name) if part))
+    if run.reason:
+        yield Text(run.reason, style="red" if state in ("FAILED", "LOST") else "")
+    if console.is_terminal and run.progress is not None:
+        yield _steps(run)
+    yield Text()
+    yield _grid(_facts(run))
+    for warning in run.warnings:
+        yield Text(f"warning: {warning}", style="yellow")
+    if run.last_values:
+        from mosaic.console import short
+
+        yield Text("\nlast values", style="bold")
+        yield _grid([(name, short(value)) for name, value in sorted(run.last_values.items())])
+    if run.artifacts:
+        yield Text("\nfiles", style="bold")
+        yield _grid([(one.kind, f"{one.path}  (step {one.step:,})") for one in run.artifacts])
+    if console.is_terminal:
+        yield Text(f"\n{_next(run)}", style="dim")
+
+
+def _seed(run: Run) -> str:
+    return "" if run.seed is None else f"seed {run.seed}"
+
+
+def _facts(run: Run) -> list[tuple[str, str]]:
+    from mosaic.console import short
+
+    unit = "episodes" if run.mode == "policy_eval" else "steps"
+    total = f" of {run.total_timesteps:,}" if run.total_timesteps else ""
+    left = f", {_time(run)}" if run.eta_seconds is not None else ""
+    times = {"created": run.created_at, "started": run.started_at, "ended": run.ended_at}
+    attempts = f"{run.attempt}, {run.restarts} of {run.max_restarts} restarts used" if run.max_restarts else ""
+    facts = {
+        unit: f"{run.step:,}{total}{left}",
+        "queue": f"place {run.queue_position + 1}" if run.queue_position >= 0 else "",
+        "asked": {"pause": "to pause", "continue": "to go on", "cancel": "to end"}.get(run.asked, ""),
+        "episodes": f"{run.episodes:,}" if run.episodes and unit == "steps" else "",
+        "last return": "" if run.last_return is None else short(run.last_return),
+        "speed": f"{run.sps:,.0f} steps/s" if run.sps else "",
+        **{name: f"{moment(at)} ({ago(at)})" if at else "" for name, at in times.items()},
+        "took": _time(run) if run.ended and run.started_at else "",
+        "attempt": attempts or (str(run.attempt) if run.attempt > 1 else ""),
+        "exit": run.signal or ("" if run.exit_code is None or not run.ended else f"code {run.exit_code}"),
+        "GPUs": ", ".join(map(str, run.gpus)),
+        "process": str(run.pid) if run.pid and not run.ended else "",
+        "parameters": ", ".join(f"{key}={value}" for key, value in _parameters(run).items()),
+        "folder": shortest(run.folder),
+    }
+    return [(name, text) for name, text in facts.items() if text]
+
+
+def _parameters(run: Run) -> dict[str, Any]:
+    """What was set besides algorithm, environment, seed and steps."""
+    worker = (run.payload.get("metadata") or {}).get("worker") or {}
+    extras = dict((worker.get("config") or {}).get("extras") or {})
+    return {**(extras.pop("algo_params", None) or {}), **extras}
+
+
+def _grid(rows: Sequence[tuple[str, str]]) -> RenderableType:
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, text in rows:
+        grid.add_row(f"  {name}", Text(text))
+    return grid
+
+
+def _next(run: Run) -> str:
+    name = short_id(run.run_id)
+    if str(run.state) == "FAILED" and run.reason.startswith("refused"):
+        return f"It was never started. What was asked for: mosaic show {name} --json"
+    if str(run.state) == "FAILED":
+        return f"Why: mosaic logs {name} --stderr    Go on from its last checkpoint: mosaic resume {name}"
+    if run.ended:
+        return f"Its log: mosaic logs {name}    Go on: mosaic resume {name} --additional-timesteps 100000"
+    return f"Live: mosaic show -f {name}    Its log: mosaic logs -f {name}    End it: mosaic cancel {name}"

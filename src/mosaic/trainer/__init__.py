@@ -1,0 +1,1 @@
+"""The trainer daemon: runs that outlive whoever started them."""

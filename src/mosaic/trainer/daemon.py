@@ -1,0 +1,327 @@
+"""The trainer daemon: puts the parts together, serves, adopts what lives, and can be killed at any moment.
+
+python -m mosaic.trainer.daemon [--home DIR] [--listen 127.0.0.1:50055] [--slots N]
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import json
+import logging
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from concurrent import futures
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import grpc
+
+from mosaic.trainer.attempts import Attempts
+from mosaic.trainer.bus import Bus
+from mosaic.trainer.dispatcher import Dispatcher
+from mosaic.trainer.frames import FrameHub
+from mosaic.trainer.gpu import Machine
+from mosaic.trainer.registry import Registry
+from mosaic.trainer.relay import Relay
+from mosaic.trainer.remote import Handshakes
+from mosaic.trainer.service import THREADS, Parts, TokenCheck, TrainerService
+from mosaic.trainer.submission import Submissions, Vault
+from mosaic.wire import channel
+from mosaic.wire._pb import trainer_pb2_grpc
+from mosaic.wire.errors import ConfigError, MosaicError, NoDaemonError, TrainerError, UnavailableError, storage_error
+from mosaic.wire.happenings import Happenings
+from mosaic.wire.paths import resolve_home, write_atomic
+
+# Often enough that a number reaches the registry well within a second of being logged.
+TICK_SECONDS = 0.25
+START_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Listening:
+    """Where the daemon listens; TLS where both files are given."""
+
+    target: str = channel.DEFAULT_TARGET
+    certificate: Path | None = None
+    key: Path | None = None
+    insecure: bool = False
+
+    def check(self) -> None:
+        """Refuse to show an unencrypted port to others unless that was asked for in so many words."""
+        if (self.certificate is None) != (self.key is None):
+            raise ConfigError("--tls-cert and --tls-key go together; give both")
+        if not channel.is_loopback(self.target) and self.certificate is None and not self.insecure:
+            raise ConfigError(
+                f"--listen {self.target} can be reached by others: give --tls-cert and --tls-key, "
+                "or --insecure-listen if the network is yours alone"
+            )
+
+
+class Daemon:
+    """One daemon per home. `serve` returns when `stop` was called; runs go on."""
+
+    def __init__(self, home: Path, listening: Listening, *, cpu_slots: float | None = None) -> None:
+        listening.check()
+        self.home = home.resolve()
+        self._listening = listening
+        self._stopping = threading.Event()
+        self._trouble = ""
+        self._lock = _take_lock(self.home)
+        self._token = _token(self.home)
+        self.happenings = Happenings(self.home / "var" / "logs" / "trainer_daemon.log")
+        self.happenings.hide(self._token)
+        self.registry = Registry(self.home)
+        machine = Machine.found(cpu_slots)
+        bus, vault, attempts = Bus(), Vault(), Attempts(self.registry)
+        relay = Relay(self.registry, bus, self.happenings)
+        self.target = listening.target
+        self.dispatcher = Dispatcher(
+            *(self.registry, attempts, relay, bus, vault, self.happenings, machine), target=lambda: self.target
+        )
+        submissions = Submissions(self.registry, vault, self.happenings, machine)
+        for name in submissions.workers:
+            self.happenings.note("worker.discovered", worker=name)
+        for problem in submissions.problems:
+            self.happenings.warn("worker.broken", problem=problem)
+        self._parts = Parts(
+            registry=self.registry,
+            attempts=attempts,
+            submissions=submissions,
+            handshakes=Handshakes(self.registry, attempts, self.happenings),
+            bus=bus,
+            frames=FrameHub(self.registry),
+            controls=self.dispatcher.controls,
+            vault=vault,
+            happenings=self.happenings,
+            machine=machine,
+            started_at=time.time(),
+            version=_version(),
+            trouble=lambda: self._trouble,
+            secure=listening.certificate is not None,
+        )
+
+    def start(self) -> None:
+        """Adopt what lives, then answer calls."""
+        self.dispatcher.adopt()
+        self._server = grpc.server(
+            futures.ThreadPoolExecutor(THREADS, thread_name_prefix="call"),
+            interceptors=[TokenCheck(self._token, self.happenings)],
+            options=[*channel.OPTIONS, ("grpc.so_reuseport", 0)],
+        )
+        trainer_pb2_grpc.add_TrainerServicer_to_server(TrainerService(self._parts), self._server)
+        self.target = self._bind()
+        self._server.start()
+        self._write_cards()
+        self.happenings.note("daemon.started", target=self.target, home=self.home, pid=os.getpid())
+
+    def serve(self) -> None:
+        """Tick until stopped."""
+        try:
+            while not self._stopping.is_set():
+                self._tick()
+                self._stopping.wait(TICK_SECONDS)
+        finally:
+            self._close()
+
+    def stop(self) -> None:
+        """End soon; safe in a signal handler."""
+        self._stopping.set()
+
+    def _tick(self) -> None:
+        """One look at everything; whatever goes wrong is said once, and tried again."""
+        try:
+            self.dispatcher.tick()
+        except UnavailableError as error:
+            self._say("registry.unavailable", error)
+            return
+        except Exception as error:  # a daemon that dies of one run's oddity would leave all the others unwatched
+            self._say("daemon.trouble", error)
+            return
+        if self._trouble:
+            self._trouble = ""
+            self.happenings.note("daemon.recovered")
+
+    def _say(self, name: str, error: Exception) -> None:
+        text = f"{type(error).__name__}: {error}"
+        if text != self._trouble:
+            self.happenings.note(name, level=logging.ERROR, error=text)
+            if name == "daemon.trouble":
+                import traceback
+
+                print(self.happenings.masked(traceback.format_exc()), file=sys.stderr, flush=True)
+        self._trouble = text
+
+    def _bind(self) -> str:
+        listening = self._listening
+        try:
+            if listening.certificate is None or listening.key is None:
+                port = self._server.add_insecure_port(listening.target)
+            else:
+                pair = (listening.key.read_bytes(), listening.certificate.read_bytes())
+                port = self._server.add_secure_port(listening.target, grpc.ssl_server_credentials([pair]))
+        except OSError as error:
+            raise ConfigError(f"the TLS files cannot be read: {error}") from None
+        except RuntimeError:
+            port = 0
+        if port == 0:
+            raise TrainerError(
+                f"cannot listen on {listening.target}: another program has it, or there is no such address; "
+                "choose another with --listen"
+            )
+        return f"{listening.target.rpartition(':')[0]}:{port}"
+
+    def _write_cards(self) -> None:
+        """Tell clients where we are: in this home, and in the user's state folder."""
+        card = {
+            "home": str(self.home),
+            "target": self.target,
+            "token_file": str(channel.token_file(self.home)),
+            "ca": str(self._listening.certificate.resolve()) if self._listening.certificate else "",
+            "pid": os.getpid(),
+        }
+        for path in (channel.daemon_card(self.home), channel.user_card()):
+            try:
+                write_atomic(path, json.dumps(card, indent=2) + "\n")
+                path.chmod(0o600)
+            except (MosaicError, OSError) as error:
+                self.happenings.warn("daemon.trouble", error=error)
+
+    def _close(self) -> None:
+        for path in (channel.daemon_card(self.home), channel.user_card()):
+            if channel.read_card(path).get("pid") == os.getpid():
+                with contextlib.suppress(OSError):
+                    path.unlink()
+        self._server.stop(grace=1.0).wait(5.0)
+        self.happenings.note("daemon.stopped", pid=os.getpid())
+        self.registry.close()
+        self.happenings.close()
+        os.close(self._lock)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a daemon in the foreground until SIGTERM or SIGINT."""
+    args = _parser().parse_args(argv)
+    try:
+        daemon = Daemon(
+            Path(args.home) if args.home else resolve_home(),
+            Listening(args.listen, args.tls_cert, args.tls_key, args.insecure_listen),
+            cpu_slots=args.slots,
+        )
+        daemon.start()
+    except ConfigError as error:
+        print(f"mosaic: {error}", file=sys.stderr)
+        return 2
+    except MosaicError as error:
+        print(f"mosaic: {error}", file=sys.stderr)
+        return 1
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: daemon.stop())
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a closed terminal ends no daemon
+    print(f"mosaic: the trainer daemon listens on {daemon.target} for {daemon.home}", flush=True)
+    daemon.serve()
+    return 0
+
+
+def spawn(home: Path, *, listen: str = channel.DEFAULT_TARGET, arguments: Sequence[str] = ()) -> channel.Address:
+    """Start a daemon that outlives this process, and wait until it answers; NoDaemonError says why it does not."""
+    log = home.resolve() / "var" / "logs" / "trainer_daemon.stderr.log"
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as file:
+            start = file.tell()
+            process = subprocess.Popen(
+                [sys.executable, "-m", "mosaic.trainer.daemon", "--home", str(home), "--listen", listen, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                start_new_session=True,
+            )
+    except OSError as error:
+        raise storage_error(log, error) from None
+    end = time.monotonic() + START_SECONDS
+    while time.monotonic() < end:
+        if channel.read_card(channel.daemon_card(home.resolve())).get("pid") == process.pid:
+            return channel.find_daemon(home=home.resolve())
+        if process.poll() is not None:
+            said = log.read_bytes()[start:].decode(errors="replace").strip().splitlines() or ["it gave no reason"]
+            raise NoDaemonError(f"the trainer daemon did not start: {said[-1].removeprefix('mosaic: ')}")
+        time.sleep(0.05)
+    raise NoDaemonError(f"the trainer daemon did not answer within {START_SECONDS:.0f} s; see {log}")
+
+
+def _take_lock(home: Path) -> int:
+    """Be the only daemon of this home; the kernel lets go of a dead one's lock."""
+    path = home / "var" / "trainer" / "daemon.lock"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise storage_error(path, error) from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        card = channel.read_card(channel.daemon_card(home))
+        os.close(descriptor)
+        raise TrainerError(
+            f"a trainer daemon already serves {home}"
+            + (f" on {card['target']} (pid {card.get('pid')})" if card else "")
+            + "; use it, or choose another home with MOSAIC_HOME"
+        ) from None
+    return descriptor
+
+
+def _token(home: Path) -> str:
+    """The daemon's token, made at the first start."""
+    path = channel.token_file(home)
+    try:
+        with contextlib.suppress(FileExistsError):
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with open(descriptor, "w", encoding="ascii") as file:
+                file.write(secrets.token_urlsafe(32) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+        path.chmod(0o600)
+        token = path.read_text(encoding="ascii").strip()
+    except OSError as error:
+        raise storage_error(path, error) from None
+    if len(token) < 16:  # a crash left it empty, or somebody wrote their own
+        path.unlink()
+        return _token(home)
+    return token
+
+
+def _version() -> str:
+    try:
+        return version("mosaic-rl")
+    except PackageNotFoundError:
+        return ""
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="mosaic daemon", description="Serve runs of one home.")
+    add = parser.add_argument
+    add("--home", help="folder that holds var/ (default: MOSAIC_HOME, else the current directory)")
+    add(
+        "--listen",
+        default=channel.DEFAULT_TARGET,
+        metavar="HOST:PORT",
+        help="where to listen (%(default)s); port 0: any",
+    )
+    add("--tls-cert", type=Path, help="certificate (PEM): needed to listen beyond this machine")
+    add("--tls-key", type=Path, help="its private key (PEM)")
+    add("--insecure-listen", action="store_true", help="listen beyond this machine without TLS")
+    add("--slots", type=float, help="CPU slots, one per run unless it asks for more (default: the number of cores)")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,247 @@
+"""The registry's SQLite file: one writer, a reader per thread, its schema and the migrations that lead to it."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from mosaic.wire.errors import TrainerError, UnavailableError, storage_error
+
+# How long a write waits for another program that holds the file (a backup, a curious `sqlite3`).
+BUSY_SECONDS = 5.0
+
+# One entry per version of the format; a file of version n gets those from n on. Never edit one that was released.
+MIGRATIONS = (
+    """
+    CREATE TABLE runs (
+        id INTEGER PRIMARY KEY,
+        run_id TEXT NOT NULL UNIQUE,
+        state TEXT NOT NULL,
+        reason TEXT NOT NULL DEFAULT '',
+        run_name TEXT NOT NULL DEFAULT '',
+        worker_type TEXT NOT NULL DEFAULT '',
+        algo TEXT NOT NULL DEFAULT '',
+        env_id TEXT NOT NULL DEFAULT '',
+        seed INTEGER,
+        mode TEXT NOT NULL DEFAULT 'train',
+        total_timesteps INTEGER NOT NULL DEFAULT 0,
+        agent_id TEXT NOT NULL DEFAULT '',
+        secret_names TEXT NOT NULL DEFAULT '[]',  -- variables that were handed over and are kept in memory only
+        warnings TEXT NOT NULL DEFAULT '[]',
+        external INTEGER NOT NULL DEFAULT 0,
+        -- admission
+        priority INTEGER NOT NULL DEFAULT 0,
+        queue_order INTEGER NOT NULL DEFAULT 0,
+        cpus REAL NOT NULL DEFAULT 1,
+        memory_mb INTEGER NOT NULL DEFAULT 0,
+        gpus_requested INTEGER NOT NULL DEFAULT 0,
+        gpus_mandatory INTEGER NOT NULL DEFAULT 0,
+        gpus TEXT NOT NULL DEFAULT '[]',
+        -- limits
+        max_restarts INTEGER NOT NULL DEFAULT 0,
+        max_duration REAL,
+        max_steps INTEGER,
+        grace REAL NOT NULL DEFAULT 120,
+        -- life
+        created_at REAL NOT NULL,
+        started_at REAL NOT NULL DEFAULT 0,
+        ended_at REAL NOT NULL DEFAULT 0,
+        attempt INTEGER NOT NULL DEFAULT 1,
+        restarts INTEGER NOT NULL DEFAULT 0,
+        ran_seconds REAL NOT NULL DEFAULT 0,      -- of the attempts before this one
+        asked TEXT NOT NULL DEFAULT '',           -- cancel | pause | continue
+        asked_reason TEXT NOT NULL DEFAULT '',
+        asked_grace REAL,
+        asked_sent INTEGER NOT NULL DEFAULT 0,    -- the worker got its SIGTERM: a second one would end it at once
+        exit_code INTEGER,
+        signal TEXT NOT NULL DEFAULT '',
+        deleting INTEGER NOT NULL DEFAULT 0,
+        -- the worker of this attempt: the nonce is written before it is started, the rest after
+        nonce TEXT NOT NULL DEFAULT '',
+        slot INTEGER NOT NULL DEFAULT 0,
+        pid INTEGER NOT NULL DEFAULT 0,
+        start_ticks INTEGER NOT NULL DEFAULT 0,
+        boot_id TEXT NOT NULL DEFAULT '',
+        worker_id TEXT NOT NULL DEFAULT '',
+        session_hash TEXT NOT NULL DEFAULT '',    -- '-' where the relay registered on the worker's behalf
+        reads_files INTEGER NOT NULL DEFAULT 1,
+        -- what was read of its files
+        events_seq INTEGER NOT NULL DEFAULT 0,    -- the next one
+        events_offset INTEGER NOT NULL DEFAULT 0,
+        metrics_offset INTEGER NOT NULL DEFAULT 0,
+        metrics_epoch INTEGER NOT NULL DEFAULT 0, -- counts the resumptions that took points back
+        closing TEXT NOT NULL DEFAULT '',         -- the closing event of this attempt as JSON
+        -- headline numbers
+        step INTEGER NOT NULL DEFAULT 0,
+        episodes INTEGER NOT NULL DEFAULT 0,
+        last_return REAL,
+        last_length REAL,
+        sps REAL
+    );
+    CREATE INDEX runs_by_state ON runs (state);
+    CREATE TABLE payloads (                       -- apart from runs, so that a list reads little
+        run INTEGER PRIMARY KEY,
+        payload TEXT NOT NULL,                    -- as accepted: JSON, secrets removed
+        config TEXT NOT NULL,                     -- the worker's own flat config
+        command TEXT NOT NULL                     -- the argv that starts the worker, but for its config
+    );
+    CREATE TABLE changes (
+        cursor INTEGER PRIMARY KEY AUTOINCREMENT,
+        kind TEXT NOT NULL,
+        run_id TEXT NOT NULL,
+        from_state TEXT,
+        to_state TEXT,
+        reason TEXT NOT NULL DEFAULT '',
+        timestamp REAL NOT NULL
+    );
+    CREATE INDEX changes_by_run ON changes (run_id);
+    CREATE TABLE series (
+        id INTEGER PRIMARY KEY,
+        run INTEGER NOT NULL,
+        key TEXT NOT NULL,
+        count INTEGER NOT NULL DEFAULT 0,
+        step INTEGER NOT NULL DEFAULT 0,          -- the last point
+        time REAL NOT NULL DEFAULT 0,
+        value REAL,                               -- NULL is NaN
+        UNIQUE (run, key)
+    );
+    CREATE TABLE points (
+        series INTEGER NOT NULL,
+        part INTEGER NOT NULL,
+        count INTEGER NOT NULL,
+        min_step INTEGER NOT NULL,
+        max_step INTEGER NOT NULL,
+        digest BLOB,                              -- the extremes of a large part; before what it stands for
+        steps BLOB NOT NULL,
+        times BLOB NOT NULL,
+        vals BLOB NOT NULL,
+        PRIMARY KEY (series, part)
+    );
+    CREATE TABLE artifacts (
+        run INTEGER NOT NULL,
+        kind TEXT NOT NULL,
+        path TEXT NOT NULL,
+        step INTEGER NOT NULL DEFAULT 0,
+        created_at REAL NOT NULL,
+        PRIMARY KEY (run, kind, path)
+    );
+    CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
+    """,
+)
+
+
+class Database:
+    """Connections to one file, for any number of threads of one process."""
+
+    def __init__(self, path: Path, *, busy_seconds: float = BUSY_SECONDS) -> None:
+        self.path = Path(path)
+        self._busy_seconds = busy_seconds
+        self._writing = threading.RLock()
+        self._local = threading.local()
+        self._all: list[sqlite3.Connection] = []
+        self._closed = False
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise storage_error(self.path, error) from None
+        with _clear_errors(self.path):
+            self._writer = self._connect()
+            self._writer.execute("PRAGMA journal_mode = WAL")
+            # Full: what was acknowledged outlives a power cut, too. The relay gathers many rows into one commit.
+            self._writer.execute("PRAGMA synchronous = FULL")
+            self._migrate()
+
+    @contextlib.contextmanager
+    def write(self) -> Iterator[sqlite3.Connection]:
+        """One transaction: committed when the block ends, undone when it raises. UnavailableError: try again later."""
+        with self._writing:
+            if self._closed:
+                raise UnavailableError(f"the registry {self.path} is closed")
+            with _clear_errors(self.path):
+                if self._writer.in_transaction:  # a block inside another one belongs to it
+                    yield self._writer
+                    return
+                self._writer.execute("BEGIN IMMEDIATE")
+                try:
+                    yield self._writer
+                    self._writer.execute("COMMIT")
+                except BaseException:
+                    # A full disk may have ended the transaction by itself.
+                    if self._writer.in_transaction:
+                        self._writer.execute("ROLLBACK")
+                    raise
+
+    @contextlib.contextmanager
+    def read(self) -> Iterator[sqlite3.Connection]:
+        """This thread's own connection; all that the block reads was committed at one and the same moment."""
+        with _clear_errors(self.path):
+            if self._closed:
+                raise UnavailableError(f"the registry {self.path} is closed")
+            connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
+            if connection is None:
+                connection = self._connect()
+                connection.execute("PRAGMA query_only = ON")
+                connection.execute("PRAGMA cache_size = -512")  # kB; there may be hundreds of readers
+                self._local.connection = connection
+            if connection.in_transaction:
+                yield connection
+                return
+            connection.execute("BEGIN")
+            try:
+                yield connection
+            finally:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+
+    def close(self) -> None:
+        """Close every connection; more than once is fine."""
+        with self._writing:
+            self._closed = True
+            for connection in self._all:
+                connection.close()
+            self._all.clear()
+
+    def _connect(self) -> sqlite3.Connection:
+        # Transactions are begun by hand; other threads only ever close it.
+        connection = sqlite3.connect(
+            self.path, timeout=self._busy_seconds, isolation_level=None, check_same_thread=False
+        )
+        connection.row_factory = sqlite3.Row
+        with self._writing:
+            self._all.append(connection)
+        return connection
+
+    def _migrate(self) -> None:
+        version = self._writer.execute("PRAGMA user_version").fetchone()[0]
+        if version > len(MIGRATIONS):
+            raise TrainerError(
+                f"the registry {self.path} has format {version}, this version reads up to {len(MIGRATIONS)}: "
+                "update mosaic-rl"
+            )
+        for number, script in enumerate(MIGRATIONS[version:], version + 1):
+            self._writer.executescript(f"BEGIN IMMEDIATE; {script} PRAGMA user_version = {number}; COMMIT;")
+
+
+@contextlib.contextmanager
+def _clear_errors(path: Path) -> Iterator[None]:
+    """What a person can act on instead of SQLite's own words."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        remedy = next((advice for word, advice in _REMEDIES.items() if word in str(error)), "look at its disk")
+        raise UnavailableError(f"the registry {path} cannot be used now: {error}; {remedy}, then try again") from error
+    except sqlite3.DatabaseError as error:
+        if isinstance(error, sqlite3.IntegrityError | sqlite3.ProgrammingError):
+            raise
+        raise TrainerError(f"the registry {path} is damaged: {error}; restore it from a backup") from error
+
+
+_REMEDIES = {
+    "locked": "another program holds the file",
+    "full": "free some space on its disk",
+    "readonly": "make the file and its folder writable",
+    "unable to open": "make the file and its folder readable and writable",
+}

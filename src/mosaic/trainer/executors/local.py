@@ -1,0 +1,234 @@
+"""Runs as processes of this machine: started in a session of their own, known by identity, ended with all they left."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import psutil
+
+from mosaic.wire import variables
+from mosaic.wire.errors import WorkerError, storage_error
+
+# psutil's create_time has this resolution, too.
+_TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
+_LINUX = sys.platform.startswith("linux")
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A process that no other can be taken for: a pid is used again, but not in the same tick of the same boot."""
+
+    pid: int
+    start_ticks: int
+    boot_id: str
+
+
+@dataclass(frozen=True)
+class Exit:
+    """How a process ended; the code is None where it was not our child, the signal "" where it died of none."""
+
+    code: int | None
+    signal: str = ""
+
+
+class LocalExecutor:
+    """Starts, watches and ends the processes of runs."""
+
+    def __init__(self) -> None:
+        self._children: dict[Identity, subprocess.Popen[bytes]] = {}
+
+    def start(
+        self, command: Sequence[str], environment: Mapping[str, str], folder: Path, stdout: Path, stderr: Path
+    ) -> Identity:
+        """Start a worker that needs nothing of this process to live: its own session, files instead of pipes."""
+        try:
+            with stdout.open("ab") as out, stderr.open("ab") as err:
+                child = subprocess.Popen(
+                    list(command),
+                    cwd=folder,
+                    env=dict(environment),
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=err,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            if error.filename in (str(stdout), str(stderr)):
+                raise storage_error(error.filename, error) from None
+            raise WorkerError(f"cannot start {command[0]!r}: {error.strerror}") from error
+        # Our own unreaped child keeps its pid, so this cannot be a stranger's tick.
+        identity = Identity(child.pid, start_ticks(child.pid, dead=True) or 0, boot_id())
+        self._children[identity] = child
+        return identity
+
+    def alive(self, identity: Identity) -> bool:
+        """Whether this very process runs; one that is dead and not yet reaped does not."""
+        child = self._children.get(identity)
+        if child is not None:
+            return child.poll() is None
+        return identity.boot_id == boot_id() and start_ticks(identity.pid) == identity.start_ticks
+
+    def exit(self, identity: Identity) -> Exit:
+        """How a process that is no longer alive ended; as often as asked, until it is forgotten."""
+        child = self._children.get(identity)
+        if child is None or child.returncode is None:
+            return Exit(None)
+        if child.returncode >= 0:
+            return Exit(child.returncode)
+        return Exit(child.returncode, _signal_name(-child.returncode))
+
+    def forget(self, identity: Identity) -> None:
+        """Its end was written down."""
+        self._children.pop(identity, None)
+
+    def terminate(self, identity: Identity) -> None:
+        """Ask the worker, and only it, to end; it leads its algorithm to a checkpoint."""
+        self._send(identity, signal.SIGTERM)
+
+    def pause(self, identity: Identity, nonce: str) -> bool:
+        """Stop a run; True where its worker was asked and will tell, False where the processes were stopped here."""
+        if _catches(identity.pid, signal.SIGUSR1):
+            self._send(identity, signal.SIGUSR1)
+            return True
+        self._send_all(identity, nonce, signal.SIGSTOP)
+        return False
+
+    def go_on(self, identity: Identity, nonce: str) -> bool:
+        """Let a paused run go on; True where its worker will tell."""
+        if _catches(identity.pid, signal.SIGUSR2):
+            self._send(identity, signal.SIGUSR2)
+            return True
+        self._send_all(identity, nonce, signal.SIGCONT)
+        return False
+
+    def wake(self, identity: Identity, nonce: str) -> None:
+        """Let processes that were stopped here hear what they were asked; a worker that pauses by itself does so."""
+        if not _catches(identity.pid, signal.SIGUSR2):
+            self._send_all(identity, nonce, signal.SIGCONT)
+
+    def kill_tree(self, identity: Identity | None, nonce: str, seconds: float = 4.0) -> bool:
+        """End every process of a run by force; whether none is left."""
+        end = time.monotonic() + seconds
+        while True:
+            left = processes_of(identity, nonce)
+            for process in left:
+                with contextlib.suppress(psutil.Error):
+                    process.kill()
+            if identity is not None and (child := self._children.get(identity)) is not None:
+                child.poll()
+            if not left or time.monotonic() >= end:
+                return not left
+            time.sleep(0.02)
+
+    def find(self, nonce: str) -> Identity | None:
+        """The worker that carries this nonce: the leader of its session."""
+        for process in _carriers(nonce):
+            with contextlib.suppress(OSError, psutil.Error):
+                if os.getsid(process.pid) == process.pid:
+                    ticks = start_ticks(process.pid)
+                    return None if ticks is None else Identity(process.pid, ticks, boot_id())
+        return None
+
+    def _send(self, identity: Identity, number: signal.Signals) -> None:
+        if self.alive(identity):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(identity.pid, number)
+
+    def _send_all(self, identity: Identity, nonce: str, number: signal.Signals) -> None:
+        for process in processes_of(identity, nonce):
+            with contextlib.suppress(psutil.Error):
+                process.send_signal(number)
+
+
+def processes_of(identity: Identity | None, nonce: str) -> list[psutil.Process]:
+    """Every process of a run: those that carry its nonce and, while its worker lives, its session and descendants."""
+    found = {process.pid: process for process in _carriers(nonce)}
+    if identity is not None and start_ticks(identity.pid) == identity.start_ticks and identity.boot_id == boot_id():
+        with contextlib.suppress(psutil.Error):
+            leader = psutil.Process(identity.pid)
+            found.update({process.pid: process for process in (leader, *leader.children(recursive=True))})
+        for process in psutil.process_iter():
+            with contextlib.suppress(OSError):
+                # The number of a session is not used again while its leader lives.
+                if os.getsid(process.pid) == identity.pid:
+                    found[process.pid] = process
+    return [process for process in found.values() if process.pid != os.getpid() and _runs(process)]
+
+
+def elapsed_seconds(identity: Identity) -> float:
+    """How long a process has existed, by a clock that nobody sets."""
+    if _LINUX:
+        return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - identity.start_ticks / _TICKS)
+    return max(0.0, time.time() - identity.start_ticks / _TICKS)
+
+
+def start_ticks(pid: int, *, dead: bool = False) -> int | None:
+    """When a process began, in ticks; None where it does not run (`dead`: or is not even waited for)."""
+    if pid <= 0:
+        return None
+    if _LINUX:
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_bytes()
+        except OSError:
+            return None
+        # The name in brackets may hold anything; the fields after it are fixed: state is the first, start the 20th.
+        fields = stat[stat.rfind(b")") + 2 :].split()
+        return None if fields[0] in (b"Z", b"X") and not dead else int(fields[19])
+    try:
+        process = psutil.Process(pid)
+        return None if process.status() == psutil.STATUS_ZOMBIE and not dead else int(process.create_time() * _TICKS)
+    except psutil.Error:
+        return None
+
+
+@cache
+def boot_id() -> str:
+    """What changes when the machine restarts."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return f"boot-{psutil.boot_time():.0f}"
+
+
+def _carriers(nonce: str) -> list[psutil.Process]:
+    if not nonce:
+        return []
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.environ().get(variables.MOSAIC_ATTEMPT) == nonce:
+                found.append(process)
+    return found
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return process.status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+    except psutil.Error:
+        return False
+
+
+def _catches(pid: int, number: signal.Signals) -> bool:
+    """Whether a process handles a signal; one that does not would die of it."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return not _LINUX  # nothing tells there: workers do, by contract
+    caught = next((line for line in status.splitlines() if line.startswith("SigCgt:")), "SigCgt: 0")
+    return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

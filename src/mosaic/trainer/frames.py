@@ -1,0 +1,127 @@
+"""Live frames for readers that cannot see a run's ring: read from it, or as a remote worker sends them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from mosaic.trainer.registry import Registry
+from mosaic.trainer.states import ENDED
+from mosaic.wire._pb import trainer_pb2 as pb
+from mosaic.wire.errors import ConfigError
+from mosaic.wire.frames import FastLaneReader, RingError
+
+DEFAULT_FPS, MOST_FPS = 30.0, 60.0
+# How often a reader that gets no frame is told why.
+REASON_SECONDS = 1.0
+NO_RING = "the run shows nothing yet: it has not started, or its live view is off"
+
+
+@dataclass
+class _Lane:
+    """A remote run's newest frame, and how many look."""
+
+    frame: pb.Frame | None = None
+    viewers: int = 0
+
+
+class FrameHub:
+    """Who watches which remote run, and what they see; holds one frame a run."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._lanes: dict[str, _Lane] = {}
+        self._changed = threading.Condition()
+
+    def stream(self, run_id: str, max_fps: float, active: Callable[[], bool]) -> Iterator[pb.Frame]:
+        """Frames of a run as they come, at most so many a second, to its end; without one, the reason."""
+        if not 0 <= max_fps <= 1e6:
+            raise ConfigError("max_fps is a number of frames per second, 0 or more")
+        pause = 1.0 / min(MOST_FPS, max_fps or DEFAULT_FPS)
+        with self._registry.database.read() as connection:
+            local = bool(self._registry.row(connection, run_id)["reads_files"])
+        return (self._from_ring if local else self._from_worker)(run_id, pause, active)
+
+    def put(self, run_id: str, frame: pb.Frame) -> None:
+        """Take a remote worker's newest frame."""
+        with self._changed:
+            self._lanes.setdefault(run_id, _Lane()).frame = frame
+            self._changed.notify_all()
+
+    def wanted(self, run_id: str) -> bool:
+        """Whether somebody watches."""
+        with self._changed:
+            return run_id in self._lanes and self._lanes[run_id].viewers > 0
+
+    def _from_ring(self, run_id: str, pause: float, active: Callable[[], bool]) -> Iterator[pb.Frame]:
+        record, reader, seen, told = self._registry.paths(run_id).fastlane, None, (0, ""), 0.0
+        try:
+            while active():
+                if reader is None:
+                    reader = _opened(record)
+                frame = None if reader is None else reader.latest_frame(seen[0] if seen[1] == reader.name else 0)
+                if reader is not None and frame is not None:
+                    seen = (frame.index, reader.name)
+                    status = reader.status()
+                    yield pb.Frame(
+                        run_id=run_id,
+                        index=frame.index,
+                        width=frame.width,
+                        height=frame.height,
+                        channels=frame.channels,
+                        data=frame.pixels,
+                        encoding="raw",
+                        last_reward=frame.last_reward,
+                        rolling_return=frame.rolling_return,
+                        step_rate_hz=frame.step_rate_hz,
+                        step=frame.step,
+                        label=status.label,
+                        note=status.note,
+                    )
+                    told = time.monotonic()
+                elif time.monotonic() - told >= REASON_SECONDS:
+                    told = time.monotonic()
+                    if self._over(run_id):
+                        return
+                    reason = NO_RING if reader is None else reader.status().reason
+                    if reason:
+                        yield pb.Frame(run_id=run_id, reason=reason)
+                time.sleep(pause)
+        finally:
+            if reader is not None:
+                reader.close()
+
+    def _from_worker(self, run_id: str, pause: float, active: Callable[[], bool]) -> Iterator[pb.Frame]:
+        with self._changed:
+            lane = self._lanes.setdefault(run_id, _Lane())
+            lane.viewers += 1
+        seen: pb.Frame | None = None
+        try:
+            while active():
+                with self._changed:
+                    if lane.frame is seen:
+                        self._changed.wait(REASON_SECONDS)
+                    frame = lane.frame
+                if frame is not None and frame is not seen:
+                    seen = frame
+                    yield frame
+                    time.sleep(pause)
+                elif self._over(run_id):
+                    return
+        finally:
+            with self._changed:
+                lane.viewers -= 1
+                if not lane.viewers:
+                    self._lanes.pop(run_id, None)
+
+    def _over(self, run_id: str) -> bool:
+        return self._registry.get_run(run_id).state in ENDED
+
+
+def _opened(record: object) -> FastLaneReader | None:
+    try:
+        return FastLaneReader.open(str(record))
+    except (RingError, OSError):
+        return None

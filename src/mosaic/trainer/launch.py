@@ -1,0 +1,104 @@
+"""What an attempt is started with: its config file, its command, its environment; resumed where a checkpoint is."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mosaic.trainer.scripts import script_command
+from mosaic.trainer.submission import worker_environment
+from mosaic.wire import variables
+from mosaic.wire.checkpoints import find_all, saved_state
+from mosaic.wire.events import cut_torn_tail
+from mosaic.wire.metrics import encode_resumed
+from mosaic.wire.paths import RunPaths, write_atomic
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Everything an executor needs."""
+
+    command: tuple[str, ...]
+    environment: dict[str, str]
+    folder: Path
+    stdout: Path
+    stderr: Path
+
+
+def prepare(
+    row: sqlite3.Row,
+    recipe: tuple[Mapping[str, Any], Mapping[str, Any], Sequence[str]],
+    paths: RunPaths,
+    secrets: Mapping[str, str],
+    target: str,
+) -> Launch:
+    """Write the attempt's config file and say how to start its worker."""
+    payload, config, command = recipe
+    told = payload["metadata"]["worker"]
+    paths.create()
+    flat = dict(config) if row["attempt"] == 1 else _next_attempt(config, paths, _checkpoints(payload, paths))
+    own = paths.worker_config(row["slot"])
+    environment = {
+        **worker_environment(paths.home),
+        **{name: value for name, value in payload["environment"].items() if name not in secrets},
+        **secrets,
+        variables.MOSAIC_RUN_ID: row["run_id"],
+        variables.MOSAIC_ATTEMPT: row["nonce"],
+        **_visible_gpus(row),
+    }
+    if told.get("script"):
+        argv, more = script_command(told["script"], flat, own, paths, command)
+        environment |= more
+    else:
+        write_atomic(own, json.dumps(flat, indent=2) + "\n")
+        grpc = ["--grpc", "--grpc-target", target] if told.get("use_grpc") else []
+        argv = [*command, "--config", str(own), *grpc, *payload["arguments"], *told["arguments"]]
+    logs = paths.logs
+    return Launch(tuple(argv), environment, paths.home, logs / "worker.stdout.log", logs / "worker.stderr.log")
+
+
+def discard(payload: Mapping[str, Any], paths: RunPaths) -> None:
+    """Remove what a run that completed was told not to keep."""
+    kept = payload.get("artifacts") or {}
+    if not kept.get("keep_checkpoints", True):
+        shutil.rmtree(paths.checkpoints, ignore_errors=True)
+    if not kept.get("persist_logs", True):
+        for file in (paths.stdout_log, paths.stderr_log, *paths.logs.glob("worker.std*.log")):
+            file.unlink(missing_ok=True)
+
+
+def _next_attempt(config: Mapping[str, Any], paths: RunPaths, checkpoints: Path) -> dict[str, Any]:
+    """The config with which a run goes on from its newest checkpoint, or starts over where it has none."""
+    flat = {**config, "extras": dict(config.get("extras") or {})}
+    extras = flat["extras"]
+    if extras.get("mode") != "policy_eval" and find_all(checkpoints):
+        extras |= {"mode": "resume_training", "checkpoint_path": str(checkpoints)}
+        extras.pop("policy_path", None)
+        if extras.pop("additional_timesteps", None):
+            # The first attempt worked out its end, and saved it; more on top of that would be too many.
+            flat["total_timesteps"] = saved_state(checkpoints).get("args", {}).get("total_timesteps")
+        return flat
+    if paths.metrics.exists():
+        # Starting over: the rows of the attempt before no longer count.
+        cut_torn_tail(paths.metrics)
+        with paths.metrics.open("ab") as file:
+            file.write(encode_resumed(-1))
+    return flat
+
+
+def _checkpoints(payload: Mapping[str, Any], paths: RunPaths) -> Path:
+    """Where a run's checkpoints lie; a place that its environment names is honoured."""
+    given = payload["environment"].get(variables.MOSAIC_CHECKPOINT_DIR)
+    return Path(given) if given else paths.checkpoints
+
+
+def _visible_gpus(row: sqlite3.Row) -> dict[str, str]:
+    """A run that asked for GPUs sees those it got, or none; one that asked for none sees the machine as it is."""
+    if not row["gpus_requested"]:
+        return {}
+    return {variables.CUDA_VISIBLE_DEVICES: ",".join(str(index) for index in json.loads(row["gpus"]))}

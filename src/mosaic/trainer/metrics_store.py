@@ -1,0 +1,269 @@
+"""Metrics in the registry: blobs of up to 4,096 packed points per run and key, and the last value of each."""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mosaic.trainer.run import Series
+
+# A row per point would make a curve of a million points thirty times slower to read.
+POINTS_PER_PART = 4096
+# From so many points on a part also keeps the lowest and highest point of each of its buckets: a long curve is
+# downsampled from these, without reading it all.
+DIGEST_FROM, DIGEST_BUCKETS = 1024, 64
+# MinMaxLTTB chooses among so many extremes per point that it returns.
+EXTREMES_PER_POINT = 4
+# A cursor is the number of points before it, and above these bits how often the run went back to a checkpoint.
+_COUNT_BITS = 40
+_COUNT_MASK = (1 << _COUNT_BITS) - 1
+_NOT_TAGS = frozenset({"step", "time"})
+
+Points = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64]]
+
+
+def append_rows(connection: sqlite3.Connection, run: int, rows: Iterable[Mapping[str, Any]]) -> int:
+    """Store rows of metrics.jsonl in order; how many of them were resumptions, which take later points back.
+
+    Inside the caller's transaction: the cursor of the file moves in the same one.
+    """
+    resumptions = 0
+    gathered: dict[str, list[tuple[int, float, float]]] = {}
+    for row in rows:
+        if "resumed_from" in row:
+            _flush(connection, run, gathered)
+            gathered = {}
+            _take_back(connection, run, row["resumed_from"])
+            resumptions += 1
+            continue
+        step, time = row["step"], float(row["time"])
+        for key, value in row.items():
+            if key not in _NOT_TAGS:
+                gathered.setdefault(key, []).append((step, time, float(value)))
+    _flush(connection, run, gathered)
+    return resumptions
+
+
+def read_series(
+    connection: sqlite3.Connection,
+    run: int,
+    epoch: int,
+    *,
+    keys: Sequence[str] = (),
+    max_points: int = 0,
+    since: Mapping[str, int] | None = None,
+) -> list[Series]:
+    """The series of these keys (none: all), each downsampled to max_points (0: whole), or what came after `since`."""
+    query = "SELECT id, key, count FROM series WHERE run = ?"
+    if keys:
+        query += f" AND key IN ({', '.join('?' * len(keys))})"
+    found = connection.execute(f"{query} ORDER BY key", (run, *keys)).fetchall()
+    return [_read_one(connection, row, epoch, max_points, (since or {}).get(row["key"])) for row in found]
+
+
+def last_values(connection: sqlite3.Connection, run: int) -> dict[str, float]:
+    """The newest value of every key."""
+    rows = connection.execute("SELECT key, value FROM series WHERE run = ? ORDER BY key", (run,))
+    return {key: math.nan if value is None else value for key, value in rows}
+
+
+def forget(connection: sqlite3.Connection, run: int) -> None:
+    """Delete everything of a run."""
+    connection.execute("DELETE FROM points WHERE series IN (SELECT id FROM series WHERE run = ?)", (run,))
+    connection.execute("DELETE FROM series WHERE run = ?", (run,))
+
+
+def downsample(points: Points, max_points: int) -> Points:
+    """At most so many points, the extremes among them, that draw the same curve."""
+    steps, times, values = points
+    if max_points <= 0 or len(values) <= max_points:
+        return points
+    if max_points < 4:  # the sampler needs the two ends and something between
+        chosen = np.linspace(0, len(values) - 1, max_points).astype(np.int64)
+    else:
+        from tsdownsample import MinMaxLTTBDownsampler, NaNMinMaxLTTBDownsampler
+
+        sampler = MinMaxLTTBDownsampler() if np.isfinite(values).all() else NaNMinMaxLTTBDownsampler()
+        chosen = sampler.downsample(values, n_out=max_points)
+    return steps[chosen], times[chosen], values[chosen]
+
+
+def _read_one(
+    connection: sqlite3.Connection, row: sqlite3.Row, epoch: int, max_points: int, since: int | None
+) -> Series:
+    seen = 0 if since is None else since & _COUNT_MASK
+    reset = since is not None and (since >> _COUNT_BITS != epoch or seen > row["count"])
+    skip = 0 if reset else seen
+    points = _digested(connection, row["id"], max_points) if not skip and 0 < max_points < row["count"] else None
+    if points is None:
+        points = _points_from(connection, row["id"], row["count"], skip)
+    steps, times, values = downsample(points, max_points)
+    cursor = (epoch << _COUNT_BITS) | row["count"]
+    return Series(row["key"], steps, times, values, cursor, reset, row["count"])
+
+
+def _digested(connection: sqlite3.Connection, series: int, max_points: int) -> Points | None:
+    """The extremes of a long curve; None where they are too few to choose from."""
+    known = connection.execute(
+        "SELECT SUM(CASE WHEN digest IS NULL THEN count ELSE ? END) FROM points WHERE series = ?",
+        (2 * DIGEST_BUCKETS, series),
+    ).fetchone()[0]
+    if known is None or known < EXTREMES_PER_POINT * max_points:
+        return None
+    query = (
+        "SELECT digest, CASE WHEN digest IS NULL THEN steps END, CASE WHEN digest IS NULL THEN times END, "
+        "CASE WHEN digest IS NULL THEN vals END FROM points WHERE series = ? ORDER BY part"
+    )
+    parts = []
+    for digest, *packed in connection.execute(query, (series,)):
+        if digest is not None:
+            third = len(digest) // 3
+            packed = [digest[:third], digest[third : 2 * third], digest[2 * third :]]
+        parts.append([np.frombuffer(packed[i], kind) for i, kind in _KINDS])
+    steps, times, values = (np.concatenate([part[i] for part in parts]) for i in range(3))
+    return steps, times, values
+
+
+def _digest(points: Points) -> bytes | None:
+    """The first, the last, and of each bucket the lowest and the highest point."""
+    values = points[2]
+    if len(values) < DIGEST_FROM:
+        return None
+    width = -(-len(values) // DIGEST_BUCKETS)
+    padded = np.full(width * DIGEST_BUCKETS, values[-1])
+    padded[: len(values)] = values
+    buckets, starts = padded.reshape(DIGEST_BUCKETS, width), np.arange(DIGEST_BUCKETS) * width
+    missing = np.isnan(buckets)
+    lowest = starts + np.where(missing, np.inf, buckets).argmin(axis=1)
+    highest = starts + np.where(missing, -np.inf, buckets).argmax(axis=1)
+    last = len(values) - 1
+    chosen = np.unique(np.minimum(np.concatenate([[0, last], lowest, highest]), last))
+    return b"".join(column[chosen].astype(kind).tobytes() for column, (_, kind) in zip(points, _KINDS, strict=True))
+
+
+def _points_from(connection: sqlite3.Connection, series: int, count: int, skip: int) -> Points:
+    """Points from number `skip` on; whole parts before it are not read."""
+    size = count - skip
+    steps, times, values = np.empty(size, np.int64), np.empty(size, np.float64), np.empty(size, np.float64)
+    if size <= 0:
+        return steps[:0], times[:0], values[:0]
+    first = 0
+    if skip:
+        before, first = 0, 0
+        for part, number in connection.execute(
+            "SELECT part, count FROM points WHERE series = ? ORDER BY part", (series,)
+        ).fetchall():
+            first = part
+            if before + number > skip:
+                break
+            before += number
+        skip -= before
+    place = 0
+    query = "SELECT steps, times, vals FROM points WHERE series = ? AND part >= ? ORDER BY part"
+    for packed in connection.execute(query, (series, first)):
+        some = np.frombuffer(packed[0], "<i8")[skip:]
+        end = place + len(some)
+        steps[place:end] = some
+        times[place:end] = np.frombuffer(packed[1], "<f8")[skip:]
+        values[place:end] = np.frombuffer(packed[2], "<f8")[skip:]
+        place, skip = end, 0
+    return steps[:place], times[:place], values[:place]
+
+
+def _flush(connection: sqlite3.Connection, run: int, gathered: Mapping[str, list[tuple[int, float, float]]]) -> None:
+    for key, points in gathered.items():
+        steps = np.fromiter((point[0] for point in points), np.int64, len(points))
+        times = np.fromiter((point[1] for point in points), np.float64, len(points))
+        values = np.fromiter((point[2] for point in points), np.float64, len(points))
+        series = _series_id(connection, run, key)
+        for start in range(0, len(points), POINTS_PER_PART):
+            part = slice(start, start + POINTS_PER_PART)
+            _append_part(connection, series, (steps[part], times[part], values[part]))
+        step, time, value = points[-1]
+        connection.execute(
+            "UPDATE series SET count = count + ?, step = ?, time = ?, value = ? WHERE id = ?",
+            (len(points), step, time, value, series),
+        )
+
+
+def _series_id(connection: sqlite3.Connection, run: int, key: str) -> int:
+    found = connection.execute("SELECT id FROM series WHERE run = ? AND key = ?", (run, key)).fetchone()
+    if found is None:
+        return int(connection.execute("INSERT INTO series (run, key) VALUES (?, ?)", (run, key)).lastrowid or 0)
+    return int(found[0])
+
+
+def _append_part(connection: sqlite3.Connection, series: int, points: Points) -> None:
+    """Add a part, merged with the small ones before it.
+
+    A part is merged with one that is less than twice its size: so there are at most a dozen unfinished parts, and a
+    point is rewritten at most a dozen times, whether points come one by one or in thousands.
+    """
+    last = connection.execute(
+        "SELECT part, count FROM points WHERE series = ? ORDER BY part DESC LIMIT 16", (series,)
+    ).fetchall()
+    number = last[0]["part"] + 1 if last else 0
+    merged, size = [], len(points[0])
+    for row in last:
+        if row["count"] >= 2 * size or row["count"] + size > POINTS_PER_PART:
+            break
+        merged.append(row["part"])
+        size += row["count"]
+    if merged:
+        number = merged[-1]
+        packed = connection.execute(
+            "SELECT steps, times, vals FROM points WHERE series = ? AND part >= ? ORDER BY part", (series, number)
+        ).fetchall()
+        connection.execute("DELETE FROM points WHERE series = ? AND part >= ?", (series, number))
+        before = [np.concatenate([np.frombuffer(row[i], kind) for row in packed]) for i, kind in _KINDS]
+        points = tuple(np.concatenate([old, new]) for old, new in zip(before, points, strict=True))  # type: ignore[assignment]
+    _insert_part(connection, series, number, points)
+
+
+_KINDS = ((0, "<i8"), (1, "<f8"), (2, "<f8"))
+
+
+def _insert_part(connection: sqlite3.Connection, series: int, number: int, points: Points) -> None:
+    steps, times, values = points
+    connection.execute(
+        "INSERT INTO points (series, part, count, min_step, max_step, digest, steps, times, vals) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            *(series, number, len(steps), int(steps.min()), int(steps.max()), _digest(points)),
+            *(steps.astype("<i8").tobytes(), times.astype("<f8").tobytes(), values.astype("<f8").tobytes()),
+        ),
+    )
+
+
+def _take_back(connection: sqlite3.Connection, run: int, step: int) -> None:
+    """Delete the points after `step`."""
+    for series in connection.execute("SELECT id FROM series WHERE run = ?", (run,)).fetchall():
+        connection.execute("DELETE FROM points WHERE series = ? AND min_step > ?", (series["id"], step))
+        mixed = connection.execute(
+            "SELECT part, steps, times, vals FROM points WHERE series = ? AND max_step > ?", (series["id"], step)
+        ).fetchall()
+        for row in mixed:
+            steps, times, values = (np.frombuffer(row[1 + i], kind) for i, kind in _KINDS)
+            kept = steps <= step
+            connection.execute("DELETE FROM points WHERE series = ? AND part = ?", (series["id"], row["part"]))
+            _insert_part(connection, series["id"], row["part"], (steps[kept], times[kept], values[kept]))
+        _settle_last(connection, series["id"])
+
+
+def _settle_last(connection: sqlite3.Connection, series: int) -> None:
+    count = connection.execute("SELECT COALESCE(SUM(count), 0) FROM points WHERE series = ?", (series,)).fetchone()[0]
+    if count == 0:
+        connection.execute("DELETE FROM series WHERE id = ?", (series,))
+        return
+    row = connection.execute(
+        "SELECT steps, times, vals FROM points WHERE series = ? ORDER BY part DESC LIMIT 1", (series,)
+    ).fetchone()
+    last = [np.frombuffer(row[i], kind)[-1].item() for i, kind in _KINDS]
+    connection.execute(
+        "UPDATE series SET count = ?, step = ?, time = ?, value = ? WHERE id = ?", (count, *last, series)
+    )

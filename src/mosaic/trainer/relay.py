@@ -1,0 +1,265 @@
+"""The relay: from a live run's files into the registry, and on to the bus; registers for workers that do not."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from mosaic.trainer import metrics_store
+from mosaic.trainer.attempts import ON_BEHALF
+from mosaic.trainer.bus import Bus
+from mosaic.trainer.events_file import decoded, read_lines
+from mosaic.trainer.registry import Registry, update
+from mosaic.trainer.states import LIVE, State
+from mosaic.wire.errors import EventError, UnknownRunError
+from mosaic.wire.events import Event
+from mosaic.wire.happenings import Happenings
+from mosaic.wire.metrics import decode_row
+
+# Per run and poll: enough for thousands of events, little enough that one run's backlog does not hold up the others.
+READ_BYTES = 1 << 20
+# So that a curve of many tags does not grow the process: what is longer is read in the next poll.
+WARNINGS_KEPT = 50
+TELEMETRY = frozenset({"episode", "step", "metrics", "eval_batch"})
+EVALUATION = {
+    "run_started": "policy.eval_started",
+    "run_completed": "policy.eval_completed",
+    "run_failed": "policy.error",
+    "warning": "policy.warning",
+}
+CLOSING = frozenset({"run_completed", "run_failed"})
+RETURNS = ("charts/episodic_return", "eval/episode_return")
+LENGTHS = ("charts/episodic_length", "eval/episode_length")
+_INT64 = 1 << 63
+# What a value that no worker of ours writes could raise on its way into SQLite.
+_UNTAKEABLE = (ValueError, TypeError, OverflowError, UnknownRunError)
+
+
+@dataclass
+class Reading:
+    """What one look at a run's files gave, and the cursors behind it."""
+
+    run_id: str
+    events_offset: int
+    metrics_offset: int
+    events: list[Event] = field(default_factory=list)
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    bad_lines: int = 0
+    full: bool = False
+    """there may be more"""
+
+    def __bool__(self) -> bool:
+        return bool(self.events or self.rows or self.bad_lines)
+
+
+class Relay:
+    """Reads files, never pipes: what it did not see while nobody ran it, it sees later. One thread only."""
+
+    def __init__(self, registry: Registry, bus: Bus, happenings: Happenings) -> None:
+        self._registry, self._bus, self._happenings = registry, bus, happenings
+
+    def poll(self, rows: Iterable[sqlite3.Row]) -> None:
+        """Take what is new of all these runs in one transaction; the cursors move in the same one."""
+        readings = [reading for row in rows if (reading := self._read(row))]
+        try:
+            self._take(readings)
+        except _UNTAKEABLE as error:
+            self._happenings.warn("daemon.trouble", readings[0].run_id, error=error)
+            for reading in readings if len(readings) > 1 else ():  # one run's oddity must not hold up the others
+                try:
+                    self._take([reading])
+                except _UNTAKEABLE as one:
+                    self._happenings.warn("daemon.trouble", reading.run_id, error=one)
+
+    def drain(self, run_id: str) -> sqlite3.Row:
+        """Take all that a run has left, to the last byte, and return its row."""
+        while True:
+            with self._registry.database.read() as connection:
+                row = self._registry.row(connection, run_id)
+            reading = self._read(row)
+            self._take([reading] if reading else [])
+            if not reading.full:
+                with self._registry.database.read() as connection:
+                    return self._registry.row(connection, run_id)
+
+    def _read(self, row: sqlite3.Row) -> Reading:
+        paths = self._registry.paths(row["run_id"])
+        lines, events_offset = read_lines(paths.events, row["events_offset"], READ_BYTES)
+        metric_lines, metrics_offset = read_lines(paths.metrics, row["metrics_offset"], READ_BYTES)
+        reading = Reading(row["run_id"], events_offset, metrics_offset)
+        expected = row["events_seq"]
+        for line in lines:
+            event = decoded(line)
+            if event is None or event.run_id != row["run_id"] or not expected <= event.seq < _INT64:
+                reading.bad_lines += 1
+                continue
+            expected = event.seq + 1
+            reading.events.append(event)
+        for line in metric_lines:
+            try:
+                found = decode_row(line)
+                if not -_INT64 <= found.get("step", found.get("resumed_from", 0)) < _INT64:
+                    raise EventError("its step is no 64-bit number")
+            except EventError:
+                reading.bad_lines += 1
+                continue
+            reading.rows.append(found)
+        taken = events_offset - row["events_offset"], metrics_offset - row["metrics_offset"]
+        reading.full = max(taken) >= READ_BYTES // 2
+        return reading
+
+    def _take(self, readings: Sequence[Reading]) -> None:
+        if not readings:
+            return
+        told: list[tuple[str, str, dict[str, Any]]] = []
+        with self._registry.database.write() as connection:
+            for reading in readings:
+                row = self._registry.row(connection, reading.run_id)
+                told += _Taking(self._registry, connection, row).take(reading)
+        self._registry.notify()
+        for reading in readings:
+            if reading.bad_lines:
+                self._happenings.warn("telemetry.bad_line", reading.run_id, lines=reading.bad_lines)
+            starved = self._bus.publish(reading.run_id, reading.events)
+            if starved:
+                self._happenings.note("telemetry.starved", reading.run_id, subscribers=starved)
+        for name, run_id, values in told:
+            self._happenings.note(name, run_id, **values)
+
+
+class _Taking:
+    """One run's reading inside the transaction: states, headline numbers, artefacts, cursors."""
+
+    def __init__(self, registry: Registry, connection: sqlite3.Connection, row: sqlite3.Row) -> None:
+        self._registry, self._connection, self._row = registry, connection, row
+        self._columns: dict[str, Any] = {}
+        self._told: list[tuple[str, str, dict[str, Any]]] = []
+
+    def take(self, reading: Reading) -> list[tuple[str, str, dict[str, Any]]]:
+        """Apply everything; what the log is to be told once it is committed."""
+        for event in reading.events:
+            self._take_event(event)
+        if reading.rows:
+            self._executes()
+            self._take_rows(reading.rows)
+        self._columns |= {"events_offset": reading.events_offset, "metrics_offset": reading.metrics_offset}
+        if reading.events:
+            self._columns["events_seq"] = reading.events[-1].seq + 1
+        update(self._connection, self._row["id"], **self._columns)
+        return self._told
+
+    def _take_event(self, event: Event) -> None:
+        kind, payload = event.event, event.payload
+        if self._row["state"] == State.LOST:
+            self._executes()
+        if kind == "run_started" or kind in TELEMETRY:
+            self._register()
+        if self._row["mode"] == "policy_eval" and kind in EVALUATION:
+            self._tell(EVALUATION[kind], mean_return=payload.get("mean_return"), message=payload.get("message"))
+        if kind in TELEMETRY:
+            self._executes()
+        if kind in ("paused", "continued"):
+            self._stands(kind, event)
+        elif kind == "heartbeat":
+            self._take_headline(payload)
+        elif kind in CLOSING:
+            self._columns["closing"] = json.dumps({"event": kind, "payload": payload}, default=str)
+            self._keep_manifest(payload.get("manifest"), event.timestamp)
+        elif kind == "checkpoint":
+            self._keep("checkpoint", self._inside(payload.get("path")), payload.get("step"), event.timestamp)
+            self._tell("run.checkpoint", step=payload.get("step"))
+        elif kind == "resumed":
+            self._tell("run.resumed", step=payload.get("step"), exact=payload.get("exact"))
+        elif kind == "warning":
+            self._warn(str(payload.get("message", "")))
+
+    def _register(self) -> None:
+        """On behalf of a worker that did not register itself: a script's, a foreign one, one without --grpc."""
+        if self._row["state"] == State.HANDSHAKE:
+            worker_id = self._row["worker_id"] or f"{self._row['worker_type'] or 'worker'}-{self._row['run_id'][:8]}"
+            self._move(State.READY, session_hash=ON_BEHALF, worker_id=worker_id)
+            self._tell("worker.registered", worker_id=worker_id, by="relay")
+
+    def _executes(self) -> None:
+        self._register()
+        if self._row["state"] == State.READY or (self._row["state"] == State.LOST):
+            self._move(State.EXECUTING)
+            self._tell("run.executing")
+
+    def _stands(self, kind: str, event: Event) -> None:
+        wanted = State.PAUSED if kind == "paused" else State.EXECUTING
+        self._executes()
+        if self._row["state"] != wanted and self._row["state"] in (State.EXECUTING, State.PAUSED):
+            self._move(wanted)
+            self._tell(f"run.{kind}", step=event.payload.get("step"))
+        if self._row["asked"] == {"paused": "pause", "continued": "continue"}[kind]:
+            self._columns["asked"] = ""
+
+    def _take_rows(self, rows: Sequence[dict[str, Any]]) -> None:
+        run = self._row["id"]
+        resumptions = metrics_store.append_rows(self._connection, run, rows)
+        self._columns["metrics_epoch"] = self._row["metrics_epoch"] + resumptions
+        step = self._row["step"]
+        for row in rows:
+            step = max(0, row["resumed_from"]) if "resumed_from" in row else max(step, row["step"])
+            self._columns["sps"] = row.get("charts/SPS", self._columns.get("sps", self._row["sps"]))
+            for column, tags in (("last_return", RETURNS), ("last_length", LENGTHS)):
+                for tag in tags:
+                    if tag in row:
+                        self._columns[column] = row[tag]
+        self._columns["step"] = step
+        counted = self._connection.execute(
+            "SELECT COALESCE(MAX(count), 0) FROM series WHERE run = ? AND key IN (?, ?)", (run, *RETURNS)
+        )
+        self._columns["episodes"] = counted.fetchone()[0]
+
+    def _take_headline(self, pulse: dict[str, Any]) -> None:
+        """A heartbeat's numbers, where no row tells them better."""
+        step, sps = pulse.get("step"), pulse.get("sps")
+        if isinstance(step, int) and self._columns.get("step", self._row["step"]) < step < _INT64:
+            self._columns["step"] = step
+        if isinstance(sps, int | float):
+            self._columns["sps"] = float(sps)
+
+    def _keep_manifest(self, manifest: object, now: float) -> None:
+        found = manifest.get("artifacts") if isinstance(manifest, dict) else None
+        if not isinstance(found, dict):
+            return
+        step = self._columns.get("step", self._row["step"])
+        self._keep("policy", found.get("policy"), step, now)
+        for video in found.get("videos") or ():
+            self._keep("video", video, step, now)
+        tensorboard, wandb = found.get("tensorboard"), found.get("wandb")
+        if isinstance(tensorboard, dict) and tensorboard.get("enabled"):
+            self._keep("tensorboard", tensorboard.get("relative_path"), step, now)
+        if isinstance(wandb, dict) and wandb.get("run_path"):
+            self._keep("wandb", wandb["run_path"], step, now)
+
+    def _inside(self, path: object) -> object:
+        """A path relative to the run folder where it lies in it."""
+        folder = f"{self._registry.paths(self._row['run_id']).folder}/"
+        return path.removeprefix(folder) if isinstance(path, str) else None
+
+    def _keep(self, kind: str, path: object, step: object, now: float) -> None:
+        if isinstance(path, str) and path:
+            self._connection.execute(
+                "INSERT OR REPLACE INTO artifacts (run, kind, path, step, created_at) VALUES (?, ?, ?, ?, ?)",
+                (self._row["id"], kind, path, step if isinstance(step, int) and abs(step) < _INT64 else 0, now),
+            )
+
+    def _warn(self, message: str) -> None:
+        kept = json.loads(self._columns.get("warnings", self._row["warnings"]))
+        if message and message not in kept and len(kept) < WARNINGS_KEPT:
+            self._columns["warnings"] = json.dumps([*kept, message])
+        self._tell("run.warning", message=message)
+
+    def _move(self, to: State, **columns: Any) -> None:
+        if self._row["state"] in LIVE:
+            self._registry.move(self._connection, self._row, to, "", **columns)
+            self._row = self._registry.row(self._connection, self._row["run_id"])
+
+    def _tell(self, name: str, **values: Any) -> None:
+        self._told.append((name, self._row["run_id"], values))

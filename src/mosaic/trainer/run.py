@@ -1,0 +1,121 @@
+"""What the registry tells of a run: the same values from the registry itself and over gRPC."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mosaic.trainer.states import ENDED, State
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """A thing that a run left in its folder; `path` is relative to it."""
+
+    kind: str
+    path: str
+    step: int
+    created_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run as it stands. Times are unix seconds, 0.0 where it has not happened.
+
+    `payload`, `last_values` and `artifacts` are filled by get_run only.
+    """
+
+    run_id: str
+    state: State
+    reason: str = ""
+    run_name: str = ""
+    worker_type: str = ""
+    algo: str = ""
+    env_id: str = ""
+    seed: int | None = None
+    mode: str = "train"
+    total_timesteps: int = 0
+    priority: int = 0
+    attempt: int = 1
+    restarts: int = 0
+    max_restarts: int = 0
+    created_at: float = 0.0
+    started_at: float = 0.0
+    ended_at: float = 0.0
+    step: int = 0
+    episodes: int = 0
+    last_return: float | None = None
+    last_length: float | None = None
+    sps: float | None = None
+    eta_seconds: float | None = None
+    exit_code: int | None = None
+    signal: str = ""
+    queue_position: int = -1
+    gpus: tuple[int, ...] = ()
+    warnings: tuple[str, ...] = ()
+    pid: int = 0
+    folder: str = ""
+    next_seq: int = 0
+    worker_id: str = ""
+    registered: bool = False
+    agent_id: str = ""
+    asked: str = ""
+    external: bool = False
+    payload: dict[str, Any] = field(default_factory=dict)
+    last_values: dict[str, float] = field(default_factory=dict)
+    artifacts: tuple[Artifact, ...] = ()
+
+    @property
+    def ended(self) -> bool:
+        return self.state in ENDED
+
+    @property
+    def progress(self) -> float | None:
+        """From 0 to 1; None for a run without a known end."""
+        return min(1.0, self.step / self.total_timesteps) if self.total_timesteps > 0 else None
+
+    def to_json(self) -> dict[str, Any]:
+        """A document for `--json`: every field, and the progress."""
+        return {**asdict(self), "state": str(self.state), "progress": self.progress}
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some of the runs that match, newest first; `next_page` is "" on the last page."""
+
+    runs: tuple[Run, ...]
+    next_page: str
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Something that happened to a run: kind moved | progress | deleted. `run` is as it is now, None once deleted."""
+
+    cursor: int
+    kind: str
+    run_id: str
+    from_state: State | None
+    to_state: State | None
+    reason: str
+    timestamp: float
+    run: Run | None
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Points of one metric in the order they were logged; `cursor` asks for what comes after them."""
+
+    key: str
+    steps: npt.NDArray[np.int64]
+    times: npt.NDArray[np.float64]
+    values: npt.NDArray[np.float64]
+    cursor: int
+    reset: bool
+    total: int
+
+    def __len__(self) -> int:
+        return len(self.values)

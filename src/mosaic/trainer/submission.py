@@ -1,0 +1,318 @@
+"""Submission: a payload is read, its secrets are set apart, a worker is found and asked, then the run is queued."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from mosaic.trainer.gpu import Claim, Machine, check_claim
+from mosaic.trainer.registry import NewRun, Registry
+from mosaic.trainer.run import Run
+from mosaic.trainer.scripts import all_params, find_script
+from mosaic.wire import variables
+from mosaic.wire.errors import ConfigError, MosaicError, RefusedError, WorkerError, nearest, shown
+from mosaic.wire.happenings import Happenings
+from mosaic.wire.job import JobConfig
+from mosaic.wire.paths import new_run_id, write_atomic
+from mosaic.wire.secrets import is_secret, mask_secrets, proxy_variables, without_secrets
+from mosaic.wire.workers import WorkerCapabilities, discover_workers
+
+GRACE_SECONDS = 120.0
+DRY_RUN_SECONDS = 120.0
+# Each dry run is a process of a third of a second; more at once only wait for each other.
+DRY_RUNS = 4
+REFUSED = 2
+# Shorter values than this are ordinary words, and finding them elsewhere proves nothing.
+LEAST_SECRET = 8
+
+
+class Vault:
+    """Secrets of submissions, in memory only; gone when the daemon ends."""
+
+    def __init__(self) -> None:
+        self._secrets: dict[str, dict[str, str]] = {}
+        self._lock = threading.Lock()
+
+    def keep(self, run_id: str, secrets: Mapping[str, str]) -> None:
+        with self._lock:
+            if secrets:
+                self._secrets[run_id] = dict(secrets)
+
+    def of(self, run_id: str) -> dict[str, str]:
+        with self._lock:
+            return dict(self._secrets.get(run_id, {}))
+
+    def forget(self, run_id: str) -> None:
+        with self._lock:
+            self._secrets.pop(run_id, None)
+
+
+class Submissions:
+    """The way into the queue."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        vault: Vault,
+        happenings: Happenings,
+        machine: Machine,
+        find: Callable[[], tuple[dict[str, WorkerCapabilities], list[str]]] = discover_workers,
+    ) -> None:
+        self._registry, self._vault, self._happenings, self._machine = registry, vault, happenings, machine
+        self.workers, self.problems = find()
+        self._schemas: dict[str, dict[str, Any]] = {}
+        self._asking = threading.Semaphore(DRY_RUNS)
+
+    def submit_run(
+        self, payload: Mapping[str, Any], *, priority: int = 0, external: bool = False, run_id: str = ""
+    ) -> Run:
+        """Check and queue a run. RefusedError: it was kept as FAILED, with its folder and the reason."""
+        given = run_id if external and run_id else new_run_id()
+        paths = self._registry.paths(given)
+        secrets = _secrets_of(payload)
+        self._happenings.hide(*secrets.values())
+        try:
+            job = JobConfig.parse(payload)
+            _refuse_leaks(job, secrets)
+            proxies = proxy_variables(job.worker_config)
+            secrets |= {name: value for name, value in proxies.items() if mask_secrets(value) != value}
+            self._happenings.hide(*secrets.values())
+            new = self._checked(given, job, secrets, external)
+        except MosaicError as error:
+            reason = _scrubbed(str(error), secrets)
+            self._refuse(given, payload, reason, secrets)
+            raise RefusedError(reason, given) from None
+        paths.create()
+        write_atomic(paths.config_file, json.dumps(new.payload, indent=2) + "\n")
+        self._vault.keep(given, secrets)
+        columns = {**new.columns, "priority": priority, "external": int(external)}
+        run = self._registry.add_run(NewRun(given, new.payload, new.config, new.command, columns))
+        self._happenings.note(
+            "run.submitted", given, algo=run.algo, env_id=run.env_id, seed=run.seed, mode=run.mode, priority=priority
+        )
+        return run
+
+    def _checked(self, run_id: str, job: JobConfig, secrets: Mapping[str, str], external: bool) -> NewRun:
+        worker = self._worker_for(job)
+        config = self._completed(run_id, job, worker)
+        if job.metadata.worker.script is not None:
+            find_script(job.metadata.worker.script, self._registry.paths(run_id), worker.command)
+            fields = self._schema(worker).get(str(config.get("algo")), {}).get("fields", ())
+            given = _object(config.get("extras"))
+            config["extras"] = {**given, "algo_params": all_params(_object(given.get("algo_params")), fields)}
+        claim = _claim(job)
+        warnings = check_claim(claim, self._machine)
+        if job.artifacts.output_prefix:
+            warnings.append("artifacts.output_prefix has no effect: a run's files lie in its own folder")
+        if not external:
+            summary = self._dry_run(run_id, worker, config, {**job.environment, **secrets})
+            for name in ("algo", "env_id", "seed", "total_timesteps"):
+                config[name] = config.get(name) if config.get(name) is not None else summary["config"].get(name)
+            warnings += [str(text) for text in summary.get("warnings", ())]
+        extras = _object(config.get("extras"))
+        restarts = job.retry.max_restarts or extras.get("max_restarts") or 0
+        grace = extras.get("grace_seconds")
+        columns = {
+            "run_name": job.run_name or "",
+            "worker_type": worker.worker_type,
+            "algo": str(config.get("algo") or ""),
+            "env_id": str(config.get("env_id") or ""),
+            "seed": config.get("seed"),
+            "mode": "script" if job.metadata.worker.script else str(extras.get("mode") or "train"),
+            "total_timesteps": _total(config, extras),
+            "agent_id": str(config.get("agent_id") or job.metadata.worker.agent_id or ""),
+            "secret_names": json.dumps(sorted(secrets)),
+            "warnings": json.dumps(list(dict.fromkeys(warnings))),
+            "cpus": claim.cpus,
+            "memory_mb": claim.memory_mb,
+            "gpus_requested": claim.gpus,
+            "gpus_mandatory": int(claim.gpus_mandatory),
+            "max_restarts": int(restarts),
+            "max_duration": job.schedule.max_duration_seconds,
+            "max_steps": job.schedule.max_steps,
+            "grace": GRACE_SECONDS if grace in (None, "") else float(grace),
+        }
+        payload = without_secrets(job.model_dump())
+        payload["metadata"]["worker"]["config"] = without_secrets(config)
+        return NewRun(run_id, payload, without_secrets(config), worker.command, columns)
+
+    def _completed(self, run_id: str, job: JobConfig, worker: WorkerCapabilities) -> dict[str, Any]:
+        """The worker's flat config under the run's own id; steps that nobody gave are the algorithm's default."""
+        config = {**job.worker_config, "run_id": run_id}
+        told = job.metadata.worker
+        for name, value in (("worker_id", told.worker_id), ("agent_id", told.agent_id or job.metadata.ui.agent_id)):
+            if value and not config.get(name):
+                config[name] = value
+        extras = _object(config.get("extras"))
+        trains = extras.get("mode") in (None, "", "train") and "total_frames" not in {
+            *extras,
+            *_object(extras.get("algo_params")),
+        }
+        if config.get("total_timesteps") is None and trains:
+            fields = self._schema(worker).get(str(config.get("algo")), {}).get("fields", ())
+            default = next((field["default"] for field in fields if field["name"] == "total_timesteps"), None)
+            if default is not None:
+                config["total_timesteps"] = default
+        return config
+
+    def _worker_for(self, job: JobConfig) -> WorkerCapabilities:
+        if not self.workers:
+            raise WorkerError("; ".join(["no worker is installed", *self.problems]))
+        module, algo = job.metadata.worker.module, job.worker_config.get("algo")
+        if module is not None:
+            for worker in self.workers.values():
+                if module in worker.command or module.split(".")[0] in {part.split(".")[0] for part in worker.command}:
+                    return worker
+            raise ConfigError(f"metadata.worker.module: no worker is started as {shown(module)}; leave it out")
+        if job.entry_point is not None:
+            if job.entry_point in self.workers:
+                return self.workers[job.entry_point]
+            near = nearest(job.entry_point, self.workers)
+            raise ConfigError(f"entry_point: {shown(job.entry_point)} is no worker ({', '.join(self.workers)}){near}")
+        for worker in self.workers.values():
+            if isinstance(algo, str) and algo in self._schema(worker):
+                return worker
+        if isinstance(algo, str) and "." not in algo:
+            names = [name for worker in self.workers.values() for name in self._schema(worker)]
+            raise ConfigError(f"unknown algo {shown(algo)}{nearest(algo, names) or '.'} List them with: mosaic algos")
+        return next(iter(self.workers.values()))  # a module or script of the person's own, or a policy's: it knows
+
+    def _schema(self, worker: WorkerCapabilities) -> dict[str, Any]:
+        if worker.worker_type not in self._schemas:
+            self._schemas[worker.worker_type] = worker.schema()
+        return self._schemas[worker.worker_type]
+
+    def _dry_run(
+        self, run_id: str, worker: WorkerCapabilities, config: dict[str, Any], environment: Mapping[str, str]
+    ) -> dict[str, Any]:
+        """Ask the worker whether it would take this config; what it says of it."""
+        paths = self._registry.paths(run_id)
+        asked = paths.configs_folder / f".dry-run-{run_id}.json"
+        write_atomic(asked, json.dumps(without_secrets(config)))
+        command = [*worker.command, "--config", str(asked), "--dry-run", "--emit-summary"]
+        try:
+            with self._asking:
+                done = subprocess.run(
+                    command,
+                    env={**worker_environment(self._registry.home), **environment},
+                    cwd=self._registry.home,
+                    stdin=subprocess.DEVNULL,
+                    capture_output=True,
+                    timeout=DRY_RUN_SECONDS,
+                )
+        except subprocess.TimeoutExpired:
+            raise WorkerError(f"the worker did not answer a dry run within {DRY_RUN_SECONDS:.0f} s") from None
+        except OSError as error:
+            raise WorkerError(f"cannot start the worker {command[0]!r}: {error.strerror}") from None
+        finally:
+            asked.unlink(missing_ok=True)
+        if done.returncode:
+            lines = done.stderr.decode(errors="replace").strip().splitlines() or ["the worker gave no reason"]
+            said = lines[-1].removeprefix(f"{worker.worker_type}-worker: ")
+            if done.returncode == REFUSED:
+                raise ConfigError(said)
+            raise WorkerError(f"the worker's dry run failed ({done.returncode}): {said}")
+        try:
+            summary = json.loads(done.stdout.decode(errors="replace").strip().splitlines()[-1])
+            return {**summary, "config": dict(summary["config"])}
+        except (ValueError, IndexError, KeyError, TypeError):
+            raise WorkerError("the worker's dry run printed no summary") from None
+
+    def _refuse(self, run_id: str, payload: Mapping[str, Any], reason: str, secrets: Mapping[str, str]) -> None:
+        """Keep a refused submission for auditing; what it is said to be is taken as far as it can be read."""
+        paths = self._registry.paths(run_id)
+        kept = json.loads(_scrubbed(json.dumps(mask_secrets(without_secrets(payload)), default=str), secrets))
+        paths.create()
+        write_atomic(paths.config_file, json.dumps(kept, indent=2) + "\n")
+        write_atomic(paths.folder / "refused.txt", reason + "\n")
+        flat = kept
+        for part in ("metadata", "worker", "config"):
+            inner = flat.get(part)
+            flat = inner if isinstance(inner, dict) else flat
+        columns = {name: str(flat[name])[:200] for name in ("algo", "env_id") if isinstance(flat.get(name), str)}
+        self._registry.add_run(NewRun(run_id, kept, columns=columns, refused=f"refused: {reason}"))
+        self._happenings.note("run.refused", run_id, reason=reason)
+
+
+def worker_environment(home: Path) -> dict[str, str]:
+    """What a worker inherits of the daemon: all but the daemon's own."""
+    own = {variables.MOSAIC_TOKEN, variables.MOSAIC_TARGET, variables.MOSAIC_RUN_ID, variables.MOSAIC_ATTEMPT}
+    kept = {name: value for name, value in os.environ.items() if name not in own}
+    return {**kept, variables.MOSAIC_HOME: str(home), variables.PYTHONUNBUFFERED: "1"}
+
+
+def _object(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _claim(job: JobConfig) -> Claim:
+    asked = job.resources
+    return Claim(
+        # A run that claims nothing still takes a slot: a hundred seeds must not start at once.
+        cpus=1.0 if asked.cpus is None else asked.cpus,
+        memory_mb=asked.memory_mb or 0,
+        gpus=asked.gpus.requested,
+        gpus_mandatory=asked.gpus.mandatory,
+    )
+
+
+def _total(config: Mapping[str, Any], extras: Mapping[str, Any]) -> int:
+    total = config.get("total_timesteps")
+    if isinstance(total, int | float) and not isinstance(total, bool) and 0 < total < 1 << 62:
+        return int(total)
+    episodes = extras.get("eval_episodes")
+    return episodes if extras.get("mode") == "policy_eval" and isinstance(episodes, int) else 0
+
+
+def _secrets_of(payload: Mapping[str, Any]) -> dict[str, str]:
+    """The secret variables of a payload, also of one that will turn out to be malformed."""
+    environment = payload.get("environment")
+    if not isinstance(environment, Mapping):
+        return {}
+    texts = {str(name): value for name, value in environment.items() if isinstance(value, str)}
+    return {name: value for name, value in texts.items() if is_secret(name) or mask_secrets(value) != value}
+
+
+def _refuse_leaks(job: JobConfig, secrets: Mapping[str, str]) -> None:
+    """Secrets travel as environment values and nowhere else: everything else lies in files and command lines."""
+    rest = job.model_dump()
+    rest["environment"] = {name: value for name, value in job.environment.items() if name not in secrets}
+    text = json.dumps(rest, default=str, ensure_ascii=False)
+    for name, value in secrets.items():
+        if len(value) >= LEAST_SECRET and value in text:
+            raise ConfigError(
+                f"the value of environment.{name} also stands elsewhere in the payload: leave it out there"
+            )
+    if (place := _secret_key(job.worker_config)) is not None:
+        raise ConfigError(f"{place} looks like a secret, which must not lie in a file: give it as an environment value")
+    for flag in (*job.arguments, *job.metadata.worker.arguments):
+        if is_secret(flag.partition("=")[0]):
+            raise ConfigError("an argument looks like a secret, which everybody could see in ps: use the environment")
+
+
+def _secret_key(value: Any, place: str = "config") -> str | None:
+    """The place of the first key that holds a secret."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            inner = f"{place}.{key}"
+            if is_secret(str(key)) and isinstance(item, str) and item:
+                return inner
+            if (found := _secret_key(item, inner)) is not None:
+                return found
+    elif isinstance(value, list):
+        for item in value:
+            if (found := _secret_key(item, place)) is not None:
+                return found
+    return None
+
+
+def _scrubbed(text: str, secrets: Mapping[str, str]) -> str:
+    for value in sorted(secrets.values(), key=len, reverse=True):
+        if len(value) >= 4:
+            text = text.replace(value, "***").replace(json.dumps(value)[1:-1], "***")
+    return text

@@ -1,0 +1,132 @@
+"""The way to a trainer daemon: where it listens, the tokens that calls carry, the channel; for clients and workers."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mosaic.wire import variables
+from mosaic.wire.errors import AccessError, ConfigError, NoDaemonError
+from mosaic.wire.paths import resolve_home
+
+if TYPE_CHECKING:
+    import grpc
+
+PROTO_VERSION = "MOSAIC/1.0"
+DEFAULT_TARGET = "127.0.0.1:50055"
+MESSAGE_BYTES = 64 * 1024 * 1024
+TOKEN_KEY, SESSION_KEY = "authorization", "mosaic-session"
+OPTIONS = [
+    ("grpc.max_send_message_length", MESSAGE_BYTES),
+    ("grpc.max_receive_message_length", MESSAGE_BYTES),
+    # A proxy for the web has no business between us and a daemon.
+    ("grpc.enable_http_proxy", 0),
+]
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a daemon is and how to speak with it; `ca` is a certificate file where it listens with TLS."""
+
+    target: str
+    token: str
+    ca: str = ""
+    home: str = ""
+
+    @property
+    def is_private(self) -> bool:
+        """Whether nobody else can listen in."""
+        return bool(self.ca) or is_loopback(self.target)
+
+
+def find_daemon(target: str | None = None, home: Path | None = None) -> Address:
+    """The daemon that MOSAIC_TARGET names, else the one of ./var (or MOSAIC_HOME), else the user's own."""
+    given = target or os.environ.get(variables.MOSAIC_TARGET)
+    here = Path(home) if home is not None else resolve_home()
+    known = [read_card(daemon_card(here)), {} if home is not None else read_card(user_card())]
+    if given:
+        card = next((card for card in known if card.get("target") == given), {})
+        token = os.environ.get(variables.MOSAIC_TOKEN) or _read_token(card.get("token_file") or token_file(here))
+        return Address(given, token, os.environ.get(variables.MOSAIC_CA) or str(card.get("ca") or ""), str(here))
+    for card in known:
+        if card:
+            token = os.environ.get(variables.MOSAIC_TOKEN) or _read_token(card["token_file"])
+            return Address(str(card["target"]), token, str(card.get("ca") or ""), str(card.get("home") or ""))
+    raise NoDaemonError("no trainer daemon runs here; start one with: mosaic daemon")
+
+
+def open_channel(address: Address) -> grpc.Channel:
+    """A channel; nothing is sent before the first call."""
+    import grpc
+
+    if not address.ca:
+        return grpc.insecure_channel(address.target, OPTIONS)
+    try:
+        certificate = Path(address.ca).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"certificate {address.ca} cannot be read: {error.strerror}") from None
+    return grpc.secure_channel(address.target, grpc.ssl_channel_credentials(certificate), OPTIONS)
+
+
+def credentials(address: Address, session: str = "") -> list[tuple[str, str]]:
+    """The metadata of a call."""
+    metadata = [(TOKEN_KEY, f"Bearer {address.token}")]
+    return [*metadata, (SESSION_KEY, session)] if session else metadata
+
+
+def token_file(home: Path) -> Path:
+    """The daemon's token, readable by its owner only."""
+    return home / "var" / "trainer" / "token"
+
+
+def daemon_card(home: Path) -> Path:
+    """Written by a running daemon: where it listens."""
+    return home / "var" / "trainer" / "daemon.json"
+
+
+def user_card() -> Path:
+    """The same in the user's state folder, for clients that are somewhere else."""
+    state = os.environ.get(variables.XDG_STATE_HOME) or os.path.expanduser("~/.local/state")
+    return Path(state) / "mosaic" / "daemon.json"
+
+
+def read_card(path: Path) -> Mapping[str, Any]:
+    """What a running daemon wrote of itself, {} where there is none."""
+    with contextlib.suppress(OSError, ValueError):
+        card = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(card, dict) and {"target", "token_file", "pid"} <= set(card) and _lives(card["pid"]):
+            return card
+    return {}
+
+
+def _lives(pid: object) -> bool:
+    """Whether there is such a process; a daemon that was killed leaves its card behind."""
+    if not isinstance(pid, int) or pid <= 0:
+        return False
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def is_loopback(target: str) -> bool:
+    """Whether an address is reached from this machine only."""
+    host = target.rpartition(":")[0].strip("[]")
+    return host in ("localhost", "::1") or host.startswith("127.") or target.startswith("unix:")
+
+
+def _read_token(path: str | Path) -> str:
+    try:
+        return Path(path).read_text(encoding="ascii").strip()
+    except FileNotFoundError:
+        return ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise AccessError(f"the daemon's token {path} cannot be read: {error}; set MOSAIC_TOKEN") from None

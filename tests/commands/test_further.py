@@ -1,0 +1,74 @@
+"""resume, eval, script: what they take, and what the daemon is given."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from mosaic.trainer.client import Client
+
+
+def config_of(client: Client, told: Any) -> dict[str, Any]:
+    run_id = told.out.split()[1].rstrip(":")
+    return dict(client.get_run(run_id).payload["metadata"]["worker"]["config"])
+
+
+def test_policy_is_trained_resumed_and_evaluated(mosaic: Callable[..., Any], client: Client, place: Any) -> None:
+    words = ["--set", "total_timesteps=2048", "--set", "save_model=true", "--set", "seed=3", "--follow"]
+    trained = mosaic("train", "ppo", "CartPole-v1", *words)
+    assert trained.code == 0, trained
+    assert trained.out.splitlines()[-1].startswith("completed (seed 3): mean return of the last ")
+    assert str(place.home / "var/trainer/runs") in trained.out.splitlines()[-1]
+    run_id = trained.out.split()[1].rstrip(":")
+    resumed = mosaic("resume", run_id[-8:], "--additional-timesteps", "1024", "--set", "gamma=0.98", "--follow")
+    assert resumed.code == 0 and "resumed at step" in resumed.out, resumed
+    assert config_of(client, resumed)["extras"] == {
+        "mode": "resume_training",
+        "checkpoint_path": run_id,
+        "additional_timesteps": 1024,
+        "algo_params": {"gamma": 0.98},
+    }
+    judged = mosaic("eval", run_id, "--episodes", "3", "--greedy", "--follow")
+    assert judged.code == 0 and "mean return of 3 episodes" in judged.out, judged
+    extras = config_of(client, judged)["extras"]
+    assert extras["eval_greedy"] is True and extras["policy_path"].endswith("/ppo.cleanrl_model")
+    assert "eval_capture_video" not in extras
+
+
+def test_run_without_a_policy_says_how_to_get_one(mosaic: Callable[..., Any], start: Callable[..., Any]) -> None:
+    told = mosaic("eval", start(exit=3).run_id)
+    assert told.code == 2 and "--set save_model=true" in told.err
+
+
+def test_best_policy_lies_beside_the_last(mosaic: Callable[..., Any], start: Callable[..., Any]) -> None:
+    run = start()
+    told = mosaic("eval", run.run_id, "--best")
+    assert told.code == 2 and f"{run.run_id} has no best policy beside tiny.cleanrl_model" in told.err
+    folder = Path(run.folder) / "runs/a"
+    folder.mkdir(parents=True)
+    for name in ("tiny.cleanrl_model", "tiny.best.cleanrl_model"):
+        (folder / name).touch()
+    for flag, name in (([], "tiny.cleanrl_model"), (["--best"], "tiny.best.cleanrl_model")):
+        told = mosaic("eval", run.run_id, *flag)  # the worker cannot read it; which one it was is what counts
+        assert told.code == 2 and f"/runs/a/{name}" in told.err
+
+
+def test_path_that_holds_nothing_to_resume_is_refused(mosaic: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    assert "there is no checkpoint in empty" in mosaic("resume", "empty").err
+    assert "is no policy file" in mosaic("eval", "empty").err
+    assert "is no policy file" in mosaic("eval", "gone.cleanrl_model").err
+    assert mosaic("resume", "nobody").code == 2
+
+
+def test_script_runs_as_one_run_and_one_outside_the_home_is_refused(
+    mosaic: Callable[..., Any], client: Client, place: Any, tmp_path: Path
+) -> None:
+    text = 'test "$MOSAIC_SCRIPT" = 1 && test -f "$MOSAIC_CONFIG_FILE" && exit 5\n'
+    (tmp_path / "outside.sh").write_text(text)
+    (place.home / "phases.sh").write_text(text)
+    outside = mosaic("script", "outside.sh", "tiny", "CartPole-v1")
+    assert outside.code == 2 and "lies outside the daemon's home" in outside.err
+    told = mosaic("script", "phases.sh", "tiny", "CartPole-v1", "--follow")
+    assert told.code == 1 and "exit code 5" in told.out
+    run = client.list_runs(mode="script", page_size=1).runs[0]
+    assert (run.mode, run.exit_code) == ("script", 5)

@@ -1,0 +1,83 @@
+"""--set and --seeds: what they are read as, and what goes with a run."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mosaic.commands import settings
+from mosaic.wire.errors import ConfigError
+
+SCHEMA = {"fields": [{"name": "total_timesteps"}, {"name": "gamma"}]}
+
+
+@pytest.mark.parametrize(
+    ("text", "pair"),
+    [
+        ("gamma=0.9", ("gamma", 0.9)),
+        ("num-envs=8", ("num_envs", 8)),
+        ("--learning-rate=1e-3", ("learning_rate", 0.001)),
+        ("cuda=False", ("cuda", False)),
+        ("target_kl=null", ("target_kl", None)),
+        ("name=a=b", ("name", "a=b")),
+        ("sizes=[64, 64]", ("sizes", [64, 64])),
+        ("extras.notes=first try", ("extras.notes", "first try")),
+    ],
+)
+def test_set_reads_json_where_it_can(text: str, pair: tuple[str, Any]) -> None:
+    assert settings.parse_setting(text) == pair
+
+
+@pytest.mark.parametrize("text", ["gamma", "=1", "wandb_api_key=abc"])
+def test_set_refuses_what_is_no_pair_and_what_is_a_secret(text: str) -> None:
+    with pytest.raises(ConfigError):
+        settings.parse_setting(text)
+
+
+@pytest.mark.parametrize(("text", "seeds"), [("1-3", [1, 2, 3]), ("7", [7]), ("1, 4-5", [1, 4, 5]), ("0-0", [0])])
+def test_seeds_are_numbers_and_ranges(text: str, seeds: list[int]) -> None:
+    assert settings.parse_seeds(text) == seeds
+
+
+@pytest.mark.parametrize("text", ["a", "3-1", "1-", "-1", "1,1", "1..3", ","])
+def test_seeds_that_make_no_sense_are_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="--seeds"):
+        settings.parse_seeds(text)
+
+
+def test_settings_go_to_the_top_the_parameters_or_the_extras() -> None:
+    given = {"seed": 0, "total_timesteps": 9, "gamma": 0.5, "track_wandb": True, "extras.gamma": 1}
+    assert settings.split_settings(given, SCHEMA) == {
+        "seed": 0,
+        "total_timesteps": 9,
+        "extras": {"track_wandb": True, "gamma": 1, "algo_params": {"gamma": 0.5}},
+    }
+
+
+def test_without_a_schema_everything_is_a_parameter_of_the_persons_own_script() -> None:
+    given = {"foo": 1, "extras.python": "/usr/bin/python3"}
+    assert settings.split_settings(given, {})["extras"] == {"python": "/usr/bin/python3", "algo_params": {"foo": 1}}
+
+
+def test_unknown_algo_names_the_nearest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MOSAIC_TARGET", raising=False)
+    with pytest.raises(ConfigError, match=r"unknown algo 'ppoo'; did you mean 'ppo'\? List them with: mosaic algos"):
+        settings.find_schema("ppoo")
+
+
+def test_what_only_a_remote_daemon_may_know_is_left_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MOSAIC_TARGET", "gpubox:50055")
+    assert settings.find_schema("their_algo") == {}
+
+
+def test_variables_for_one_run_go_with_it_and_others_stay(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in settings.FORWARDED:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    monkeypatch.setenv("WANDB_API_KEY", "0123456789abcdef")
+    monkeypatch.setenv("MOSAIC_HOME", str(tmp_path / "elsewhere"))
+    monkeypatch.chdir(tmp_path)
+    assert settings.forwarded("ppo", "CartPole-v1") == {"CUDA_VISIBLE_DEVICES": "1"}
+    own = {"CUDA_VISIBLE_DEVICES": "1", "PYTHONPATH": str(tmp_path)}
+    assert settings.forwarded("ppo", "my_envs:Maze-v0") == own

@@ -1,0 +1,108 @@
+"""Live frames through the daemon: from a local run's ring, and from a remote worker on demand."""
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+
+from mosaic.trainer.attempts import Registration
+from mosaic.trainer.executors.local import Identity
+from mosaic.wire._pb import trainer_pb2 as pb
+from mosaic.wire.channel import credentials
+from mosaic.wire.errors import ConfigError, UnknownRunError
+from mosaic.wire.frames import FastLaneWriter
+
+
+def test_a_local_runs_ring_is_read_and_its_writer_knows_that_somebody_looks(served: Any) -> None:
+    served.add("a")
+    served.execute("a")
+    writer = FastLaneWriter.create("a", served.registry.paths("a").fastlane)
+    try:
+        assert not writer.watched
+        frames = served.verbs.stream_frames("a", max_fps=60)
+        pixels = np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3)
+
+        def draw() -> None:
+            while not writer.watched:
+                time.sleep(0.02)
+            writer.publish(pixels.tobytes(), 3, 2, 3, last_reward=1.5, rolling_return=2.5, step_rate_hz=10.0, step=42)
+
+        drawing = threading.Thread(target=draw, daemon=True)
+        drawing.start()
+        frame = next(frame for frame in frames if frame.data)
+        assert (frame.width, frame.height, frame.channels, frame.step) == (3, 2, 3, 42)
+        assert frame.data == pixels.tobytes() and frame.last_reward == 1.5
+        served.end("a")
+        assert all(not frame.data for frame in frames), "the stream ends with the run"
+        drawing.join(10)
+    finally:
+        writer.close()
+
+
+def test_a_run_without_a_ring_says_why_and_ends(served: Any) -> None:
+    served.add("a")
+    served.execute("a")
+    frames = served.verbs.stream_frames("a")
+    assert "shows nothing yet" in next(frames).reason
+    served.end("a")
+    assert all(frame.reason for frame in frames)
+    with pytest.raises(UnknownRunError):
+        next(served.verbs.stream_frames("nobody"))
+    with pytest.raises(ConfigError, match="max_fps"):
+        next(served.verbs.stream_frames("a", max_fps=-1.0))
+
+
+def test_a_remote_worker_sends_frames_only_while_somebody_watches(served: Any) -> None:
+    served.add("far", external=1)
+    session = served.attempts.register("far", Registration("w", Identity(1, 1, "elsewhere"), reads_files=False))
+    client = served.verbs
+    demanded: list[bool] = []
+    sending = threading.Event()
+
+    def frames() -> Iterator[pb.Frame]:
+        yield pb.Frame(run_id="far")
+        assert sending.wait(60)
+        yield pb.Frame(run_id="another-run", width=1, height=1, channels=3, data=b"abc", encoding="raw")
+        time.sleep(60)
+
+    stream = client._stub.PublishFrames(frames(), metadata=credentials(client.address, session), timeout=60)
+
+    def listen() -> None:
+        try:
+            for control in stream:
+                demanded.append(control.demand.frames)
+                if demanded[-1]:
+                    sending.set()
+        except grpc.RpcError:
+            pass
+
+    listener = threading.Thread(target=listen, daemon=True)
+    listener.start()
+    end = time.monotonic() + 60
+    while not demanded:
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    watching = client.stream_frames("far")
+    frame = next(watching)
+    assert (frame.data, frame.run_id) == (b"abc", "far")
+    watching.close()
+    while demanded != [False, True, False]:
+        assert time.monotonic() < end, demanded
+        time.sleep(0.05)
+    stream.cancel()
+    listener.join(10)
+
+
+def test_frames_of_a_run_need_its_session(served: Any) -> None:
+    served.add("far", external=1)
+    served.attempts.register("far", Registration("w", Identity(1, 1, "elsewhere"), reads_files=False))
+    client = served.verbs
+    for given in ("", "made-up"):
+        with pytest.raises(grpc.RpcError) as refused:
+            metadata = credentials(client.address, given)
+            list(client._stub.PublishFrames(iter([pb.Frame(run_id="far")]), metadata=metadata, timeout=30))
+        assert refused.value.code() == grpc.StatusCode.PERMISSION_DENIED

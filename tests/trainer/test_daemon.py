@@ -1,0 +1,193 @@
+"""A daemon in a process of its own: whole runs, adoption after kill -9, tokens, cards."""
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from mosaic.trainer.client import Client
+from mosaic.trainer.states import State
+from mosaic.wire.channel import daemon_card, token_file
+from mosaic.wire.errors import AccessError, NoDaemonError, RefusedError
+
+
+def test_a_run_goes_from_the_queue_to_its_end_and_leaves_events_and_metrics(daemon: Any) -> None:
+    run = daemon.submit({"episodes": 5, "pause": 0.05})
+    assert (run.state, run.algo, run.seed, run.worker_type) == (State.INIT, "tiny", 1, "tiny")
+    ended = daemon.client.wait_run(run.run_id, 60)
+    assert (ended.state, ended.step, ended.episodes, ended.last_return) == (State.COMPLETED, 5, 5, 5.0)
+    assert [event.seq for event in daemon.events(run.run_id)] == list(range(7))
+    (curve,) = daemon.client.get_metrics(run.run_id, ["charts/episodic_return"])
+    assert curve.values.tolist() == [1.0, 2.0, 3.0, 4.0, 5.0]
+    moves = [(c.from_state, c.to_state) for c in _changes(daemon.client, run.run_id)]
+    expected = [State.INIT, State.HANDSHAKE, State.READY, State.EXECUTING, State.COMPLETED]
+    assert moves == list(zip([None, *expected[:-1]], expected, strict=True))
+    assert [one.path for one in ended.artifacts] == ["runs/a/tiny.cleanrl_model"]
+
+
+def _changes(client: Client, run_id: str) -> list[Any]:
+    found = []
+    for change in client.watch_runs(0, run_id=run_id):
+        found.append(change)
+        if change.to_state in (State.COMPLETED, State.FAILED, State.CANCELLED):
+            return found
+    return found
+
+
+def test_files_of_a_run_are_where_the_contract_says(daemon: Any) -> None:
+    run = daemon.submit({"episodes": 1}, environment={"PLAIN": "x"})
+    daemon.client.wait_run(run.run_id, 60)
+    paths = daemon.paths(run.run_id)
+    payload = json.loads(paths.config_file.read_text())
+    assert payload["metadata"]["worker"]["config"]["algo"] == "tiny" and payload["environment"] == {"PLAIN": "x"}
+    (own,) = paths.configs_folder.glob("worker-*.json")
+    assert own.name == f"worker-{run.run_id}-1.json" and json.loads(own.read_text())["run_id"] == run.run_id
+    story = [line.split()[2] for line in daemon.log().splitlines() if run.run_id in line]
+    assert story[:4] == ["run.submitted", "run.starting", "run.started", "worker.registered"]
+    assert "run.completed" in story
+
+
+def test_a_refused_submission_keeps_its_folder_and_the_reason(daemon: Any) -> None:
+    with pytest.raises(RefusedError, match="did you mean 'tiny'") as refused:
+        daemon.client.submit_run({"algo": "tinny", "env_id": "x", "total_timesteps": 5})
+    run = daemon.client.get_run(refused.value.run_id)
+    assert run.state == State.FAILED and run.reason.startswith("refused: ") and run.algo == "tinny"
+    assert "tinny" in (Path(run.folder) / "refused.txt").read_text()
+    assert daemon.paths(run.run_id).config_file.exists()
+
+
+def test_killing_the_daemon_stops_no_run_and_a_new_one_adopts_them(daemon: Any, lives: Any) -> None:
+    runs = [daemon.submit({"episodes": 60, "pause": 0.1}) for _ in range(5)]
+    for run in runs:
+        daemon.until_state(run.run_id, State.EXECUTING)
+    pids = [daemon.client.get_run(run.run_id).pid for run in runs]
+    daemon.kill()
+    assert all(map(lives, pids))
+    daemon.start()
+    assert [daemon.client.get_run(run.run_id).pid for run in runs] == pids
+    for run in runs:
+        ended = daemon.client.wait_run(run.run_id, 90)
+        assert (ended.state, ended.attempt, ended.episodes) == (State.COMPLETED, 1, 60)
+        assert [event.seq for event in daemon.events(run.run_id)] == list(range(62))
+        (curve,) = daemon.client.get_metrics(run.run_id, ["charts/episodic_return"])
+        assert curve.values.tolist() == [float(step) for step in range(1, 61)]
+    assert daemon.log().count("run.adopted") == 5
+
+
+def test_a_run_that_ended_while_no_daemon_ran_is_settled_by_what_it_wrote(daemon: Any, lives: Any, until: Any) -> None:
+    good = daemon.submit({"episodes": 20, "pause": 0.05})
+    bad = daemon.submit({"episodes": 20, "pause": 0.05, "exit": 3})
+    killed = daemon.submit({"episodes": 2000, "pause": 0.05})
+    pids = [daemon.until_state(run.run_id, State.EXECUTING).pid for run in (good, bad, killed)]
+    daemon.kill()
+    os.kill(pids[2], signal.SIGKILL)
+    until(lambda: not any(map(lives, pids)), "the workers to end")
+    daemon.start()
+    assert daemon.client.wait_run(good.run_id, 60).state == State.COMPLETED
+    ended = daemon.client.wait_run(bad.run_id, 60)
+    assert (ended.state, ended.exit_code, ended.reason) == (State.FAILED, 3, "exit code 3: it was told to")
+    ended = daemon.client.wait_run(killed.run_id, 60)
+    assert (ended.state, ended.reason) == (State.FAILED, "its worker ended without a closing event")
+
+
+def test_the_death_of_a_worker_fails_its_run_and_names_the_signal(daemon: Any, lives: Any) -> None:
+    run = daemon.submit({"episodes": 2000, "pause": 0.05, "child": True})
+    pid = daemon.until_state(run.run_id, State.EXECUTING).pid
+    children = [child.pid for child in psutil.Process(pid).children(recursive=True)]
+    os.kill(pid, signal.SIGKILL)
+    ended = daemon.until_state(run.run_id, State.FAILED)
+    assert (ended.signal, ended.exit_code) == ("SIGKILL", -9) and ended.reason.startswith("SIGKILL")
+    assert children and not any(map(lives, children))
+
+
+def test_a_second_daemon_of_the_same_home_is_refused(daemon: Any) -> None:
+    second = subprocess.run(
+        [sys.executable, "-m", "mosaic.trainer.daemon", "--listen", "127.0.0.1:0"],
+        env=daemon.environment,
+        cwd=daemon.home,
+        capture_output=True,
+        timeout=60,
+    )
+    assert second.returncode == 1
+    assert b"already serves" in second.stderr and second.stderr.count(b"\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--listen", "0.0.0.0:0"], "--tls-cert and --tls-key, or --insecure-listen"),
+        (["--tls-cert", "a.pem"], "--tls-cert and --tls-key go together"),
+    ],
+)
+def test_listening_to_others_needs_tls_or_an_explicit_word(
+    environment: dict[str, str], home: Path, arguments: list[str], message: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "mosaic.trainer.daemon", *arguments], env=environment, cwd=home, capture_output=True
+    )
+    assert done.returncode == 2 and message in done.stderr.decode()
+
+
+def test_every_call_needs_the_token_which_only_its_owner_can_read(daemon: Any) -> None:
+    path = token_file(daemon.home)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(daemon_card(daemon.home).stat().st_mode) == 0o600
+    with Client(daemon.client.address.target, token="wrong") as stranger:
+        for call in (
+            stranger.health,
+            stranger.list_runs,
+            lambda: stranger.get_run("x"),
+            lambda: stranger.submit_run({}),
+            lambda: next(stranger.watch_runs(0)),
+            lambda: next(stranger.read_events("x")),
+        ):
+            with pytest.raises(AccessError, match="token is missing or wrong"):
+                call()
+
+
+def test_clients_find_the_daemon_by_variables_by_home_and_by_the_user_card(
+    daemon: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("MOSAIC_HOME", "MOSAIC_TARGET", "MOSAIC_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "nothing"))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(NoDaemonError):
+        Client()
+    monkeypatch.setenv("XDG_STATE_HOME", daemon.environment["XDG_STATE_HOME"])
+    assert Client().health()["home"] == str(daemon.home)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "nothing"))
+    monkeypatch.chdir(daemon.home)
+    assert Client().health()["home"] == str(daemon.home)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MOSAIC_TARGET", daemon.client.address.target)
+    monkeypatch.setenv("MOSAIC_TOKEN", daemon.client.address.token)
+    assert Client().health()["home"] == str(daemon.home)
+
+
+def test_a_daemon_that_was_killed_is_no_daemon(daemon: Any) -> None:
+    address = daemon.client.address
+    daemon.kill()
+    with pytest.raises(NoDaemonError):
+        Client(home=daemon.home)
+    with pytest.raises(NoDaemonError, match="mosaic daemon"):
+        Client(address.target, token=address.token).health()
+
+
+def test_stopping_the_daemon_leaves_runs_alive_and_removes_its_cards(daemon: Any, lives: Callable[[int], bool]) -> None:
+    run = daemon.submit({"episodes": 2000, "pause": 0.05})
+    pid = daemon.until_state(run.run_id, State.EXECUTING).pid
+    daemon.stop()
+    assert lives(pid) and not daemon_card(daemon.home).exists()
+    daemon.start()
+    daemon.client.cancel_run(run.run_id, 5)
+    daemon.until_state(run.run_id, State.CANCELLED)
+    assert not lives(pid)

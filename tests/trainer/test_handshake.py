@@ -1,0 +1,235 @@
+"""The worker's side of the handshake against a real daemon: local, started by hand, and as if far away."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from mosaic.trainer.executors.local import boot_id
+from mosaic.trainer.states import State
+from mosaic.wire._pb import trainer_pb2 as pb
+from mosaic.wire._pb import trainer_pb2_grpc
+from mosaic.wire.channel import PROTO_VERSION, credentials, open_channel
+from mosaic.wire.events import replay
+from mosaic.wire.metrics import read_rows
+from mosaic.wire.paths import RunPaths
+
+SCRIPT = """
+import argparse, json, time
+parser = argparse.ArgumentParser()
+parser.add_argument("--env-id"), parser.add_argument("--total-timesteps", type=int), parser.add_argument("--seed")
+args = parser.parse_args()
+for step in range(args.total_timesteps):
+    with open("metrics.jsonl", "a") as file:
+        row = {"step": step, "time": time.time(), "charts/episodic_return": float(step), "charts/episodic_length": 1}
+        file.write(json.dumps(row) + "\\n")
+    time.sleep(0.02)
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> str:
+    path = tmp_path / "mine.py"
+    path.write_text(SCRIPT)
+    return str(path)
+
+
+@pytest.fixture
+def stub(daemon: Any) -> Any:
+    return Stub(daemon)
+
+
+class Stub:
+    """Raw calls, with the daemon's token or another."""
+
+    def __init__(self, daemon: Any) -> None:
+        self._address = daemon.client.address
+        self._stub = trainer_pb2_grpc.TrainerStub(open_channel(self._address))
+
+    def register(self, run_id: str, session: str = "", **fields: Any) -> pb.RegisterWorkerResponse:
+        told = {"proto_version": PROTO_VERSION, "boot_id": "elsewhere", "worker_id": "w", **fields}
+        request = pb.RegisterWorkerRequest(run_id=run_id, **told)
+        return self._stub.RegisterWorker(request, metadata=credentials(self._address, session), timeout=30)
+
+    def publish(self, session: str, *batches: pb.TelemetryBatch) -> list[pb.Control]:
+        stream = self._stub.PublishTelemetry(iter(batches), metadata=credentials(self._address, session), timeout=30)
+        return list(stream)
+
+
+def worker(
+    environment: dict[str, str], config: dict[str, Any], folder: Path, *arguments: str
+) -> subprocess.Popen[bytes]:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "config.json"
+    path.write_text(json.dumps(config))
+    command = [sys.executable, "-m", "cleanrl_worker.cli", "--config", str(path), "--grpc", *arguments]
+    return subprocess.Popen(
+        command,
+        env=environment,
+        cwd=folder,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def test_a_worker_with_grpc_registers_itself_before_it_trains(daemon: Any, script: str) -> None:
+    config = {"algo": script, "env_id": "CartPole-v1", "total_timesteps": 20, "seed": 1}
+    config["extras"] = {"supports_pause": True, "supports_checkpoint": True, "schema_version": 2}
+    run = daemon.client.submit_run({"metadata": {"worker": {"config": config, "use_grpc": True}}})
+    ended = daemon.client.wait_run(run.run_id, 90)
+    assert ended.state == State.COMPLETED and ended.worker_id == f"cleanrl-worker-{run.run_id[:8]}", ended
+    assert "by=worker" in daemon.log() and "by=relay" not in daemon.log()
+    assert [event.event for event in daemon.events(run.run_id) if event.event == "warning"] == []
+
+
+def test_a_worker_started_by_hand_makes_itself_known(daemon: Any, script: str, tmp_path: Path) -> None:
+    config = {"run_id": "by-hand", "algo": script, "env_id": "CartPole-v1", "total_timesteps": 150, "seed": 1}
+    target = daemon.client.address.target
+    process = worker(daemon.environment, config, tmp_path / "cwd", "--grpc-target", target)
+    run = daemon.until_state("by-hand", State.EXECUTING) if _known(daemon, process) else None
+    assert run is not None and run.external and run.pid == process.pid
+    daemon.client.pause_run("by-hand")
+    daemon.until_state("by-hand", State.PAUSED)
+    daemon.client.continue_run("by-hand")
+    ended = daemon.client.wait_run("by-hand", 90)
+    assert ended.state == State.COMPLETED and ended.step == 149
+    process.communicate()
+
+
+def _known(daemon: Any, process: subprocess.Popen[bytes]) -> bool:
+    import time
+
+    end = time.monotonic() + 60
+    while time.monotonic() < end and process.poll() is None:
+        if daemon.client.list_runs(text="by-hand").total or daemon.client.list_runs(text="far").total:
+            return True
+        time.sleep(0.1)
+    return bool(daemon.client.list_runs().total)
+
+
+def test_a_remote_worker_sends_all_it_wrote_through_a_daemon_that_dies_meanwhile(
+    daemon: Any, script: str, tmp_path: Path
+) -> None:
+    """Another home stands for another machine: the daemon cannot see the files there."""
+    target = daemon.client.address.target
+    there = tmp_path / "there"
+    environment = {**daemon.environment, "MOSAIC_HOME": str(there), "MOSAIC_TOKEN": daemon.client.address.token}
+    config = {"run_id": "far", "algo": script, "env_id": "CartPole-v1", "total_timesteps": 250, "seed": 1}
+    process = worker(environment, config, there, "--grpc-target", target)
+    assert _known(daemon, process)
+    daemon.until_state("far", State.EXECUTING)
+    daemon.kill()
+    daemon.start("--listen", target)
+    ended = daemon.client.wait_run("far", 90)
+    assert ended.state == State.COMPLETED and ended.step == 249, ended
+    assert process.wait(60) == 0 and process.communicate()[1] == b""
+    own, mirrored = RunPaths("far", there), daemon.paths("far")
+    assert mirrored.metrics.read_bytes() == own.metrics.read_bytes()
+    assert list(replay(mirrored.events)) == list(replay(own.events))
+    (curve,) = daemon.client.get_metrics("far", ["charts/episodic_return"])
+    assert curve.values.tolist() == [row["charts/episodic_return"] for row in read_rows(own.metrics)]
+
+
+def test_a_remote_worker_is_paused_and_cancelled_through_its_stream(daemon: Any, script: str, tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    environment = {**daemon.environment, "MOSAIC_HOME": str(there), "MOSAIC_TOKEN": daemon.client.address.token}
+    config = {"run_id": "far", "algo": script, "env_id": "CartPole-v1", "total_timesteps": 100000, "seed": 1}
+    process = worker(environment, config, there, "--grpc-target", daemon.client.address.target)
+    assert _known(daemon, process)
+    daemon.until_state("far", State.EXECUTING)
+    daemon.client.pause_run("far")
+    daemon.until_state("far", State.PAUSED)
+    daemon.client.continue_run("far")
+    daemon.until_state("far", State.EXECUTING)
+    daemon.client.cancel_run("far", 5)
+    assert daemon.until_state("far", State.CANCELLED).reason == "cancelled"
+    process.communicate(timeout=60)
+
+
+def test_what_a_daemon_refuses_is_one_warning_and_training_goes_on(daemon: Any, script: str, tmp_path: Path) -> None:
+    environment = {**daemon.environment, "MOSAIC_TOKEN": "wrong"}
+    config = {"run_id": "stranger", "algo": script, "env_id": "CartPole-v1", "total_timesteps": 2, "seed": 1}
+    process = worker(environment, config, tmp_path / "cwd", "--grpc-target", daemon.client.address.target)
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+    warnings = [e.payload["message"] for e in replay(daemon.paths("stranger").events) if e.event == "warning"]
+    assert len(warnings) == 1 and "refused this worker: the daemon's token is missing or wrong" in warnings[0]
+
+
+def test_registration_is_refused_for_unknown_live_or_ended_runs_and_other_versions(daemon: Any, stub: Stub) -> None:
+    run = daemon.submit({"episodes": 3000, "pause": 0.05})
+    daemon.until_state(run.run_id, State.EXECUTING)
+    refusals = [
+        (("nobody",), {}, grpc.StatusCode.NOT_FOUND, "is unknown"),
+        (("../../etc",), {}, grpc.StatusCode.INVALID_ARGUMENT, "run id"),
+        ((run.run_id,), {}, grpc.StatusCode.FAILED_PRECONDITION, "has a registered worker already"),
+        ((run.run_id,), {"proto_version": "MOSAIC/9.0"}, grpc.StatusCode.INVALID_ARGUMENT, "speaks MOSAIC/1.0"),
+    ]
+    for given, fields, code, text in refusals:
+        with pytest.raises(grpc.RpcError) as refused:
+            stub.register(*given, **fields)
+        assert refused.value.code() == code and text in refused.value.details()
+    daemon.client.cancel_run(run.run_id)
+    daemon.until_state(run.run_id, State.CANCELLED)
+    with pytest.raises(grpc.RpcError, match="is CANCELLED"):
+        stub.register(run.run_id)
+
+
+def test_a_session_token_is_good_for_its_own_run_only_and_survives_a_restart(daemon: Any, stub: Stub) -> None:
+    config = {"algo": "tiny", "env_id": "x", "total_timesteps": 5}
+    runs = [daemon.client.submit_run(config, external=True, run_id=name).run_id for name in ("one", "two")]
+    tokens = {run_id: stub.register(run_id).session_token for run_id in runs}
+    with pytest.raises(grpc.RpcError, match="has a registered worker already"):
+        stub.register("one")
+    for session in ("", "made-up", tokens["two"]):
+        with pytest.raises(grpc.RpcError) as refused:
+            stub.publish(session, pb.TelemetryBatch(run_id="one"))
+        assert refused.value.code() == grpc.StatusCode.PERMISSION_DENIED
+    daemon.kill()
+    daemon.start()
+    stub = Stub(daemon)
+    started = pb.Event(event="run_started", seq=0, timestamp=1.0, payload=b"{}")
+    controls = stub.publish(tokens["one"], pb.TelemetryBatch(run_id="one"), pb.TelemetryBatch(events=[started]))
+    assert controls[0].stored.next_seq == 0 and controls[1].credits.credits == 400
+    assert max(control.stored.next_seq for control in controls) == 1
+    done = pb.Event(event="run_completed", seq=1, timestamp=2.0, payload=b"{}")
+    stub.publish(tokens["one"], pb.TelemetryBatch(run_id="one", events=[done]))
+    daemon.until_state("one", State.COMPLETED)
+    with pytest.raises(grpc.RpcError, match="not one of run one's present worker"):
+        stub.publish(tokens["one"], pb.TelemetryBatch(run_id="one"))
+
+
+def test_published_events_are_taken_once_in_order_and_gaps_are_asked_for_again(daemon: Any, stub: Stub) -> None:
+    daemon.client.submit_run({"algo": "tiny", "env_id": "x", "total_timesteps": 5}, external=True, run_id="one")
+    token = stub.register("one").session_token
+
+    def event(seq: int) -> pb.Event:
+        return pb.Event(
+            event="episode", seq=seq, timestamp=1.0, episode=pb.RunEpisode(step=seq, episode_return=2.5, length=3)
+        )
+
+    row = b'{"step": 1, "time": 1.0, "a": 2.0}\n'
+    controls = stub.publish(
+        token,
+        pb.TelemetryBatch(run_id="one", events=[event(0), event(1)], metrics=row),
+        pb.TelemetryBatch(events=[event(1), event(2), event(7)], metrics=row + row, metrics_offset=0),
+        pb.TelemetryBatch(events=[event(7)], metrics=row, metrics_offset=9999),
+    )
+    assert [c.stored.next_seq for c in controls if c.HasField("stored")] == [0, 2, 3, 3]
+    daemon.until_state("one", State.EXECUTING)
+    expected = [("episode", seq, {"step": seq, "return": 2.5, "length": 3}) for seq in range(3)]
+    assert [(e.event, e.seq, e.payload) for e in daemon.events("one")] == expected
+    assert daemon.paths("one").metrics.read_bytes() == row + row
+
+
+def test_a_neighbour_whose_files_the_daemon_reads_need_not_send_them(daemon: Any, stub: Stub) -> None:
+    daemon.client.submit_run({"algo": "tiny", "env_id": "x", "total_timesteps": 5}, external=True, run_id="near")
+    folder = str(daemon.paths("near").folder)
+    answer = stub.register("near", boot_id=boot_id(), run_folder=folder, pid=os.getpid(), start_ticks=1)
+    assert answer.reads_files

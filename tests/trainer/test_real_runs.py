@@ -1,0 +1,80 @@
+"""Real PPO runs under a real daemon: killed at each of their processes, resumed, and equal to an undisturbed one."""
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+from mosaic.trainer.states import State
+from mosaic.wire.events import replay
+from mosaic.wire.metrics import comparable
+from mosaic.wire.ring import run_digest
+
+STEPS, EVERY = 6_144, 2_048
+PARAMS: dict[str, Any] = {"num_steps": 64, "num_envs": 4, "checkpoint_every": EVERY, "save_model": True}
+
+
+def train(daemon: Any, **more: Any) -> Any:
+    return daemon.client.train("ppo", "CartPole-v1", seed=3, total_timesteps=STEPS, extras=more, **PARAMS)
+
+
+def saved_policy(folder: Path) -> dict[str, Any]:
+    import torch
+
+    newest = max(folder.glob("runs/*/ppo.cleanrl_model"), key=lambda path: path.stat().st_mtime_ns)
+    return dict(torch.load(newest, weights_only=True))
+
+
+def pids_after_checkpoint(daemon: Any, run: Any, until: Any) -> tuple[int, int]:
+    """The worker's and the algorithm's pid, once there is a checkpoint to go back to and the run is past it."""
+    events = daemon.paths(run.run_id).events
+    until(lambda: any(event.event == "checkpoint" for event in replay(events)), "a checkpoint", 180)
+    started = next(event for event in replay(events) if event.event == "run_started")
+    return started.payload["pid"], started.payload["algorithm_pid"]
+
+
+def test_runs_whose_processes_were_killed_end_with_the_same_weights(daemon: Any, until: Any, lives: Any) -> None:
+    import torch
+
+    undisturbed = train(daemon).wait(300)
+    assert undisturbed.info.state == State.COMPLETED, undisturbed.info.reason
+    expected = comparable(daemon.paths(undisturbed.run_id).metrics)
+    for kills in (("worker",), ("algorithm",), ("daemon", "worker", "algorithm")):
+        run = train(daemon, max_restarts=1)
+        worker, algorithm = pids_after_checkpoint(daemon, run, until)
+        if "daemon" in kills:
+            daemon.kill()
+        for name, pid in (("worker", worker), ("algorithm", algorithm)):
+            if name in kills and lives(pid):
+                os.kill(pid, signal.SIGKILL)
+        if "daemon" in kills:
+            daemon.start()
+        ended = daemon.client.wait_run(run.run_id, 300)
+        assert (ended.state, ended.attempt) == (State.COMPLETED, 2), (kills, ended.reason, daemon.log()[-3000:])
+        assert not lives(worker) and not lives(algorithm)
+        assert not list(Path("/dev/shm").glob(f"fl-{run_digest(run.run_id)}-*")), "its frame ring is gone"
+        assert comparable(daemon.paths(run.run_id).metrics) == expected, kills
+        ours, theirs = saved_policy(Path(ended.folder)), saved_policy(Path(undisturbed.info.folder))
+        assert all(torch.equal(ours[name], theirs[name]) for name in theirs), kills
+        (curve,) = daemon.client.get_metrics(run.run_id, ["charts/SPS"])
+        assert (curve.steps[1:] > curve.steps[:-1]).all(), "no row counts twice"
+
+
+def test_numbers_reach_the_registry_while_the_run_trains_and_cancel_saves_a_checkpoint(daemon: Any, until: Any) -> None:
+    extras = {"telemetry": "steps", "grace_seconds": 60}
+    run = daemon.client.train("ppo", "CartPole-v1", seed=1, total_timesteps=10_000_000, extras=extras, num_steps=64)
+    executing = until(lambda: (info := run.refresh()).step > 1000 and info, "steps", 180)
+    assert executing.state == State.EXECUTING and executing.sps > 0 and executing.eta_seconds > 0
+    assert {"losses/value_loss", "charts/episodic_return"} <= set(executing.last_values)
+    newest = daemon.client.get_metrics(run.run_id, ["charts/episodic_return"])[0].times[-1]
+    assert time.time() - newest < 30, "generous: the machine may be busy"
+    run.cancel()
+    ended = run.wait(120).info
+    assert (ended.state, ended.reason) == (State.CANCELLED, "cancelled")
+    assert [one.kind for one in ended.artifacts] == ["checkpoint"] and ended.exit_code == 75
+    steps = [step for event in run.events() if event.event == "step" for step in event.payload["steps"]]
+    numbers = [step[0] for step in steps]
+    assert numbers == sorted(numbers) and set(numbers[:8]) == {4, 8} and {step[1] for step in steps} == {0, 1, 2, 3}
+    episodes = sum(event.event == "episode" for event in run.events())
+    assert sum(step[3] for step in steps) >= episodes > 0

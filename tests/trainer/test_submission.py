@@ -1,0 +1,138 @@
+"""Submissions: what is refused and why, and that no secret is left anywhere."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from mosaic.trainer.states import State
+from mosaic.wire.errors import RefusedError
+
+KEY = "s3cr3t-k3y-0123456789abcdef"
+LOGIN = "walter:hunter2hunter2"
+
+
+def leaks(folder: Path, *needles: str) -> list[str]:
+    """Every file below the folder that holds one of these."""
+    found = []
+    for path in folder.rglob("*"):
+        if path.is_file() and any(needle.encode() in path.read_bytes() for needle in needles):
+            found.append(str(path))
+    return found
+
+
+def test_no_secret_is_in_any_file_log_event_or_command_line(daemon: Any) -> None:
+    extras = {
+        "episodes": 100,
+        "pause": 0.05,
+        "wandb_use_vpn_proxy": True,
+        "wandb_https_proxy": f"http://{LOGIN}@proxy:3128",
+        "say": "HTTPS_PROXY",
+        "child": True,
+    }
+    run = daemon.submit({**extras, "say": "PLAIN"}, environment={"WANDB_API_KEY": KEY, "PLAIN": "plain"})
+    pid = daemon.until_state(run.run_id, State.EXECUTING).pid
+    environment = psutil.Process(pid).environ()
+    assert environment["WANDB_API_KEY"] == KEY and environment["HTTPS_PROXY"] == f"http://{LOGIN}@proxy:3128"
+    lines = [" ".join(psutil.Process(pid).cmdline()), " ".join(psutil.Process(daemon.process.pid).cmdline())]
+    assert not any(KEY in line or "hunter2" in line for line in lines)
+    with pytest.raises(RefusedError) as refused:
+        daemon.client.submit_run({"algo": f"x-{KEY}", "environment": {"WANDB_API_KEY": KEY}, "metadata": {"x": KEY}})
+    assert KEY not in str(refused.value)
+    told = json.dumps([daemon.client.get_run(run.run_id).to_json(), daemon.client.health()], default=str)
+    assert KEY not in told and "hunter2" not in told
+    assert all(KEY not in str(event.payload) for event in daemon.client.read_events(run.run_id))
+    daemon.client.cancel_run(run.run_id)
+    daemon.until_state(run.run_id, State.CANCELLED)
+    daemon.stop()
+    assert leaks(daemon.home, KEY, "hunter2") == []
+    assert leaks(Path(daemon.environment["XDG_STATE_HOME"]), KEY, "hunter2") == []
+    token = (daemon.home / "var/trainer/token").read_text().strip()
+    assert [Path(path).name for path in leaks(daemon.home, token)] == ["token"]
+
+
+def test_a_queued_run_whose_key_is_gone_after_a_restart_says_so(daemon: Any) -> None:
+    busy = daemon.submit({"episodes": 3000, "pause": 0.05}, resources={"cpus": 8})
+    daemon.until_state(busy.run_id, State.EXECUTING)
+    run = daemon.submit({"episodes": 1}, environment={"WANDB_API_KEY": KEY})
+    daemon.kill()
+    daemon.start()
+    daemon.client.cancel_run(busy.run_id)
+    ended = daemon.client.wait_run(run.run_id, 60)
+    assert ended.state == State.COMPLETED
+    assert ended.warnings == ("the daemon was restarted and no longer has WANDB_API_KEY: tracking is offline",)
+    assert "run.secrets_gone" in daemon.log()
+
+
+@pytest.mark.parametrize(
+    ("payload", "message"),
+    [
+        ({}, "config field 'algo' is missing"),
+        ({"metadata": {"worker": {}}}, "metadata.worker.config: missing"),
+        ({"metadata": {"worker": {"config": {"algo": "tiny"}}}, "retries": 3}, "retries: unknown field"),
+        ({"algo": "tiny", "extras": {"algo_params": {"api_key": KEY}}}, "looks like a secret"),
+        ({"algo": "tiny", "extras": {"notes": "http://me:pass@host"}}, "holds a login"),
+        ({"metadata": {"worker": {"config": {"algo": "tiny"}, "arguments": ["--api-key=x"]}}}, "looks like a secret"),
+        ({"metadata": {"worker": {"config": {"algo": "tiny"}, "module": "no.such"}}}, "no worker is started as"),
+        ({"metadata": {"worker": {"config": {"algo": "tiny"}}}, "entry_point": "tinny"}, "did you mean 'tiny'"),
+        ({"algo": "tinny", "env_id": "x", "total_timesteps": 1}, "unknown algo 'tinny'; did you mean 'tiny'"),
+        ({"algo": ["tiny"], "env_id": "x", "total_timesteps": 1}, "algo"),
+        (
+            {
+                "metadata": {"worker": {"config": {"algo": "tiny", "extras": {"notes": KEY}}}},
+                "environment": {"A_TOKEN": KEY},
+            },
+            "the value of environment.A_TOKEN also stands elsewhere",
+        ),
+        ({"algo": "ppo", "env_id": "CartPol-v1", "total_timesteps": 5}, "CartPole"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_refusals_say_what_is_wrong_and_are_kept(shared: Any, payload: dict[str, Any], message: str) -> None:
+    with pytest.raises(RefusedError) as refused:
+        shared.client.submit_run(payload)
+    assert message in str(refused.value) and "\n" not in str(refused.value)
+    run = shared.client.get_run(refused.value.run_id)
+    assert run.state == State.FAILED and run.reason == f"refused: {refused.value}"
+    assert (shared.paths(run.run_id).folder / "refused.txt").read_text() == f"{refused.value}\n"
+    assert leaks(shared.home, KEY, "me:pass") == []
+
+
+def test_the_same_payload_twice_makes_two_runs_and_its_run_id_is_not_taken(shared: Any) -> None:
+    payload = {"run_id": "mine", "algo": "tiny", "env_id": "x", "total_timesteps": 1, "extras": {"episodes": 1}}
+    runs = [shared.client.submit_run(payload) for _ in range(2)]
+    assert len({run.run_id for run in runs} | {"mine"}) == 3
+    for run in runs:
+        shared.client.wait_run(run.run_id, 60)
+
+
+def test_what_nobody_gave_is_filled_in_by_the_worker(shared: Any) -> None:
+    run = shared.client.submit_run({"algo": "tiny", "env_id": "x", "extras": {"episodes": 1, "warn": ["careful"]}})
+    assert (run.seed, run.total_timesteps, run.warnings) == (7, 100, ("careful",))
+    own = shared.client.wait_run(run.run_id, 60)
+    (config,) = shared.paths(run.run_id).configs_folder.glob(f"worker-{run.run_id}-*.json")
+    assert json.loads(config.read_text())["seed"] == 7 and own.payload["metadata"]["worker"]["config"]["seed"] == 7
+    assert not list(shared.paths(run.run_id).configs_folder.glob(".dry-run*"))
+
+
+def test_dry_run_only_is_a_run_that_completes_without_training(shared: Any) -> None:
+    config = {"algo": "tiny", "env_id": "x", "total_timesteps": 1}
+    worker = {"config": config, "arguments": ["--dry-run", "--emit-summary"]}
+    run = shared.client.submit_run({"metadata": {"worker": worker}})
+    assert shared.client.wait_run(run.run_id, 60).state == State.COMPLETED
+    paths = shared.paths(run.run_id)
+    assert not paths.events.exists() and "dry-run" in (paths.logs / "worker.stdout.log").read_text()
+
+
+def test_the_clients_own_wandb_key_goes_with_a_tracked_run(shared: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", KEY)
+    extras = {"episodes": 1000, "pause": 0.05, "track_wandb": True}
+    run = shared.client.train("tiny", "x", total_timesteps=5, extras=extras)
+    pid = shared.until_state(run.run_id, State.EXECUTING).pid
+    assert psutil.Process(pid).environ()["WANDB_API_KEY"] == KEY
+    run.cancel()
+    assert run.wait(60).info.state == State.CANCELLED
+    assert os.environ["WANDB_API_KEY"] == KEY and leaks(shared.home, KEY) == []
