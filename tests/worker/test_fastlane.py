@@ -149,7 +149,8 @@ def watch(home: Path, tmp_path: Path) -> Iterator[Callable[..., Watcher]]:
             script = tmp_path / f"script{len(started)}.py"
             script.write_text(COUNTING + algo)
             algo = str(script)
-        config = {"run_id": f"lane-{len(started)}", "algo": algo, "env_id": env_id, "total_timesteps": 10_000_000}
+        run_id = f"lane-{os.getpid()}-{len(started)}"  # tests that run at the same time see each other's rings
+        config = {"run_id": run_id, "algo": algo, "env_id": env_id, "total_timesteps": 10_000_000}
         environment = options.pop("environment", {})
         extras = {"grace_seconds": 1, **(extras or {})}
         started.append(Watcher(home, {**config, "seed": 1, **options, "extras": extras}, environment))
