@@ -193,6 +193,17 @@ def test_a_script_streams_unchanged_with_the_numbers_of_its_step(watch: Callable
         FastLaneReader.open(run.paths.fastlane)
 
 
+@pytest.mark.parametrize("make", ["gym.make(id='Function-v0')", "gym.make('own_envs:Late-v0')"])
+def test_an_environment_that_only_making_it_tells_of_streams_too(
+    watch: Callable[..., Watcher], tmp_path: Path, make: str
+) -> None:
+    """A function makes it, or a module that is imported for it."""
+    (tmp_path / "own_envs.py").write_text(COUNTING + "gym.register('Late-v0', entry_point=lambda **o: Counting(**o))\n")
+    register = "gym.register('Function-v0', entry_point=lambda **options: Counting(**options))\n"
+    run = watch(f"{register}env = {make}\nenv.reset()\n" + FOREVER)
+    assert run.frame().array.shape == (6, 6, 3)
+
+
 @pytest.mark.parametrize("kind", ["Sync", "Async"])
 def test_a_vector_of_a_script_shows_the_chosen_environment_and_counts_all(
     watch: Callable[..., Watcher], kind: str
