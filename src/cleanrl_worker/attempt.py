@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import signal
@@ -67,6 +68,7 @@ class Attempt:
         self, warnings: tuple[str, ...], grpc_target: str | None, heartbeat_seconds: float, grace_seconds: float
     ) -> dict[str, Any]:
         """Start the algorithm, follow it, and say how it ended; returns the manifest."""
+        clean = contextlib.ExitStack()
         try:
             for message in warnings:
                 self._warn(message)
@@ -75,9 +77,9 @@ class Attempt:
             environment = self._environment()
             if not live.is_on(environment):
                 self._warn(live.OFF)
-            with live.keeping_clean(self._paths, environment):
-                self._start(environment)
-                returncode = self._follow(heartbeat_seconds, grace_seconds)
+            clean.enter_context(live.keeping_clean(self._paths, environment))
+            self._start(environment)
+            returncode = self._follow(heartbeat_seconds, grace_seconds)
             return self._end(returncode)
         except subprocess.CalledProcessError:
             raise
@@ -92,6 +94,7 @@ class Attempt:
                 self._process.close()
             if self._tracker is not None:
                 self._tracker.kill()
+            clean.close()  # last: the ring of an algorithm that lives is not swept up
 
     def _environment(self) -> dict[str, str]:
         """The algorithm's variables; W&B's process gets those that the shell itself was given."""
