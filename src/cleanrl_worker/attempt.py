@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import signal
@@ -73,6 +74,7 @@ class Attempt:
         self, warnings: tuple[str, ...], grpc_target: str | None, heartbeat_seconds: float, grace_seconds: float
     ) -> dict[str, Any]:
         """Start the algorithm, follow it, and say how it ended; returns the manifest."""
+        clean = contextlib.ExitStack()
         try:
             for message in warnings:
                 self._warn(message)
@@ -81,9 +83,9 @@ class Attempt:
             environment = self._environment()
             if not live.is_on(environment):
                 self._warn(live.OFF)
-            with live.keeping_clean(self._paths, environment):
-                self._start(environment)
-                returncode = self._follow(heartbeat_seconds, grace_seconds)
+            clean.enter_context(live.keeping_clean(self._paths, environment))
+            self._start(environment)
+            returncode = self._follow(heartbeat_seconds, grace_seconds)
             return self._end(returncode)
         except subprocess.CalledProcessError:
             raise
@@ -100,6 +102,7 @@ class Attempt:
                 self._tracker.kill()
             if self._publisher is not None and (trouble := self._publisher.close()):
                 print(f"cleanrl-worker: {trouble}", file=sys.stderr)
+            clean.close()  # last: the ring of an algorithm that lives is not swept up
 
     def _introduce(self, target: str) -> None:
         """Tell a daemon of this run before the algorithm starts."""

@@ -82,8 +82,8 @@ def _offers_pictures(env_id: Any) -> bool | None:
             return False  # its registration has chosen
         point = spec.entry_point
         creator = gym.envs.registration.load_env_creator(point) if isinstance(point, str) else point
-    except Exception:  # whatever is wrong with it, making it says so
-        return False
+    except Exception:  # `module:Id` before its module is imported, or an id that making it will refuse
+        return None
     modes = (getattr(creator, "metadata", None) or {}).get("render_modes")
     return None if modes is None else "rgb_array" in modes
 

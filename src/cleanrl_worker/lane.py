@@ -74,6 +74,7 @@ class Lane:
         self.pid = os.getpid()
         self.step_rate_hz = 0.0
         self.frame_rate_hz = 0.0
+        self._clock = ThreadClock()
         self._notes = folder / "logs" / "notes.jsonl"
         self._said: set[str] = set()
         self._reason: str | None = None
@@ -85,7 +86,7 @@ class Lane:
         """Show something else from now on: training, an evaluation, a probe."""
         self.next = 0.0 if self.writer is not None else math.inf
         self.rolling_return, self._episodes = 0.0, 0
-        self._spent = 0.0
+        self._spent = self._clear_at = 0.0
         self._costs: deque[float] = deque(maxlen=5)
         self._failures = 0
         self._warm = False
@@ -102,7 +103,7 @@ class Lane:
         `picture` returns a frame, or None when it handed the drawing over to the renderer.
         """
         assert self.writer is not None
-        started = time.monotonic()
+        started, clock = time.monotonic(), self._clock.now()
         self._count(started, steps)
         try:
             frame = picture()
@@ -116,7 +117,7 @@ class Lane:
             self._failures += 1
             if self._failures >= PATIENCE:
                 self.give_up(f"drawing failed: {type(error).__name__}: {error}")
-        self._charge(started)
+        self._charge(started, clock)
 
     def publish(self, frame: Any, last_reward: float, steps: int, drawn_at: float) -> None:
         """Put a drawn frame into the ring."""
@@ -180,28 +181,58 @@ class Lane:
         if self.next == math.inf or self.writer is None:
             return False
         if self.writer.watched:
-            return True
+            short = self._clear_at - self._clock.now()
+            if short > 0:
+                self.next = time.monotonic() + short
+            return short <= 0
         self.next = time.monotonic() + self.settings.interval
         self.writer.beat()
         return False
 
-    def _charge(self, started: float) -> None:
+    def _charge(self, started: float, clock: float) -> None:
         """Put the next frame so far off that drawing stays within its share of the thread."""
-        now = time.monotonic()
-        cost, self._spent = now - started + self._spent, 0.0
+        now = self._clock.now()
+        cost, self._spent = now - clock + self._spent, 0.0
         if self._warm:  # the first one opens windows and loads fonts: no measure of the next
             self._costs.append(cost)
         self._warm = True
-        # The median: another process that takes the core for a moment is no cost of drawing.
+        # The median: a page fault or a collection of garbage is no measure either.
         usual = sorted(self._costs)[len(self._costs) // 2] if self._costs else 0.0
+        self._clear_at = now + usual / self.settings.budget - usual
         if self.next != math.inf:
-            self.next = max(started + self.settings.interval, now + usual / self.settings.budget - usual)
+            self.next = started + max(self.settings.interval, self._clear_at - clock)
 
     def _count(self, now: float, steps: int) -> None:
         then, before = self._counted
         if now - then >= RATE_SECONDS:
             self.step_rate_hz = max(0, steps - before) / (now - then)
             self._counted = (now, steps)
+
+
+class ThreadClock:
+    """Seconds of this thread without those in which it waited for a core.
+
+    On a crowded machine a frame is drawn between two preemptions, while training is what gets preempted: by the wall
+    clock drawing would take more than its share of what the thread gets. Where the system does not tell how long it
+    waited, this is the wall clock.
+    """
+
+    def __init__(self) -> None:
+        self._pid = 0
+        self._file = -1
+
+    def now(self) -> float:
+        if self._pid != os.getpid():  # a fork has a thread of its own
+            self._pid = os.getpid()
+            try:
+                self._file = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+            except OSError:
+                self._file = -1
+        try:
+            waited = int(os.pread(self._file, 100, 0).split()[1]) / 1e9 if self._file >= 0 else 0.0
+        except (OSError, ValueError, IndexError):
+            waited = 0.0
+        return time.monotonic() - waited
 
 
 def tiled(frames: Sequence[Any], max_dim: int) -> np.ndarray:

@@ -16,7 +16,7 @@ import pytest
 from mosaic.wire import frames, ring
 from mosaic.wire.frames import FastLaneReader, FastLaneWriter, RingError
 
-RUN = "frames-test"
+RUN = f"frames-test-{os.getpid()}"  # tests that run at the same time see each other's rings
 
 
 @pytest.fixture
@@ -159,7 +159,7 @@ def test_a_reader_that_was_there_first_follows_the_run_into_its_next_ring(tmp_pa
 CREATOR = """
 import sys
 from mosaic.wire.frames import FastLaneWriter
-writer = FastLaneWriter.create("frames-test")
+writer = FastLaneWriter.create(sys.argv[1])
 writer.publish(bytes(12), 2, 2)
 print(writer.name, flush=True)
 sys.stdin.read()
@@ -167,7 +167,7 @@ sys.stdin.read()
 
 
 def test_the_sweep_removes_rings_of_dead_creators_and_only_those(writer):
-    process = subprocess.Popen([sys.executable, "-c", CREATOR], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process = subprocess.Popen([sys.executable, "-c", CREATOR, RUN], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     name = process.stdout.readline().decode().strip()
     assert frames.sweep(RUN) == []
     process.kill()

@@ -149,7 +149,8 @@ def watch(home: Path, tmp_path: Path) -> Iterator[Callable[..., Watcher]]:
             script = tmp_path / f"script{len(started)}.py"
             script.write_text(COUNTING + algo)
             algo = str(script)
-        config = {"run_id": f"lane-{len(started)}", "algo": algo, "env_id": env_id, "total_timesteps": 10_000_000}
+        run_id = f"lane-{os.getpid()}-{len(started)}"  # tests that run at the same time see each other's rings
+        config = {"run_id": run_id, "algo": algo, "env_id": env_id, "total_timesteps": 10_000_000}
         environment = options.pop("environment", {})
         extras = {"grace_seconds": 1, **(extras or {})}
         started.append(Watcher(home, {**config, "seed": 1, **options, "extras": extras}, environment))
@@ -190,6 +191,17 @@ def test_a_script_streams_unchanged_with_the_numbers_of_its_step(watch: Callable
     run.end()
     with pytest.raises(RingError):
         FastLaneReader.open(run.paths.fastlane)
+
+
+@pytest.mark.parametrize("make", ["gym.make(id='Function-v0')", "gym.make('own_envs:Late-v0')"])
+def test_an_environment_that_only_making_it_tells_of_streams_too(
+    watch: Callable[..., Watcher], tmp_path: Path, make: str
+) -> None:
+    """A function makes it, or a module that is imported for it."""
+    (tmp_path / "own_envs.py").write_text(COUNTING + "gym.register('Late-v0', entry_point=lambda **o: Counting(**o))\n")
+    register = "gym.register('Function-v0', entry_point=lambda **options: Counting(**options))\n"
+    run = watch(f"{register}env = {make}\nenv.reset()\n" + FOREVER)
+    assert run.frame().array.shape == (6, 6, 3)
 
 
 @pytest.mark.parametrize("kind", ["Sync", "Async"])
