@@ -331,7 +331,8 @@ def _change(row: sqlite3.Row, run: Run | None) -> Change:
 
 
 def _filters(states: Sequence[State | str], algo: str, env_id: str, mode: str, text: str) -> tuple[str, list[Any]]:
-    clauses, values = ["deleting = 0"], []
+    clauses: list[str] = ["deleting = 0"]
+    values: list[Any] = []
     if states:
         clauses.append(f"state IN ({', '.join('?' * len(states))})")
         values += [parse_state(state) for state in states]
