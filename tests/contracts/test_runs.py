@@ -47,6 +47,12 @@ def test_lists_are_filtered(home: Any) -> None:
     assert found(text="cart") == ["a"] and found(text="100%_s") == ["b"] and found(text="%") == ["b"]
 
 
+def test_a_state_that_is_none_is_refused_with_the_nearest(home: Any) -> None:
+    with pytest.raises(ConfigError, match=r"no state 'PAUSD'; did you mean 'PAUSED'\?; the states are INIT, "):
+        home.verbs.list_runs(states=["PAUSD"])
+    assert home.verbs.list_runs(states=["init"]).total == 0
+
+
 def test_a_page_that_nobody_gave_is_refused(home: Any) -> None:
     with pytest.raises(ConfigError, match="next_page"):
         home.verbs.list_runs(page="'; DROP TABLE runs")

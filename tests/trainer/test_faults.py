@@ -18,6 +18,7 @@ from mosaic.trainer.dispatcher import Dispatcher
 from mosaic.trainer.executors.local import Identity, LocalExecutor, boot_id, start_ticks
 from mosaic.trainer.gpu import Machine
 from mosaic.trainer.launch import prepare
+from mosaic.trainer.messages import run_to_pb
 from mosaic.trainer.registry import NewRun, Registry
 from mosaic.trainer.relay import Relay
 from mosaic.trainer.states import State
@@ -256,9 +257,17 @@ def test_lines_that_are_no_events_and_no_rows_are_passed_over(bench: Bench) -> N
         events.write(b"garbage\n" + huge.encode() + b"\n[]\n")
         line = {"event": "checkpoint", "run_id": "a", "seq": 2, "timestamp": 1.0, "payload": {"path": 5, "step": 2**80}}
         events.write(json.dumps(line).encode() + b"\n")
+        odd = {
+            "event": "checkpoint",
+            "run_id": "a",
+            "seq": 3,
+            "timestamp": 2**64 - 1,
+            "payload": {"path": "x", "step": True},
+        }
+        events.write(json.dumps(odd).encode() + b"\n")
     bench.dispatcher.tick()
     run = bench.registry.get_run("a")
-    assert (run.next_seq, run.step) == (3, 7)
+    assert (run.next_seq, run.step) == (4, 7)
     with paths.metrics.open("ab") as metrics:
         metrics.write(b'me": 2.0, "x": 3.0}\n')
     bench.dispatcher.tick()
@@ -331,3 +340,16 @@ def test_a_remote_worker_that_falls_silent_is_lost_and_found_again(bench: Bench)
     with EventLog(bench.registry.paths("a").events, "a") as log:
         log.append("run_completed", {})
     bench.tick_until("a", State.COMPLETED)
+
+
+@pytest.mark.parametrize("odd", [{"exit_code": "three", "signal": 9}, {"exit_code": 2**40}, {"exit_code": None}])
+def test_a_foreign_worker_that_tells_nonsense_at_its_end_is_told_of_all_the_same(bench: Bench, odd: Any) -> None:
+    bench.add("a", "")
+    bench.attempts.begin("a", [], [])
+    bench.registry.paths("a").create()
+    with EventLog(bench.registry.paths("a").events, "a") as log:
+        log.append("run_started", {})
+        log.append("run_failed", odd)
+    bench.crash()
+    run = bench.tick_until("a", State.FAILED)
+    assert run_to_pb(run).state and run.exit_code is None

@@ -15,6 +15,7 @@ from mosaic.trainer.states import State
 from mosaic.wire._pb import trainer_pb2 as pb
 from mosaic.wire._pb import trainer_pb2_grpc
 from mosaic.wire.channel import PROTO_VERSION, credentials, open_channel
+from mosaic.wire.errors import ConfigError
 from mosaic.wire.events import replay
 from mosaic.wire.metrics import read_rows
 from mosaic.wire.paths import RunPaths
@@ -184,6 +185,8 @@ def test_registration_is_refused_for_unknown_live_or_ended_runs_and_other_versio
 def test_a_session_token_is_good_for_its_own_run_only_and_survives_a_restart(daemon: Any, stub: Stub) -> None:
     config = {"algo": "tiny", "env_id": "x", "total_timesteps": 5}
     runs = [daemon.client.submit_run(config, external=True, run_id=name).run_id for name in ("one", "two")]
+    with pytest.raises(ConfigError, match="run one exists already"):
+        daemon.client.submit_run(config, external=True, run_id="one")
     tokens = {run_id: stub.register(run_id).session_token for run_id in runs}
     with pytest.raises(grpc.RpcError, match="has a registered worker already"):
         stub.register("one")

@@ -136,3 +136,24 @@ def test_the_clients_own_wandb_key_goes_with_a_tracked_run(shared: Any, monkeypa
     run.cancel()
     assert run.wait(60).info.state == State.CANCELLED
     assert os.environ["WANDB_API_KEY"] == KEY and leaks(shared.home, KEY) == []
+
+
+def test_a_tracked_run_leaves_its_key_nowhere(daemon: Any, tmp_path: Path) -> None:
+    """A real worker with real W&B, offline; everything below the home and the person's own folder is searched."""
+    pytest.importorskip("wandb")
+    key = "0123456789abcdef0123456789abcdef01234567"
+    script = tmp_path / "mine.py"
+    script.write_text(
+        "import json, os, time\n"
+        "assert 'WANDB_API_KEY' not in os.environ, 'the algorithm has no business with it'\n"
+        "with open('metrics.jsonl', 'a') as file:\n"
+        "    file.write(json.dumps({'step': 1, 'time': time.time(), 'charts/episodic_return': 1.0}) + '\\n')\n"
+    )
+    config = {"algo": str(script), "env_id": "CartPole-v1", "total_timesteps": 1, "extras": {"track_wandb": True}}
+    environment = {"WANDB_API_KEY": key, "WANDB_MODE": "offline"}
+    run = daemon.client.submit_run({"metadata": {"worker": {"config": config}}, "environment": environment})
+    ended = daemon.client.wait_run(run.run_id, 120)
+    assert ended.state == State.COMPLETED, (ended.reason, daemon.log())
+    assert list(Path(ended.folder).glob("wandb/*run*")), "it was tracked"
+    daemon.stop()
+    assert leaks(tmp_path, key) == []

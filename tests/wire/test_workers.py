@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mosaic.wire import workers
+from mosaic.wire import errors, workers
 
 GOOD = """
 from mosaic.wire.workers import WorkerCapabilities
@@ -103,3 +103,21 @@ def test_capabilities_cannot_be_changed() -> None:
     )
     with pytest.raises(AttributeError):
         worker.label = "other"  # type: ignore[misc]
+
+
+def test_a_schema_provider_that_fails_is_a_clear_error() -> None:
+    def broken() -> dict[str, Any]:
+        raise RuntimeError("no\nluck")
+
+    worker = workers.WorkerCapabilities(
+        worker_type="odd",
+        label="Odd",
+        supported_paradigms=(),
+        env_families=(),
+        action_spaces=(),
+        observation_spaces=(),
+        command=("odd",),
+        schema=broken,
+    )
+    with pytest.raises(errors.WorkerError, match="worker 'odd' cannot list its algorithms: no luck"):
+        workers.schema_of(worker)

@@ -21,7 +21,7 @@ import grpc
 
 from mosaic.trainer import messages
 from mosaic.trainer.run import Change, Page, Run, Series
-from mosaic.trainer.states import State
+from mosaic.trainer.states import State, parse_state
 from mosaic.wire import errors, variables
 from mosaic.wire._pb import trainer_pb2 as pb
 from mosaic.wire._pb import trainer_pb2_grpc
@@ -80,7 +80,7 @@ class Client:
     ) -> Page:
         """A page of the runs that match, newest first; `next_page` is the `page` of the next call."""
         request = pb.ListRunsRequest(
-            states=[messages.state_to_pb(State(state)) for state in states],
+            states=[messages.state_to_pb(parse_state(state)) for state in states],
             algo=algo,
             env_id=env_id,
             mode=mode,

@@ -170,6 +170,7 @@ class Dispatcher:
         grace = row["grace"] if row["asked_grace"] is None else row["asked_grace"]
         if watch.asked != "cancel":
             watch.kill_at = self._clock() + grace + AFTER_GRACE
+            watch.asked = "cancel"  # also if nothing below can be written: a second SIGTERM would end it at once
             self._happenings.note(
                 "run.cancel_requested", row["run_id"], reason=row["asked_reason"], grace_seconds=f"{grace:g}"
             )
@@ -189,6 +190,8 @@ class Dispatcher:
         run_id = row["run_id"]
         if row["events_seq"] != watch.next_seq:
             watch.next_seq, watch.heard = row["events_seq"], self._clock()
+        if not row["asked"]:
+            watch.asked = ""
         if row["closing"]:
             self._settle(row, None)
         elif row["state"] == State.LOST and row["asked"] == "cancel":
@@ -246,8 +249,9 @@ class Dispatcher:
         """How an attempt ended, from its closing event, its exit code, and what was asked of it."""
         closing = json.loads(row["closing"]) if row["closing"] and row["mode"] != "script" else {}
         payload: Mapping[str, Any] = closing.get("payload", {})
-        code = ended.code if ended.code is not None else payload.get("exit_code")
-        name = ended.signal or payload.get("signal") or ""
+        told = payload.get("exit_code")
+        code = ended.code if ended.code is not None else told if type(told) is int and abs(told) < 1 << 31 else None
+        name = ended.signal or str(payload.get("signal") or "")
         if closing.get("event") == "run_completed":
             return End(State.COMPLETED, "", 0)
         if row["asked"] == "cancel":

@@ -16,7 +16,7 @@ from mosaic.trainer import metrics_store
 from mosaic.trainer.database import Database
 from mosaic.trainer.events_file import read_events
 from mosaic.trainer.run import Artifact, Change, Page, Run, Series
-from mosaic.trainer.states import ENDED, LIVE, State, check_move
+from mosaic.trainer.states import ENDED, LIVE, State, check_move, parse_state
 from mosaic.wire.errors import ConfigError, MoveError, UnknownRunError, shown
 from mosaic.wire.events import Event
 from mosaic.wire.paths import RunPaths, check_run_id
@@ -91,6 +91,11 @@ class Registry:
                 last_values=metrics_store.last_values(connection, row["id"]),
                 artifacts=tuple(Artifact(*artifact) for artifact in kept),
             )
+
+    def knows(self, run_id: str) -> bool:
+        """Whether there is a run of this id, be it on its way out."""
+        with self.database.read() as connection:
+            return connection.execute("SELECT 1 FROM runs WHERE run_id = ?", (run_id,)).fetchone() is not None
 
     def list_runs(
         self,
@@ -326,10 +331,11 @@ def _change(row: sqlite3.Row, run: Run | None) -> Change:
 
 
 def _filters(states: Sequence[State | str], algo: str, env_id: str, mode: str, text: str) -> tuple[str, list[Any]]:
-    clauses, values = ["deleting = 0"], []
+    clauses: list[str] = ["deleting = 0"]
+    values: list[Any] = []
     if states:
         clauses.append(f"state IN ({', '.join('?' * len(states))})")
-        values += [str(state) for state in states]
+        values += [parse_state(state) for state in states]
     for name, value in (("algo", algo), ("env_id", env_id), ("mode", mode)):
         if value:
             clauses.append(f"{name} = ?")

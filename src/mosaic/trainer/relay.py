@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
 from collections.abc import Iterable, Sequence
@@ -68,11 +69,19 @@ class Relay:
             self._take(readings)
         except _UNTAKEABLE as error:
             self._happenings.warn("daemon.trouble", readings[0].run_id, error=error)
-            for reading in readings if len(readings) > 1 else ():  # one run's oddity must not hold up the others
-                try:
-                    self._take([reading])
-                except _UNTAKEABLE as one:
-                    self._happenings.warn("daemon.trouble", reading.run_id, error=one)
+            for reading in readings:  # one run's oddity must not hold up the others
+                self._take_or_pass_over(reading)
+
+    def _take_or_pass_over(self, reading: Reading) -> None:
+        """Take one run's reading by itself; what cannot be taken is passed over, or it would be tried for ever."""
+        try:
+            self._take([reading])
+        except _UNTAKEABLE as error:
+            lines = len(reading.events) + len(reading.rows)
+            self._happenings.warn("telemetry.bad_line", reading.run_id, lines=lines, error=error)
+            reading.events, reading.rows = [], []
+            with contextlib.suppress(UnknownRunError):
+                self._take([reading])
 
     def drain(self, run_id: str) -> sqlite3.Row:
         """Take all that a run has left, to the last byte, and return its row."""
@@ -80,7 +89,8 @@ class Relay:
             with self._registry.database.read() as connection:
                 row = self._registry.row(connection, run_id)
             reading = self._read(row)
-            self._take([reading] if reading else [])
+            if reading:
+                self._take_or_pass_over(reading)
             if not reading.full:
                 with self._registry.database.read() as connection:
                     return self._registry.row(connection, run_id)
@@ -247,7 +257,7 @@ class _Taking:
         if isinstance(path, str) and path:
             self._connection.execute(
                 "INSERT OR REPLACE INTO artifacts (run, kind, path, step, created_at) VALUES (?, ?, ?, ?, ?)",
-                (self._row["id"], kind, path, step if isinstance(step, int) and abs(step) < _INT64 else 0, now),
+                (self._row["id"], kind, path, step if isinstance(step, int) and abs(step) < _INT64 else 0, float(now)),
             )
 
     def _warn(self, message: str) -> None:

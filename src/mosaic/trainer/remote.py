@@ -10,7 +10,7 @@ from mosaic.trainer.attempts import Attempts, Registration
 from mosaic.trainer.executors.local import Identity, boot_id
 from mosaic.trainer.registry import Registry
 from mosaic.wire.channel import PROTO_VERSION
-from mosaic.wire.errors import AccessError, ConfigError, EventError, shown, storage_error
+from mosaic.wire.errors import ConfigError, EventError, MosaicError, shown, storage_error
 from mosaic.wire.events import Event, cut_torn_tail, decode, encode, last_seq
 from mosaic.wire.happenings import Happenings
 from mosaic.wire.paths import check_run_id
@@ -39,8 +39,8 @@ class Handshakes:
             here = identity.boot_id == boot_id() and _same(run_folder, self._registry.paths(run_id).folder)
             name = worker_id or f"worker-{run_id[:8]}"
             token = self._attempts.register(run_id, Registration(name[:200], identity, here, nonce))
-        except (ConfigError, AccessError) as error:
-            self._happenings.warn("worker.refused", run_id if run_id.isalnum() else "-", reason=error)
+        except MosaicError as error:
+            self._happenings.warn("worker.refused", shown(run_id, 40), reason=error)
             raise
         reads = bool(self._attempts.row(run_id)["reads_files"])
         self._happenings.note("worker.registered", run_id, worker_id=name, by="worker", reads_files=reads)

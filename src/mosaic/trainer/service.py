@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hmac
+import json
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -221,7 +222,7 @@ class TrainerService(trainer_pb2_grpc.TrainerServicer):
     def GetHealth(self, request: pb.GetHealthRequest, context: grpc.ServicerContext) -> pb.Health:
         parts = self.parts
         live = parts.attempts.live()
-        holders = {index: row["run_id"] for row in live for index in _gpus(row)}
+        holders = {index: row["run_id"] for row in live for index in json.loads(row["gpus"])}
         return pb.Health(
             version=parts.version,
             proto_version=PROTO_VERSION,
@@ -293,9 +294,3 @@ def metadata_of(metadata: Any, key: str) -> str:
         if name == key:
             return value if isinstance(value, str) else value.decode(errors="replace")
     return ""
-
-
-def _gpus(row: Any) -> list[int]:
-    import json
-
-    return list(json.loads(row["gpus"]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from mosaic.wire.errors import MoveError
+from mosaic.wire.errors import ConfigError, MoveError, nearest, shown
 
 
 class State(StrEnum):
@@ -39,6 +39,17 @@ MOVES: dict[State, frozenset[State]] = {
     State.FAILED: frozenset(),
     State.CANCELLED: frozenset(),
 }
+
+
+def parse_state(name: str) -> State:
+    """The state of this name, in any case; ConfigError names those there are."""
+    try:
+        return State(name.upper())
+    except ValueError:
+        names = [state.value for state in State]
+        raise ConfigError(
+            f"there is no state {shown(name)}{nearest(name, names)}; the states are {', '.join(names)}"
+        ) from None
 
 
 def check_move(run_id: str, present: State, to: State) -> None:

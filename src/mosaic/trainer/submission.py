@@ -20,7 +20,7 @@ from mosaic.wire.happenings import Happenings
 from mosaic.wire.job import JobConfig
 from mosaic.wire.paths import new_run_id, write_atomic
 from mosaic.wire.secrets import is_secret, mask_secrets, proxy_variables, without_secrets
-from mosaic.wire.workers import WorkerCapabilities, discover_workers
+from mosaic.wire.workers import WorkerCapabilities, discover_workers, schema_of
 
 GRACE_SECONDS = 120.0
 DRY_RUN_SECONDS = 120.0
@@ -73,6 +73,8 @@ class Submissions:
     ) -> Run:
         """Check and queue a run. RefusedError: it was kept as FAILED, with its folder and the reason."""
         given = run_id if external and run_id else new_run_id()
+        if self._registry.knows(given):  # before anything of it is written over
+            raise ConfigError(f"run {given} exists already; take another run id")
         paths = self._registry.paths(given)
         secrets = _secrets_of(payload)
         self._happenings.hide(*secrets.values())
@@ -184,7 +186,12 @@ class Submissions:
 
     def _schema(self, worker: WorkerCapabilities) -> dict[str, Any]:
         if worker.worker_type not in self._schemas:
-            self._schemas[worker.worker_type] = worker.schema()
+            try:
+                self._schemas[worker.worker_type] = schema_of(worker)
+            except WorkerError as error:  # the other workers go on; this one is asked by its module's name only
+                self._schemas[worker.worker_type] = {}
+                self.problems.append(str(error))
+                self._happenings.warn("worker.broken", problem=error)
         return self._schemas[worker.worker_type]
 
     def _dry_run(

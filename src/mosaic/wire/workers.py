@@ -51,6 +51,15 @@ def discover_workers() -> tuple[dict[str, WorkerCapabilities], list[str]]:
     return found, problems
 
 
+def schema_of(worker: WorkerCapabilities) -> dict[str, Any]:
+    """The fields of a worker's algorithms; WorkerError where its provider fails."""
+    try:
+        return dict(worker.schema())
+    except (Exception, SystemExit) as error:  # a stranger's function may raise anything
+        reason = " ".join(str(error).split()) or "no reason given"
+        raise WorkerError(f"worker {worker.worker_type!r} cannot list its algorithms: {reason}") from None
+
+
 def _checked(worker: object) -> WorkerCapabilities:
     """Refuse what a plug-in returned if it would only fail later, when a run is submitted."""
     if not isinstance(worker, WorkerCapabilities):
