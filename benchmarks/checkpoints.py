@@ -45,8 +45,8 @@ class Case:
 
 CASES = (
     Case("ppo", "CartPole-v1", 220_000, 5_000),
-    Case("dqn", "CartPole-v1", 105_000, 11_000),
-    Case("dqn_jax", "CartPole-v1", 105_000, 11_000),
+    Case("dqn", "CartPole-v1", 125_000, 11_000),
+    Case("dqn_jax", "CartPole-v1", 125_000, 11_000),
     Case("ppo_continuous_action", "HalfCheetah-v5", 105_000, 4_000),
     Case(
         "sac_continuous_action",
@@ -59,10 +59,10 @@ CASES = (
     Case(
         "ppo_atari_envpool",
         "Pong-v5",
-        total=6_144,
+        total=3_072,
         warm_up=1_000,
         speed_only={"checkpoint_every": 0},
-        saving={"checkpoint_every": 1_024, "total_timesteps": 3_500, "update_epochs": 1},
+        saving={"checkpoint_every": 1_024, "total_timesteps": 2_100, "update_epochs": 1},
     ),
 )
 

@@ -181,6 +181,23 @@ def test_a_policy_file_is_a_warm_start_from_step_zero(tmp_path):
     )
 
 
+def test_signals_are_the_callers_again_when_a_training_has_ended(tmp_path):
+    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+    train("ppo", tmp_path)
+    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
+
+
+def test_a_future_that_was_left_goes_with_the_first_save_and_not_before(tmp_path):
+    train("dqn", tmp_path)
+    steps = [int(path.name) for path in find_all(tmp_path / "checkpoints")]
+    assert steps == [700, 600]
+    with pytest.raises(SystemExit):  # restored, then refused: restoring deletes nothing
+        train("dqn", tmp_path, resume=tmp_path / "checkpoints" / "600", env_id="Acrobot-v1")
+    assert [int(path.name) for path in find_all(tmp_path / "checkpoints")] == steps
+    train("dqn", tmp_path, resume=tmp_path / "checkpoints" / "600", gamma=0.5, total_timesteps=650)
+    assert [int(path.name) for path in find_all(tmp_path / "checkpoints")] == [650, 600]
+
+
 def test_additional_timesteps_add_to_what_was_done(tmp_path):
     train("ppo", tmp_path / "first")
     train("ppo", tmp_path / "second", resume=tmp_path / "first", additional_timesteps=128)

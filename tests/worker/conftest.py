@@ -167,10 +167,11 @@ def start_run(home: Path, write_algorithm: Callable[..., Path]) -> Iterator[Call
         config = {"run_id": run_id, "algo": algo, "env_id": "CartPole-v1", "seed": 1, "extras": extras or {}}
         config["total_timesteps"] = total_timesteps
         given = config if payload is None else {**payload, "metadata": {"worker": {"config": config}}}
+        path = os.pathsep.join(filter(None, (str(modules), os.environ.get("PYTHONPATH"))))
         options = {"algo_registry": {"tiny": "tiny_algorithm"}, "grace_seconds": 10, **options}
         process = subprocess.Popen(
             [sys.executable, *([str(through)] if through else []), "-c", HOST, json.dumps(given), json.dumps(options)],
-            env={**os.environ, "PYTHONPATH": f"{modules}:{os.environ.get('PYTHONPATH', '')}", **(environment or {})},
+            env={**os.environ, "PYTHONPATH": path, **(environment or {})},
             stdin=subprocess.DEVNULL,
             stdout=stdout,
             stderr=subprocess.PIPE,

@@ -572,7 +572,8 @@ def test_script_runs_in_its_own_interpreter_without_our_packages(start_run: Star
         "    except ImportError:\n        pass\n"
     )
     extras = {"python": str(tmp_path / "venv" / "bin" / "python")}
-    run = start_run(extras=extras, algo=str(script))
+    nothing = {"PYTHONPATH": ""}  # what the tests themselves are run with is not the script's
+    run = start_run(extras=extras, algo=str(script), environment=nothing)
     assert run.wait() == 0, run.paths.stderr_log.read_text() + stderr_of(run)
     assert run.paths.stdout_log.read_text() == f"1 {tmp_path / 'venv'}\n"
 

@@ -226,6 +226,7 @@ class Run:
         return float(np.mean(self._recent)) if self._recent else None
 
     def _close(self) -> None:
+        self._continuation.close()
         os.close(self._metrics)
         for close in self._closers:
             close()

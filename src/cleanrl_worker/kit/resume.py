@@ -46,6 +46,7 @@ class Continuation:
     _envs: dict[str, Any] = field(default_factory=dict)
     _saved_at: int | None = None
     _asked_to_stop: float | None = None
+    _handlers: dict[int, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         given = os.environ.get(variables.MOSAIC_CHECKPOINT_DIR)
@@ -59,8 +60,7 @@ class Continuation:
         """Remember what makes up the state; load it when `--resume` says so. Returns the step to go on from."""
         self.parts, self.replay = parts, replay
         self._refuse_over_budget()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._on_signal)
+        self._handlers = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
         source = self.args.resume
         if source is None:
             return 0
@@ -113,7 +113,7 @@ class Continuation:
         budget = self.args.checkpoint_budget_mb * 2**20 or None
         try:
             path = checkpoints.write(self.folder, step, self.parts, self.rng, document, self.replay)
-            prune(self.folder, budget)
+            prune(self.folder, budget, step)
         except OSError as error:  # the earlier checkpoints are whole, and training need not end for a full disk
             message = f"no checkpoint at step {step:,}: {error.strerror}; training goes on"
             print(message, file=sys.stderr, flush=True)
@@ -129,6 +129,11 @@ class Continuation:
         """The state that a longer run would go on from."""
         if self.parts and self._saved_at != step:
             self.save(step, step, score)
+
+    def close(self) -> None:
+        """Signals are no longer ours to answer."""
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         if self._asked_to_stop is not None:

@@ -127,14 +127,18 @@ def saved_state(source: Path) -> dict[str, Any]:
     return {}
 
 
-def prune(folder: Path, budget_bytes: int | None) -> None:
-    """Delete all but the newest two, the best and the pinned; beyond the budget, the best and the older go too."""
+def prune(folder: Path, budget_bytes: int | None, step: int | None = None) -> None:
+    """Delete all but the newest two, the best and the pinned; beyond the budget, the best and the older go too.
+
+    `step` is the one just saved: later ones are of a future that a resumption from before them has left.
+    """
     paths = [path for path in find_all(folder) if path.parent == folder]
     pinned = [path for path in paths if (path / PINNED).exists()]
     others = [path for path in paths if path not in pinned]
-    scored = [(score, path) for path in others if (score := _score(path)) is not None]
+    current = [path for path in others if step is None or int(path.name) <= step]
+    scored = [(score, path) for path in current if (score := _score(path)) is not None]
     best = [max(scored, key=lambda item: item[0])[1]] if scored else []
-    keep = list(dict.fromkeys([*others[:KEPT], *best]))
+    keep = list(dict.fromkeys([*current[:KEPT], *best]))
     while budget_bytes is not None and len(keep) > 1 and _size(folder, [*pinned, *keep]) > budget_bytes:
         keep.pop()
     for path in others:
