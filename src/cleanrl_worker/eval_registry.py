@@ -15,7 +15,7 @@ from cleanrl_worker import algorithms
 from cleanrl_worker.agents import cleanrl_files
 from cleanrl_worker.kit import policy as policies
 from cleanrl_worker.kit.policy import UNREADABLE, Policy, normalized
-from mosaic.wire.errors import ConfigError, nearest
+from mosaic.wire.errors import ConfigError, nearest, shown
 
 NEWEST_FORMAT = 1
 Loader = Callable[[dict[str, Any], Any, Mapping[str, Any]], Policy]
@@ -114,9 +114,19 @@ def _read_sidecar(path: Path) -> dict[str, Any]:
         raise ConfigError(f"policy sidecar {sidecar}: cannot be read: {error}") from error
     if not isinstance(known, dict):
         raise ConfigError(f"policy sidecar {sidecar}: a JSON object is needed")
+    for name, kinds, words in _SIDECAR_KINDS:
+        if known.get(name) is not None and not isinstance(known[name], kinds):
+            raise ConfigError(f"policy sidecar {sidecar}: {name}: {words} is needed, not {shown(known[name])}")
     if known.get("format", NEWEST_FORMAT) > NEWEST_FORMAT:
         raise ConfigError(f"policy sidecar {sidecar}: format {known['format']} is newer than this version reads (1)")
     return known
+
+
+# People write sidecars for CleanRL's files by hand.
+_SIDECAR_KINDS: tuple[tuple[str, type, str], ...] = (
+    *(("format", int, "a whole number"), ("algo", str, "a text"), ("env_id", str, "a text")),
+    *(("args", dict, "a JSON object"), ("observation_statistics", dict, "a JSON object of mean and var")),
+)
 
 
 def _read_tensors(path: Path) -> Any:

@@ -100,10 +100,10 @@ def main(args: EvalArgs | None = None) -> None:
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, lambda *_: stop.set())
     try:
-        batches = run_batched_evaluation(args, stop)
+        run_batched_evaluation(args, stop)
     except MosaicError as error:
         raise SystemExit(" ".join(str(error).split())) from error
-    if stop.is_set() and not (args.repeat and batches):  # stopping is how a repeated evaluation ends; others were cut
+    if stop.is_set() and not args.repeat:  # stopping is how a repeated evaluation ends; others were cut
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTERM)
 

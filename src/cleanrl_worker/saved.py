@@ -27,7 +27,8 @@ def check_paths(extras: dict[str, Any], values: dict[str, Any]) -> None:
             continue
         path = find_checkpoint(given) if mode == "resume_training" else find_path(given)
         if not path.exists():
-            raise ConfigError(f"extras.{name}: {given!r} is not there (looked for {path})")
+            runs = f", nor is it a run of {resolve_home()}" if mode == "resume_training" else ""
+            raise ConfigError(f"extras.{name}: {given!r} is not there (looked for {path}){runs}")
         may_be_folder = name == "checkpoint_path" or mode == "resume_training"
         if not os.access(path, os.R_OK) or not (may_be_folder or path.is_file()):
             raise ConfigError(f"extras.{name}: {given!r} is no file that can be read")
@@ -59,9 +60,11 @@ def _fill_from_checkpoint(source: Path, values: dict[str, Any]) -> None:
     if source.is_file():
         _fill_from_sidecar(source, values, needed=False)
         return
-    if not checkpoints_of(source):
+    if not (found := checkpoints_of(source)):
         raise ConfigError(f"there is no checkpoint in {source}")
-    state = saved_state(source)  # {} where all are damaged: the algorithm says so
+    state = saved_state(source)
+    if not state:
+        raise ConfigError(f"all checkpoints in {source} are damaged ({', '.join(path.name for path in found)})")
     args = {"algo": state.get("algo"), **state.get("args", {})}
     for name in ("algo", "env_id", "seed", "total_timesteps"):
         if values[name] is None:

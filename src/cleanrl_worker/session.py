@@ -116,6 +116,8 @@ class Session:
                 self.stopped = True
         except CommandError as error:
             yield {"type": "error", "message": str(error)}
+        except RecursionError:  # lists in lists, a thousand deep
+            yield {"type": "error", "message": "the command is nested too deeply; an action is a number or a list"}
         except EventError as error:
             yield {"type": "error", "message": f'{error}; a command is one JSON object a line: {{"cmd": "step"}}'}
         except EnvironmentFailure as error:
@@ -219,7 +221,7 @@ def read_action(given: object, space: gym.Space[Any]) -> Any:
     try:
         numbers = np.array(given, np.float64)
         action = numbers if isinstance(given, list) else numbers.reshape(shape)  # a bare 0.5 does for a list of one
-        with np.errstate(invalid="ignore"):  # a number too large for its type is refused below
+        with np.errstate(invalid="ignore", over="ignore"):  # a number too large for its type is refused below
             typed = action.astype(space.dtype)
     except (ValueError, OverflowError):  # a list of lists that differ in length; one number for a list of several
         raise refusal from None

@@ -328,3 +328,18 @@ def test_a_full_disk_costs_a_checkpoint_and_one_line_not_the_run(tmp_path, monke
     train("ppo", tmp_path)
     assert "no checkpoint at step 128: No space left on device; training goes on" in capsys.readouterr().err
     assert metrics.read_rows(tmp_path / "metrics.jsonl")[-1]["step"] == 512
+
+
+def test_the_curve_of_a_run_that_was_moved_goes_on_too(tmp_path):
+    train("ppo", tmp_path / "before")
+    (tmp_path / "before").rename(tmp_path / "moved")
+    train("ppo", tmp_path / "after", resume=tmp_path / "moved", additional_timesteps=64)
+    steps = [row["step"] for row in metrics.read_rows(tmp_path / "after" / "metrics.jsonl")]
+    assert (steps[0] <= 64, steps[-1]) == (True, 576)
+
+
+def test_going_on_without_steps_left_is_told(tmp_path, told):
+    train("ppo", tmp_path / "first")
+    train("ppo", tmp_path / "again", resume=tmp_path / "first", total_timesteps=100)
+    (warning,) = told("warning")
+    assert "nothing left to train: step 512 of 100 is done" in warning["message"]

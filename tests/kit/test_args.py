@@ -93,6 +93,7 @@ def test_values_are_read_as_their_types() -> None:
         (["--total-timesteps", "-5"], "--total-timesteps must be at least 1, not -5"),
         (["--num-steps=0"], "--num-steps must be at least 1, not 0"),
         (["--seed", "-1"], "--seed must be 0 or more, not -1"),
+        (["--checkpoint-every", "-1"], "--checkpoint-every must be 0 or more, not -1"),
         (["--seed", str(2**63)], f"--seed must be at most {2**63 - 1}, not {2**63}"),
         (["--num-threads=-1"], "--num-threads must be 0 or more, not -1"),
         (["--gamma=1.01"], "--gamma must be between 0 and 1, not 1.01"),

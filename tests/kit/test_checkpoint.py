@@ -182,3 +182,35 @@ def test_a_save_that_fails_leaves_the_next_one_whole(tmp_path, monkeypatch):
     add(buffer, 3)
     path = checkpoint.write(tmp_path, 2, {}, rng, ABOUT, buffer)
     assert checkpoint.read(path).document["replay"]["added"] == 4
+
+
+def test_a_run_that_went_on_from_an_earlier_checkpoint_is_not_taken_for_the_one_it_left(tmp_path):
+    for step in (10, 20, 30, 15):
+        checkpoint.write(tmp_path, step, {}, np.random.default_rng(0), ABOUT)
+    assert checkpoint.newest(tmp_path, print).step == 15
+    checkpoints.prune(tmp_path, None)
+    assert [path.name for path in checkpoints.find_all(tmp_path)] == ["15", "30"]
+
+
+def test_a_clock_that_was_set_back_makes_no_checkpoint_older(tmp_path, monkeypatch):
+    checkpoint.write(tmp_path, 10, {}, np.random.default_rng(0), ABOUT)
+    monkeypatch.setattr(checkpoints.time, "time", lambda: 1.0)
+    checkpoint.write(tmp_path, 20, {}, np.random.default_rng(0), ABOUT)
+    assert [path.name for path in checkpoints.find_all(tmp_path)] == ["20", "10"]
+
+
+def test_damaged_checkpoints_push_out_no_whole_one(tmp_path):
+    for step in (10, 20, 30):
+        path = checkpoint.write(tmp_path, step, {}, np.random.default_rng(0), ABOUT)
+        if step > 10:
+            (path / "state.json").write_bytes(b"{")
+    checkpoint.write(tmp_path, 15, {}, np.random.default_rng(0), ABOUT)
+    checkpoints.prune(tmp_path, None)
+    assert [path.name for path in checkpoints.find_all(tmp_path)] == ["15", "10"]
+
+
+def test_what_a_damaged_document_says_of_its_run_is_not_believed(tmp_path):
+    for step in (10, 20):
+        path = checkpoint.write(tmp_path, step, {}, np.random.default_rng(0), ABOUT | {"args": {"gamma": 0.9}})
+    (path / "state.json").write_text((path / "state.json").read_text().replace("0.9", "0.1"))
+    assert checkpoints.saved_state(tmp_path)["args"] == {"gamma": 0.9}

@@ -302,3 +302,15 @@ def test_config_file_that_cannot_be_read_is_refused(home: Path) -> None:
     for path in (home / "none.json", home, home / "latin.json"):
         with pytest.raises(ConfigError, match="cannot be read"):
             load_worker_config(path)
+
+
+def test_resume_from_damaged_checkpoints_alone_is_refused(home: Path) -> None:
+    path = write_checkpoint(home / "checkpoints", 100, {"algo": "ppo", "args": {}}, {})
+    (path / "state.json").write_text("{")
+    resume = {"mode": "resume_training", "checkpoint_path": "checkpoints"}
+    assert "are damaged (100)" in refusal({"extras": resume})
+
+
+def test_resume_from_nowhere_says_where_it_was_looked_for(home: Path) -> None:
+    resume = {"mode": "resume_training", "checkpoint_path": "01GONE"}
+    assert f"nor is it a run of {home}" in refusal({"extras": resume})

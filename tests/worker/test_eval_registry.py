@@ -190,3 +190,11 @@ def test_damaged_and_foreign_files_are_refused_in_one_line(tmp_path: Path) -> No
     assert "format 2 is newer" in refusal(path)
     path.with_name(path.name + ".json").write_text("{")
     assert "cannot be read" in refusal(path)
+
+
+@pytest.mark.parametrize(
+    "known", [{"observation_statistics": [1.0]}, {"args": ["x"]}, {"format": "new"}, {"env_id": 5}, {"algo": 5}]
+)
+def test_sidecar_with_values_of_the_wrong_kind_is_refused(known: dict[str, Any], tmp_path: Path) -> None:
+    path = saved(tmp_path / "x.cleanrl_model", dqn.QNetwork(CARTPOLE).state_dict(), **known)
+    assert f"x.cleanrl_model.json: {next(iter(known))}: a" in refusal(path)

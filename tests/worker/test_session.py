@@ -83,3 +83,11 @@ def test_evaluated_episode_is_played_again_with_its_seed(env_id: str, atari: boo
         answers = list(session.answer(b'{"cmd": "step"}'))
     assert evaluated is not None
     assert (answers[-1]["total_reward"], answers[-1]["episode_length"]) == (evaluated.ret, evaluated.length)
+
+
+def test_lists_nested_without_end_are_answered_and_the_session_goes_on() -> None:
+    session = Session(Request("r", "CartPole-v1", seed=0), open_scene("CartPole-v1"), None)
+    list(session.answer(b'{"cmd": "reset"}'))
+    (answer,) = session.answer(b'{"cmd": "step", "action": ' + b"[" * 900 + b"0" + b"]" * 900 + b"}")
+    assert answer["type"] == "error" and "nested" in answer["message"]
+    assert next(session.answer(b'{"cmd": "step", "action": 0}'))["step_index"] == 0

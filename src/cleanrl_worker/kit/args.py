@@ -122,7 +122,7 @@ def require(args: RunArgs, *positive: str, shares: tuple[str, ...] = ()) -> None
     for name in ("total_timesteps", "num_envs", *positive):
         if getattr(args, name) < 1:
             _refuse(args, name, "at least 1")
-    for name in ("seed", "num_threads"):
+    for name in ("seed", "num_threads", "checkpoint_every", "checkpoint_budget_mb", "additional_timesteps"):
         if getattr(args, name) < 0:
             _refuse(args, name, "0 or more")
     if args.upload_model and not args.save_model:

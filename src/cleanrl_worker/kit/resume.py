@@ -90,8 +90,7 @@ class Continuation:
             raise self._does_not_fit(found.path, f"it was trained with {saved}, not with {self._envs['spaces']}")
         if self.replay is not None:
             adopt_segments(found.path.parent / REPLAY, self.folder / REPLAY, self.replay.segments)
-        parent = Path(found.document.get("run_folder") or found.path.parent.parent)
-        metrics.continue_rows(self.run_folder / "metrics.jsonl", parent / "metrics.jsonl", found.step)
+        metrics.continue_rows(self.run_folder / "metrics.jsonl", _rows_of(found), found.step)
         self._say_resumed(found)
 
     def due(self, previous: int, step: int) -> bool:
@@ -107,7 +106,7 @@ class Continuation:
     def save(self, previous: int, step: int, score: float | None) -> None:
         """Write the state of this step and delete what need not be kept."""
         exact = is_due(self.args.checkpoint_every, previous, step)
-        told = {"run_folder": str(self.run_folder), "exact": exact, "score": score, "saved_at": time.time()}
+        told = {"run_folder": str(self.run_folder), "exact": exact, "score": score}
         document = {**about(self.args), **self._envs, **told}
         started = time.monotonic()
         budget = self.args.checkpoint_budget_mb * 2**20 or None
@@ -140,7 +139,9 @@ class Continuation:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
         self._asked_to_stop = time.monotonic()
-        print("told to stop: saving a checkpoint first; another signal ends at once", flush=True)
+        # not print: a signal may come amid another one, which cannot be entered twice, or after the reader has gone
+        with contextlib.suppress(OSError):
+            os.write(1, b"told to stop: saving a checkpoint first; another signal ends at once\n")
 
     def _warm_start(self, path: Path) -> None:
         """Weights and observation statistics of a policy file; everything else starts anew."""
@@ -170,6 +171,10 @@ class Continuation:
             payload["schedules"] = "recomputed over the new total_timesteps"
             said.append("schedules are recomputed over the new total")
         self.tell("resumed", payload)
+        if found.step >= self.args.total_timesteps:
+            done = f"step {found.step:,} of {self.args.total_timesteps:,} is done"
+            more = "give additional_timesteps, or a larger total_timesteps"
+            self.tell("warning", {"message": f"there is nothing left to train: {done}; {more}"})
         kind = "exactly" if exact else "not bit for bit"
         print(f"resumed {kind} at step {found.step:,}" + ("; changed: " + ", ".join(said)) * bool(said), flush=True)
 
@@ -184,6 +189,12 @@ class Continuation:
                 f"one checkpoint takes up to {needed / 2**20:,.0f} MB, more than --checkpoint-budget-mb {budget}; "
                 "raise it, or lower --buffer-size"
             )
+
+
+def _rows_of(found: Checkpoint) -> Path:
+    """The curve that a checkpoint is of: its run may have been moved since, or keep its checkpoints elsewhere."""
+    beside = found.path.parent.parent / "metrics.jsonl"
+    return beside if beside.exists() else Path(found.document.get("run_folder") or ".") / "metrics.jsonl"
 
 
 def _spaces(envs: VectorEnvs) -> str:

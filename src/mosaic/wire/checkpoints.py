@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import shutil
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -37,9 +38,10 @@ def write_checkpoint(folder: Path, step: int, document: Mapping[str, Any], files
     shutil.rmtree(beside, ignore_errors=True)
     beside.mkdir(parents=True)
     sums = {name: _write_file(beside / name, data) for name, data in files.items()}
+    about = {"format": FORMAT, "step": step, **document, "saved_at": _next_moment(folder), "files": sums}
     # the standard json module: orjson refuses the 128-bit numbers of numpy's generators
-    body = json.dumps({"format": FORMAT, "step": step, **document, "files": sums}, indent=1)
-    _write_file(beside / "state.json", f'{{"checksum": "{digest(body.encode())}", "state": {body}}}'.encode())
+    body = json.dumps(about, indent=1).encode()
+    _write_file(beside / "state.json", _sealed(body))
     _sync(beside)
     if final.exists():  # the same step again, after a resumption from before it: the newer copy stands
         _remove(final)
@@ -51,10 +53,7 @@ def write_checkpoint(folder: Path, step: int, document: Mapping[str, Any], files
 def read_checkpoint(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
     """The document and the files, each checked; CheckpointError says what is wrong."""
     try:
-        outer = json.loads((path / "state.json").read_text())
-        if outer["checksum"] != digest(json.dumps(outer["state"], indent=1).encode()):
-            raise CheckpointError(f"checkpoint {path}: state.json does not match its checksum")
-        document: dict[str, Any] = outer["state"]
+        document = _read_document(path)
         if document["format"] > FORMAT:
             raise NewerFormatError(
                 f"checkpoint {path} has format {document['format']}, this version reads up to {FORMAT}: "
@@ -103,13 +102,17 @@ def adopt_segments(source: Path, folder: Path, segments: list[dict[str, Any]]) -
 
 
 def find_all(folder: Path) -> list[Path]:
-    """Checkpoints in a `checkpoints/` folder, newest step first; `<phase>/<step>` counts, other folders do not."""
+    """Checkpoints in a `checkpoints/` folder, the last saved first; `<phase>/<step>` counts, other folders do not.
+
+    The highest step is not always the last: a run that went on from an earlier checkpoint has left later ones behind.
+    One that does not tell when it was saved, because it is damaged, comes first: whoever reads it says so.
+    """
     if not folder.is_dir():
         return []
     found = [
         path for path in (*folder.glob("*/state.json"), *folder.glob("*/*/state.json")) if path.parent.name.isdigit()
     ]
-    return sorted((path.parent for path in found), key=lambda path: int(path.name), reverse=True)
+    return sorted((path.parent for path in found), key=_age)
 
 
 def checkpoints_of(source: Path) -> list[Path]:
@@ -120,7 +123,7 @@ def checkpoints_of(source: Path) -> list[Path]:
 
 
 def saved_state(source: Path) -> dict[str, Any]:
-    """The document of the newest checkpoint of `source` whose text can be read; {} for none."""
+    """The document of the newest checkpoint of `source` whose document is whole; {} for none."""
     for path in checkpoints_of(source):
         if state := _document(path):
             return state
@@ -134,7 +137,8 @@ def prune(folder: Path, budget_bytes: int | None, step: int | None = None) -> No
     """
     paths = [path for path in find_all(folder) if path.parent == folder]
     pinned = [path for path in paths if (path / PINNED).exists()]
-    others = [path for path in paths if path not in pinned]
+    # those that cannot be read come last: they never push out one that can
+    others = sorted((path for path in paths if path not in pinned), key=lambda path: not _document(path))
     current = [path for path in others if step is None or int(path.name) <= step]
     scored = [(score, path) for path in current if (score := _score(path)) is not None]
     best = [max(scored, key=lambda item: item[0])[1]] if scored else []
@@ -166,11 +170,34 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+def _read_document(path: Path) -> dict[str, Any]:
+    data = (path / "state.json").read_bytes()
+    outer = json.loads(data)
+    if data != _sealed(data[len(_sealed(b"")) - 1 : -1]):
+        raise CheckpointError(f"checkpoint {path}: state.json does not match its checksum")
+    return dict(outer["state"])
+
+
+def _sealed(body: bytes) -> bytes:
+    """A document as `state.json` holds it: behind its checksum."""
+    return b'{"checksum": "%s", "state": %s}' % (digest(body).encode(), body)
+
+
 def _document(path: Path) -> dict[str, Any]:
     try:
-        return dict(json.loads((path / "state.json").read_text())["state"])
-    except (OSError, ValueError, KeyError, TypeError):
+        return _read_document(path)
+    except (OSError, ValueError, KeyError, TypeError, CheckpointError):
         return {}
+
+
+def _age(path: Path) -> tuple[bool, float, int]:
+    document = _document(path)
+    return bool(document), -float(document.get("saved_at") or 0.0), -int(path.name)
+
+
+def _next_moment(folder: Path) -> float:
+    """Now, or just after the last checkpoint where the clock was set back, or another machine's goes behind."""
+    return max(time.time(), float(saved_state(folder).get("saved_at") or 0.0) + 0.001)
 
 
 def _segments(path: Path) -> list[dict[str, Any]]:
