@@ -141,7 +141,6 @@ class Database:
         self._busy_seconds = busy_seconds
         self._writing = threading.RLock()
         self._local = threading.local()
-        self._all: list[sqlite3.Connection] = []
         self._closed = False
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -197,21 +196,20 @@ class Database:
                     connection.execute("ROLLBACK")
 
     def close(self) -> None:
-        """Close every connection; more than once is fine."""
+        """No more reads and writes; more than once is fine.
+
+        Other threads' connections close with their threads: one that is closed while its thread reads ends the process.
+        """
         with self._writing:
             self._closed = True
-            for connection in self._all:
-                connection.close()
-            self._all.clear()
+            self._writer.close()
 
     def _connect(self) -> sqlite3.Connection:
-        # Transactions are begun by hand; other threads only ever close it.
+        # Transactions are begun by hand. The writer is used by any thread, one at a time.
         connection = sqlite3.connect(
             self.path, timeout=self._busy_seconds, isolation_level=None, check_same_thread=False
         )
         connection.row_factory = sqlite3.Row
-        with self._writing:
-            self._all.append(connection)
         return connection
 
     def _migrate(self) -> None:

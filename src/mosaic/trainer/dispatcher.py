@@ -30,6 +30,8 @@ REFUSED = 2
 SILENCE_SECONDS = 100.0
 # A run that ends at once, again and again, is started at growing distances.
 QUICK_SECONDS, LONGEST_PAUSE = 10.0, 60.0
+# A process that was started in the very moment of the crash shows its environment only after a while.
+ADOPTION_SECONDS, ADOPTION_LOOKS = 1.0, 10
 # What the whole tree gets after the worker's own grace period is over.
 AFTER_GRACE = 1.0
 
@@ -94,6 +96,11 @@ class Dispatcher:
             if not row["reads_files"] or row["state"] == State.LOST:
                 continue
             identity = self._identity(row)
+            for _ in range(ADOPTION_LOOKS if row["nonce"] else 0):
+                if identity is not None:
+                    break
+                time.sleep(ADOPTION_SECONDS / ADOPTION_LOOKS)
+                identity = self._identity(row)
             if identity is not None and self._executor.alive(identity):
                 self._happenings.note("run.adopted", row["run_id"], pid=identity.pid, state=row["state"])
 
