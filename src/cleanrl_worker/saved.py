@@ -13,6 +13,8 @@ from mosaic.wire.checkpoints import checkpoints_of, saved_state
 from mosaic.wire.errors import ConfigError, shown
 from mosaic.wire.paths import RunPaths, resolve_home
 
+NEEDED = ("algo", "env_id", "seed")  # of a run that goes on from a policy or plays it
+
 
 def check_paths(extras: dict[str, Any], values: dict[str, Any]) -> None:
     """Refuse a policy or checkpoint that is not there; an evaluation takes what it leaves out from the sidecar."""
@@ -43,7 +45,7 @@ def check_paths(extras: dict[str, Any], values: dict[str, Any]) -> None:
             raise ConfigError("nothing to play: give --env-id, or --policy-path of a policy that says its environment")
         values["algo"] = values["algo"] or ""
     if mode != "train" and values["total_timesteps"] is None:
-        values["total_timesteps"] = 0
+        values["total_timesteps"] = extras.get("additional_timesteps") or 0
 
 
 def find_checkpoint(text: str) -> Path:
@@ -58,7 +60,7 @@ def find_checkpoint(text: str) -> Path:
 def _fill_from_checkpoint(source: Path, values: dict[str, Any]) -> None:
     """What a resumption leaves open is as the saved run had it."""
     if source.is_file():
-        _fill_from_sidecar(source, values, needed=False)
+        _fill_from_sidecar(source, values, needed=False, names=(*NEEDED, "total_timesteps"))
         return
     if not (found := checkpoints_of(source)):
         raise ConfigError(f"there is no checkpoint in {source}")
@@ -71,8 +73,8 @@ def _fill_from_checkpoint(source: Path, values: dict[str, Any]) -> None:
             values[name] = args.get(name)
 
 
-def _fill_from_sidecar(policy: Path, values: dict[str, Any], needed: bool) -> None:
-    lacking = [name for name in ("algo", "env_id", "seed") if values[name] is None]
+def _fill_from_sidecar(policy: Path, values: dict[str, Any], needed: bool, names: tuple[str, ...] = NEEDED) -> None:
+    lacking = [name for name in names if values[name] is None]
     sidecar = policy.with_name(policy.name + ".json")
     if not lacking or ((lacking == ["seed"] or not needed) and not sidecar.is_file()):
         return
@@ -80,6 +82,8 @@ def _fill_from_sidecar(policy: Path, values: dict[str, Any], needed: bool) -> No
         known = read_object(sidecar.read_text(encoding="utf-8"), f"policy sidecar {sidecar}")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"config field {lacking[0]!r} is missing, and {sidecar} cannot be read to fill it") from error
+    args = known.get("args")
+    known = {**args, **known} if isinstance(args, dict) else known
     values.update({name: known.get(name) for name in lacking})
 
 

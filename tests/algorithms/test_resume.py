@@ -17,7 +17,9 @@ import pytest
 import tiny_envs
 from safetensors.numpy import load_file
 
+from cleanrl_worker.algorithms import ppo
 from cleanrl_worker.kit import checkpoint
+from cleanrl_worker.kit.args import parse
 from cleanrl_worker.runtime import DEFAULT_ALGO_REGISTRY
 from mosaic.wire import metrics
 from mosaic.wire.checkpoints import find_all
@@ -302,6 +304,13 @@ def test_a_hostile_policy_is_no_warm_start(tmp_path):
     assert not (tmp_path / "sprung").exists()
 
 
+@pytest.mark.parametrize("content", [b"", b"hello world\n" * 20])
+def test_a_file_that_is_no_policy_is_no_warm_start(content, tmp_path):
+    (tmp_path / "x.cleanrl_model").write_bytes(content)
+    with pytest.raises(SystemExit, match="neither a torch nor a safetensors file"):
+        train("ppo", tmp_path / "run", resume=tmp_path / "x.cleanrl_model")
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -343,3 +352,12 @@ def test_going_on_without_steps_left_is_told(tmp_path, told):
     train("ppo", tmp_path / "again", resume=tmp_path / "first", total_timesteps=100)
     (warning,) = told("warning")
     assert "nothing left to train: step 512 of 100 is done" in warning["message"]
+
+
+def test_a_warm_start_has_the_network_and_parameters_of_its_policy_and_trains_what_is_added(tmp_path):
+    train("ppo", tmp_path / "before", save_model=True, network="shared", gamma=0.9)
+    (model,) = (tmp_path / "before" / "runs").rglob("ppo.cleanrl_model")
+    args = parse(ppo.Args, [f"--resume={model}", f"--run-dir={tmp_path / 'after'}", "--additional-timesteps=128"])
+    assert (args.network, args.gamma, args.total_timesteps) == ("shared", 0.9, 512)
+    ppo.main(args)
+    assert metrics.read_rows(tmp_path / "after" / "metrics.jsonl")[-1]["step"] == 128

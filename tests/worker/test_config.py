@@ -314,3 +314,12 @@ def test_resume_from_damaged_checkpoints_alone_is_refused(home: Path) -> None:
 def test_resume_from_nowhere_says_where_it_was_looked_for(home: Path) -> None:
     resume = {"mode": "resume_training", "checkpoint_path": "01GONE"}
     assert f"nor is it a run of {home}" in refusal({"extras": resume})
+
+
+def test_warm_start_takes_what_it_leaves_open_from_the_policys_sidecar(home: Path) -> None:
+    resume = {"mode": "resume_training", "checkpoint_path": policy(home, algo="ppo", args={"env_id": "CartPole-v1"})}
+    assert "total_timesteps is 0" in refusal({"extras": resume})
+    assert parse_worker_config({"extras": resume | {"additional_timesteps": 50}}).total_timesteps == 50
+    policy(home, algo="ppo", env_id="CartPole-v1", args={"total_timesteps": 300})
+    config = parse_worker_config({"extras": resume})
+    assert (config.algo, config.env_id, config.total_timesteps) == ("ppo", "CartPole-v1", 300)

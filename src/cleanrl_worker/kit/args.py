@@ -14,6 +14,7 @@ from typing import Literal, NoReturn, TypeVar
 
 import tyro
 
+from cleanrl_worker.kit import policy as policies
 from mosaic.wire.checkpoints import saved_state
 from mosaic.wire.errors import nearest
 
@@ -182,16 +183,17 @@ def as_json(args: RunArgs) -> dict[str, typing.Any]:
 
 
 def _saved_defaults(args_type: type[ArgsT], given: list[str]) -> ArgsT:
-    """With --resume, what the command line leaves open is as the checkpoint's run had it."""
+    """With --resume, what the command line leaves open is as the checkpoint's or the policy's run had it."""
     joined = next((word.partition("=")[2] for word in given if word.startswith("--resume=")), None)
     after = next((following for word, following in itertools.pairwise(given) if word == "--resume"), None)
-    source = joined or after
-    if not source or not Path(source).is_dir():
+    if not (joined or after):
         return args_type()
+    source, saved = Path(joined or after or ""), dict[str, typing.Any]()
+    with contextlib.suppress(OSError, ValueError):  # a sidecar that cannot be read is refused with its policy
+        saved = policies.sidecar(source) if source.is_file() else saved_state(source)
     fields = dataclasses.fields(args_type)
     known = {field.name for field in fields if field.name not in DERIVED or field.default}
-    kept = {name: value for name, value in saved_state(Path(source)).get("args", {}).items() if name in known - PLACES}
-    return args_type(**kept)
+    return args_type(**{name: value for name, value in saved.get("args", {}).items() if name in known - PLACES})
 
 
 def _switch_names(args_type: type[RunArgs]) -> frozenset[str]:

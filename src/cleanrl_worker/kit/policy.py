@@ -64,6 +64,17 @@ def read(data: bytes) -> Any:
         return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise ValueError("it holds more than tensors and plain values, and loading it could run code") from error
+    except (EOFError, LookupError) as error:
+        raise ValueError("it is neither a torch nor a safetensors file") from error
+
+
+def sidecar(path: Path) -> dict[str, Any]:
+    """What lies beside a policy file; {} where there is nothing, as with CleanRL's."""
+    beside = path.with_name(path.name + ".json")
+    known = json.loads(beside.read_text()) if beside.exists() else {}
+    if not isinstance(known, dict) or not isinstance(known.get("args", {}), dict):
+        raise ValueError(f"{beside.name} is no JSON object with its args in another")
+    return known
 
 
 def push(path: Path, entity: str, returns: list[float], video: Path | None) -> dict[str, str]:

@@ -1,7 +1,6 @@
 """When a run saves its whole state, and how it goes on from one."""
 
 import contextlib
-import json
 import os
 import signal
 import sys
@@ -66,6 +65,7 @@ class Continuation:
             return 0
         if source.is_file():
             self._warm_start(source)
+            self.args.total_timesteps = self.args.additional_timesteps or self.args.total_timesteps
             return 0
         try:
             found = checkpoints.newest(source, lambda message: self.tell("warning", {"message": message}))
@@ -145,9 +145,8 @@ class Continuation:
 
     def _warm_start(self, path: Path) -> None:
         """Weights and observation statistics of a policy file; everything else starts anew."""
-        sidecar = path.with_name(path.name + ".json")
         try:
-            known = json.loads(sidecar.read_text()) if sidecar.exists() else {}
+            known = policies.sidecar(path)
             self.parts["policy"].load_state_dict(policies.read(path.read_bytes()))
         except (OSError, *policies.UNREADABLE) as error:
             raise self._does_not_fit(path, _line(error)) from error
