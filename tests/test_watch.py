@@ -158,3 +158,51 @@ def test_why_no_frame_comes_is_said_beneath(runs: list[str]) -> None:
         watch.Canvas(screen).show(None, reader.status())
     writer.close()
     assert "No picture: no paint" in screen.getvalue()
+
+
+def test_a_picture_is_drawn_once_and_again_when_the_terminal_changes(
+    shown: Shown, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[tuple[int, int]] = []
+    half_blocks = watch.half_blocks
+
+    def counted(picture: np.ndarray, columns: int, rows: int) -> list[str]:
+        drawn.append((columns, rows))
+        return half_blocks(picture, columns, rows)
+
+    monkeypatch.setattr(watch, "half_blocks", counted)
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("LINES", "10")
+    canvas = watch.Canvas(io.StringIO())
+    with watch.FastLaneReader.attach(shown.writer.name) as reader:
+        deadline = time.monotonic() + 60
+        while (frame := reader.latest_frame()) is None:
+            assert time.monotonic() < deadline
+        canvas.show(frame, reader.status())
+        canvas.show(None, reader.status())
+        monkeypatch.setenv("COLUMNS", "50")
+        canvas.show(None, reader.status())
+    assert drawn == [(40, 7), (50, 7)]
+
+
+def test_a_run_that_has_just_been_accepted_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MOSAIC_HOME", str(tmp_path))
+    RunPaths("03CCC").create()
+    started: list[Shown] = []
+    later = threading.Timer(0.5, lambda: started.append(Shown("03CCC")))
+    later.start()
+    try:
+        assert "reward 1.50" in watch.snapshot("03CCC", tmp_path / "out.png", seconds=60)
+    finally:
+        later.join()
+        started[0].end()
+
+
+def test_a_run_that_ended_without_a_ring_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MOSAIC_HOME", str(tmp_path))
+    paths = RunPaths("03CCC")
+    paths.create()
+    paths.analytics.write_text("{}")
+    monkeypatch.setattr(watch.time, "sleep", lambda seconds: pytest.fail("it waits"))
+    with pytest.raises(WorkerError, match="03CCC cannot be watched"):
+        watch.snapshot("03CCC", tmp_path / "out.png")

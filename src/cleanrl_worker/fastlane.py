@@ -19,17 +19,19 @@ import gymnasium as gym
 import numpy as np
 
 if __name__.startswith("_mosaic."):
-    from _mosaic.lane import Lane, Settings, tiled
+    from _mosaic.lane import PATIENCE, Lane, Settings, as_colours, tiled
     from _mosaic.renderer import Physics, Renderer
     from _mosaic.stage import ALIVE, LEADER, OPEN, ROUND, STEPS, TARGET, TICKS, Stage
 else:
-    from cleanrl_worker.lane import Lane, Settings, tiled
+    from cleanrl_worker.lane import PATIENCE, Lane, Settings, as_colours, tiled
     from cleanrl_worker.renderer import Physics, Renderer
     from cleanrl_worker.stage import ALIVE, LEADER, OPEN, ROUND, STEPS, TARGET, TICKS, Stage
 
 LOOK_FOR_SLOT = 100  # steps after which the chosen environment should have been made, too
 _WORKER = re.compile(r"Worker<.*>-(\d+)$")  # what Gymnasium calls the processes of an AsyncVectorEnv
 
+# Environments that offer pictures and could not be made with them, and why.
+_refused: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 _view: View | None = None
 _asked = False
 
@@ -60,17 +62,21 @@ def make(original: Callable[..., gym.Env[Any, Any]], *args: Any, **kwargs: Any) 
     view, env_id = current(), args[0] if args else kwargs.get("id")
     if view is None or env_id is None or kwargs.get("render_mode") is not None:
         return maybe_wrap_env(original(*args, **kwargs))
-    drawn = {**kwargs, "render_mode": "rgb_array"}
     offers = _offers_pictures(env_id)
-    if offers:
-        try:
-            return maybe_wrap_env(original(*args, **drawn))
-        except TypeError:  # it names the mode and does not take the word
-            pass
-    env = original(*args, **kwargs)
-    if offers is None and env.render_mode is None and "rgb_array" in (env.metadata.get("render_modes") or ()):
+    if offers is None:
+        env = original(*args, **kwargs)
+        if env.render_mode is not None or "rgb_array" not in (env.metadata.get("render_modes") or ()):
+            return maybe_wrap_env(env)
         env.close()
-        env = original(*args, **drawn)
+    trouble = ""
+    if offers is not False:
+        try:
+            return maybe_wrap_env(original(*args, **{**kwargs, "render_mode": "rgb_array"}))
+        except Exception as error:  # it does not take the word, or finds no GL: no reason not to train
+            trouble = f"cannot be made with rgb_array: {type(error).__name__}: {error}"
+    env = original(*args, **kwargs)
+    if trouble:
+        _refused[env.unwrapped] = trouble
     return maybe_wrap_env(env)
 
 
@@ -129,11 +135,13 @@ class FastLaneTelemetryWrapper(gym.Wrapper):
         self._shown = self._index < settings.limit if self._grid else self._index == settings.slot
         self._return = 0.0
         self._round = 0
+        self._failures = 0
         # An AsyncVectorEnv of Gymnasium 1 spends a whole tick on a reset, earlier ones and our own do not.
         self._reset_ticks = self._view.wraps and int(gym.__version__.split(".")[0]) >= 1
         if self._shown and (reason := why_no_picture(env)):
             self._view.lane.explain(reason)
-            self._shown = False
+            self._shown = self._grid  # black there: the others may be drawn
+            self._failures = PATIENCE
 
     def step(self, action: Any) -> Any:
         answer = self.env.step(action)
@@ -205,11 +213,15 @@ class FastLaneTelemetryWrapper(gym.Wrapper):
     def _contribute(self, number: int) -> None:
         assert self._view is not None
         started = time.monotonic()
+        stage = self._view.stage
         try:
-            self._view.stage.put(self._index, self._view.camera.tile(self.env), number)
+            stage.put(self._index, self._view.camera.tile(self.env) if self._failures < PATIENCE else None, number)
+            self._failures = self._failures if self._failures >= PATIENCE else 0
         except Exception as error:  # people's own environments may raise anything; the grid shows black
-            self._view.lane.explain(f"drawing failed: {type(error).__name__}: {error}")
-            self._shown = False
+            self._failures += 1
+            if self._failures >= PATIENCE:
+                self._view.lane.explain(f"drawing failed: {type(error).__name__}: {error}")
+            stage.put(self._index, None, number)
         self._view.lane.spend(time.monotonic() - started)
 
 
@@ -237,15 +249,18 @@ class Camera:
     def tile(self, env: Any) -> Any:
         """What an environment adds to a grid: its frame, or its physics state."""
         physics = self._physics_of(env)
-        return env.render() if physics is None else (physics, physics.state())
+        return as_colours(env.render()) if physics is None else (physics, physics.state())
 
     def composed(self, stage: Stage, reward: float, steps: int) -> Any:
-        """The grid of what the stage holds; None when the renderer draws it."""
+        """The grid of what the stage holds; None when the renderer draws it, or nobody could draw."""
         states = stage.states()
         if states:
             physics = next(each for each in self._physics.values() if each is not None)
             return self._hand_over(physics, states, reward, steps)
-        return tiled(stage.frames(), self._lane.settings.max_dim)
+        frames = stage.frames()
+        if all(frame is None for frame in frames):
+            return None  # the header holds the reason
+        return tiled(frames, self._lane.settings.max_dim)
 
     def close(self) -> None:
         """End the renderer; the next picture starts another."""
@@ -293,6 +308,8 @@ def why_no_picture(env: Any) -> str | None:
     name = env.spec.id if getattr(env, "spec", None) is not None else type(env.unwrapped).__name__
     if env.render_mode == "rgb_array":
         return None
+    if env.unwrapped in _refused:
+        return f"{name} {_refused[env.unwrapped]}"
     if env.render_mode is not None:
         return f"{name} is drawn with render_mode {env.render_mode!r}, not rgb_array"
     if "rgb_array" in (env.metadata.get("render_modes") or ()):

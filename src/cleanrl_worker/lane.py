@@ -26,6 +26,7 @@ INTERVAL_MS = 33
 MAX_DIM = 1024  # as wide as the widest page shows it; CartPole's 600×400 stays whole
 BUDGET = 0.03
 GRID_LIMIT = 8
+MOST_TILES, MOST_DIM = 256, 8192  # what the shell lets pass: looking through more tiles would take longer than a step
 PATIENCE = 3  # failures in a row after which drawing is given up
 SMOOTHING = 0.1  # weight of a new episode in the rolling return
 RATE_SECONDS = 0.5
@@ -54,9 +55,9 @@ class Settings(NamedTuple):
         return cls(
             mode,
             int(_number(environment, "GYM_GUI_FASTLANE_SLOT", 0)),
-            int(_number(environment, "GYM_GUI_FASTLANE_GRID_LIMIT", GRID_LIMIT)) or GRID_LIMIT,
+            min(MOST_TILES, int(_number(environment, "GYM_GUI_FASTLANE_GRID_LIMIT", GRID_LIMIT)) or GRID_LIMIT),
             _number(environment, "CLEANRL_FASTLANE_INTERVAL_MS", INTERVAL_MS) / 1000,
-            max(16, int(_number(environment, "CLEANRL_FASTLANE_MAX_DIM", MAX_DIM))),
+            min(MOST_DIM, max(16, int(_number(environment, "CLEANRL_FASTLANE_MAX_DIM", MAX_DIM)))),
             min(1.0, max(1e-4, _number(environment, "CLEANRL_FASTLANE_BUDGET", BUDGET))),
         )
 
@@ -77,7 +78,6 @@ class Lane:
         self._clock = ThreadClock()
         self._notes = folder / "logs" / "notes.jsonl"
         self._said: set[str] = set()
-        self._reason: str | None = None
         self._counted = (time.monotonic(), 0)
         self._shown_at = 0.0
         self.begin()
@@ -138,8 +138,7 @@ class Lane:
 
     def flowing(self, now: float) -> None:
         """Note that a frame comes: the rate, and an end to reasons why none does."""
-        if self._reason != "" and self.writer is not None:
-            self._reason = ""
+        if self.writer is not None and self.writer.reason:
             self.writer.tell(reason="")
         gap, self._shown_at = now - self._shown_at, now
         rate = 1.0 / max(gap, 1e-3)
@@ -158,7 +157,6 @@ class Lane:
     def explain(self, reason: str, quietly: bool = False) -> None:
         """Say why no frame comes: in the ring's header and, unless it will pass, once as a warning event."""
         reason = " ".join(reason.split())[:500]
-        self._reason = reason
         if self.writer is not None:
             self.writer.tell(reason=reason)
         if quietly or reason in self._said:

@@ -26,8 +26,8 @@ def fastlane_variables(extras: Mapping[str, Any], inherited: Mapping[str, str]) 
         variables.GYM_GUI_FASTLANE_SLOT: extras.get("fastlane_slot"),
     }
     found = {name: str(value) for name, value in given.items() if value not in (None, "")}
-    for name, least in _NUMBERS.items():
-        _check_number(name, found.get(name, inherited.get(name)), least)
+    for name, (least, most) in _NUMBERS.items():
+        _check_number(name, found.get(name, inherited.get(name)), least, most)
     return found
 
 
@@ -55,23 +55,23 @@ def keeping_clean(paths: RunPaths, environment: Mapping[str, str]) -> Iterator[N
         sweep(paths.run_id)  # what a killed algorithm could not remove itself
 
 
-# Variables that hold a number, and the least it may be.
+# Variables that hold a number, the least and the most it may be.
 _NUMBERS = {
-    variables.GYM_GUI_FASTLANE_SLOT: 0.0,
-    variables.GYM_GUI_FASTLANE_GRID_LIMIT: 0.0,  # 0 is the default
-    variables.CLEANRL_FASTLANE_INTERVAL_MS: 0.0,
-    variables.CLEANRL_FASTLANE_MAX_DIM: 16.0,
-    variables.CLEANRL_FASTLANE_BUDGET: 0.0,
+    variables.GYM_GUI_FASTLANE_SLOT: (0, 1_000_000),
+    variables.GYM_GUI_FASTLANE_GRID_LIMIT: (0, 256),  # 0 is the default; more tiles would be a few pixels each
+    variables.CLEANRL_FASTLANE_INTERVAL_MS: (0, 86_400_000),
+    variables.CLEANRL_FASTLANE_MAX_DIM: (16, 8192),
+    variables.CLEANRL_FASTLANE_BUDGET: (0, 1),
 }
 
 
-def _check_number(name: str, value: str | None, least: float) -> None:
+def _check_number(name: str, value: str | None, least: int, most: int) -> None:
     try:
-        fits = value in (None, "") or float(str(value)) >= least
+        fits = value in (None, "") or least <= float(str(value)) <= most
     except ValueError:
         fits = False
     if not fits:
-        raise ConfigError(f"{name}={value!r}: a number, {least:g} or more, is needed")
+        raise ConfigError(f"{name}={value!r}: a number from {least} to {most} is needed")
 
 
 def _one_of(extras: Mapping[str, Any], name: str, short: str) -> Any:

@@ -10,8 +10,8 @@ import functools
 import importlib.util
 import os
 import sys
-import threading
 import types
+from _thread import _local  # threading's own, before anybody needs the rest of it
 from typing import Any
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -23,7 +23,7 @@ PRIVATE = "_mosaic"
 writer: Any = None
 trouble = ""
 _names = {"ring": "mosaic.wire.ring", "fastlane": "cleanrl_worker.fastlane"}
-_inside = threading.local()
+_inside = _local()
 
 
 def install(foreign: bool) -> None:

@@ -66,9 +66,11 @@ class Stage:
         return int(sum(self.words[_FIRST + STEPS : _FIRST + STEPS + _EACH * ENVS : _EACH]))
 
     def put(self, index: int, tile: Any, number: int) -> None:
-        """Leave an environment's tile for round `number`."""
+        """Leave an environment's tile for round `number`: a picture, a physics state, or None for black."""
         base, at = self.base(index), self._start + index * self._room
-        if isinstance(tile, tuple):
+        if tile is None:
+            data, shape = b"", (0, 0)
+        elif isinstance(tile, tuple):
             data, shape = np.asarray(tile[1], np.float64).tobytes(), (0, tile[1].size)
         else:
             every = max(1, *(-(-length // room) for length, room in zip(tile.shape, self._side)))
@@ -88,11 +90,12 @@ class Stage:
     def frames(self) -> list[np.ndarray | None]:
         """The tiles as pictures, None where none is."""
         found: list[np.ndarray | None] = []
-        for index in range(max(self._shown(), default=0) + 1):
+        shown = set(self._shown())
+        for index in range(max(shown, default=0) + 1):
             height, width = (self.words[self.base(index) + word] for word in (TILE_HEIGHT, TILE_WIDTH))
             at = self._start + index * self._room
             size = height * width * 3
-            whole = index in self._shown() and size > 0
+            whole = index in shown and size > 0
             data = bytes(self._bytes[at : at + size]) if whole else b""
             found.append(np.frombuffer(data, np.uint8).reshape(height, width, 3) if whole else None)
         return found

@@ -17,6 +17,7 @@ from mosaic.wire.paths import RunPaths, resolve_home, write_atomic
 LATEST = "latest"
 LINES_BENEATH = 3
 FRAMES_PER_SECOND = 30
+START_SECONDS = 30.0  # for a run that was accepted just now, until its algorithm's process is up
 SILENCE_SECONDS = 10.0  # without a sign of the writer, after which a viewer says so
 
 
@@ -96,18 +97,18 @@ class Canvas:
         self._lines: list[str] = []
         self._size = (0, 0)
         self._frame: Frame | None = None
+        self._picture: list[str] = []
 
     def show(self, frame: Frame | None, status: Status) -> None:
         """Draw what has changed: the frame if there is a new one, the lines beneath, and why there is none."""
         size = shutil.get_terminal_size()
         if (size.columns, size.lines) != self._size:
-            self._size, self._lines = (size.columns, size.lines), []
+            self._size, self._lines, frame = (size.columns, size.lines), [], frame or self._frame
             self._stream.write("\x1b[2J")
-        self._frame = frame or self._frame
-        picture = (
-            [] if self._frame is None else half_blocks(self._frame.array, size.columns, size.lines - LINES_BENEATH)
-        )
-        lines = [*picture, *(line[: size.columns] for line in self._beneath(status))]
+        if frame is not None:
+            self._frame = frame
+            self._picture = half_blocks(frame.array, size.columns, size.lines - LINES_BENEATH)
+        lines = [*self._picture, *(line[: size.columns] for line in self._beneath(status))]
         old = self._lines + [""] * (len(lines) - len(self._lines))
         for row, line in enumerate(lines):
             if line != old[row]:
@@ -175,6 +176,10 @@ def _screen(stream: TextIO) -> Iterator[None]:
 
 
 def _open(paths: RunPaths) -> FastLaneReader:
+    """The reading end of a run's ring; waits for a run that has left no word yet, neither of a ring nor of its end."""
+    deadline = time.monotonic() + START_SECONDS
+    while not (paths.fastlane.exists() or paths.analytics.exists()) and time.monotonic() < deadline:
+        time.sleep(0.1)
     try:
         return FastLaneReader.open(paths.fastlane)
     except RingError as error:

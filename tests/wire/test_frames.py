@@ -170,11 +170,29 @@ def test_the_sweep_removes_rings_of_dead_creators_and_only_those(writer):
     process = subprocess.Popen([sys.executable, "-c", CREATOR, RUN], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     name = process.stdout.readline().decode().strip()
     assert frames.sweep(RUN) == []
+    reader = FastLaneReader.attach(name)
     process.kill()
     process.wait()
     assert frames.sweep("another-run") == []
+    assert reader.status().state == "live"
     assert frames.sweep(RUN) == [name]
+    assert reader.status().state == "closed", "who looks on learns that the run has ended"
+    reader.close()
     assert rings_of() == [writer.name]
+    process.stdin.close()
+    process.stdout.close()
+
+
+def test_a_reader_finds_out_that_the_writer_was_killed_though_nobody_sweeps_up(monkeypatch):
+    process = subprocess.Popen([sys.executable, "-c", CREATOR, RUN], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    name = process.stdout.readline().decode().strip()
+    monkeypatch.setattr(frames, "WRITER_SECONDS", -1.0)
+    with FastLaneReader.attach(name) as reader:
+        assert reader.status().state == "live", "silent, and alive"
+        process.kill()
+        process.wait()
+        assert reader.status().state == "closed"
+    assert frames.sweep(RUN) == [name]
     process.stdin.close()
     process.stdout.close()
 

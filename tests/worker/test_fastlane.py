@@ -32,6 +32,7 @@ FOREIGN = [
     SRC / "mosaic" / "wire" / "ring.py",
 ]
 PATIENCE = 90.0
+PATIENCE_OF_THE_LANE = lane.PATIENCE + 1
 
 # An environment whose picture is one grey, (10 · its number + steps) % 250 + 1; it counts how often it is drawn.
 COUNTING = """
@@ -228,6 +229,55 @@ def test_a_grid_tiles_frames_of_one_step(watch: Callable[..., Watcher], kind: st
         assert (frame.array == frame.array[0, 0, 0]).all(), "all four drawn at the same step"
 
 
+PICTURES = """
+class Other(Counting):
+    def render(self):
+        if self.size == 6:
+            {first}
+        return super().render()
+gym.register("Other-v0", entry_point=Other)
+envs = gym.vector.SyncVectorEnv([lambda size=size: gym.make("Other-v0", size=size) for size in {sizes}])
+envs.reset(seed=1)
+while True:
+    envs.step(np.zeros({count}, np.int64))
+"""
+
+
+@pytest.mark.parametrize("shape", ["(6, 6)", "(6, 6, 1)", "(6, 6, 4)"])
+def test_grey_and_transparent_pictures_are_tiles_like_others(watch: Callable[..., Watcher], shape: str) -> None:
+    first = f"return np.full({shape}, 77, np.uint8)"
+    run = watch(PICTURES.format(first=first, sizes=[6, 6], count=2), {"fastlane_video_mode": "grid"})
+    frame = run.frame()
+    assert frame.array.shape == (6, 12, 3) and (frame.array == 77).all()
+
+
+def test_a_grid_is_black_where_an_environment_fails_and_goes_on(watch: Callable[..., Watcher]) -> None:
+    first = "raise RuntimeError('no paint')"
+    run = watch(PICTURES.format(first=first, sizes=[6, 5, 5, 5], count=4), {"fastlane_video_mode": "grid"})
+    frame = run.frame()
+    for _ in range(PATIENCE_OF_THE_LANE):
+        frame = run.frame(after=frame.index)
+    assert not frame.array[:5, :5].any() and frame.array[:5, 5:].all(), "also where it is the first that fails"
+    run.until(lambda reader: any("no paint" in warning for warning in run.warnings()))
+    run.until(lambda reader: reader.latest_frame(frame.index) and not reader.status().reason)
+
+
+def test_an_environment_that_cannot_be_made_with_pictures_is_trained_on(watch: Callable[..., Watcher]) -> None:
+    text = """
+    class Blind(Counting):
+        def __init__(self, render_mode=None):
+            if render_mode is not None:
+                raise RuntimeError("no GL")
+            super().__init__()
+    gym.register("Blind-v0", entry_point=Blind)
+    env = gym.make("Blind-v0")
+    env.reset()
+    """
+    run = watch(textwrap.dedent(text) + FOREVER)
+    assert run.reason("no GL") == "Blind-v0 cannot be made with rgb_array: RuntimeError: no GL"
+    assert run.process.poll() is None
+
+
 def test_nobody_looking_means_nothing_is_drawn(watch: Callable[..., Watcher], tmp_path: Path) -> None:
     text = f"""
     env = gym.make('Counting-v0')
@@ -305,7 +355,8 @@ def test_the_patch_imports_nothing_heavy(tmp_path: Path) -> None:
     spec.loader.exec_module(module)
     module.install(True)
     assert module.writer is not None and not module.trouble
-    print(sorted({"numpy", "gymnasium", "torch", "multiprocessing"} & set(sys.modules)))
+    heavy = {"numpy", "gymnasium", "torch", "multiprocessing", "hashlib", "json", "pathlib", "threading"}
+    print(sorted(heavy & set(sys.modules)))
     """
     command = [sys.executable, "-c", textwrap.dedent(code), str(SRC / "cleanrl_worker" / "sitecustomize.py")]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)

@@ -54,6 +54,8 @@ def test_settings_come_from_the_variables_and_off_is_none() -> None:
         }
     )
     assert chosen == Settings("grid", 2, 4, 0.1, 64, 0.5)
+    large = {"GYM_GUI_FASTLANE_GRID_LIMIT": "100000", "CLEANRL_FASTLANE_MAX_DIM": "1000000"}
+    assert Settings.read({**on, **large}) == Settings("single", 0, 256, 0.033, 8192, 0.03)
     limited = Settings.read({**on, "GYM_GUI_FASTLANE_GRID_LIMIT": "0"})
     assert limited is not None and limited.limit == 8, "0 is the default"
 

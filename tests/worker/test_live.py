@@ -41,8 +41,11 @@ def test_extras_beat_the_environment_and_the_environment_the_default(
         ({"fastlane_video_mode": "grid", "video_mode": "off"}, {}, "give one"),
         ({}, {"GYM_GUI_FASTLANE_VIDEO_MODE": "gird"}, "did you mean 'grid'"),
         ({}, {"GYM_GUI_FASTLANE_ENABLED": "maybe"}, "0 or 1 is needed"),
-        ({}, {"CLEANRL_FASTLANE_MAX_DIM": "8"}, "a number, 16 or more, is needed"),
-        ({}, {"CLEANRL_FASTLANE_INTERVAL_MS": "often"}, "a number, 0 or more, is needed"),
+        ({}, {"CLEANRL_FASTLANE_MAX_DIM": "8"}, "a number from 16 to 8192 is needed"),
+        ({}, {"CLEANRL_FASTLANE_INTERVAL_MS": "often"}, "a number from 0 to 86400000 is needed"),
+        ({}, {"CLEANRL_FASTLANE_INTERVAL_MS": "inf"}, "a number from 0"),
+        ({}, {"CLEANRL_FASTLANE_MAX_DIM": "1e9"}, "a number from 16 to 8192 is needed"),
+        ({"grid_limit": 100_000}, {}, "a number from 0 to 256 is needed"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_in_one_line(

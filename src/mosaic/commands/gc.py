@@ -131,10 +131,10 @@ def _all_runs(client: Client) -> Iterator[Run]:
 
 
 def _rings() -> Iterator[Waste]:
-    from mosaic.wire.frames import dead_rings, remove
+    from mosaic.wire.frames import dead_rings, end
 
     for path in dead_rings():
-        yield Waste("rings", str(path), path.stat().st_size, partial(remove, path.name))
+        yield Waste("rings", str(path), path.stat().st_size, partial(end, path.name))
 
 
 def _configs(home: Path, runs: dict[str, Run]) -> Iterator[Waste]:

@@ -21,15 +21,16 @@ from mosaic.wire.ring import (
     SLOT_HEADER,
     SLOTS,
     VIEWER_SECONDS,
+    WRITER_SECONDS,
     FastLaneWriter,
     Head,
     RingError,
     Slot,
     attach,
     base36,
+    end,
     fence,
     pid_namespace,
-    remove,
     ring_name,
     run_digest,
     start_ticks,
@@ -46,7 +47,7 @@ __all__ = [
     "Status",
     "dead_rings",
     "encode_png",
-    "remove",
+    "end",
     "ring_name",
     "sweep",
 ]
@@ -89,7 +90,7 @@ class Status:
     """What a ring's header says besides frames."""
 
     state: str
-    """live, replaced (a larger ring has its name) or closed"""
+    """live, replaced (a larger ring has its name) or closed, also by the death of its creator"""
     label: str
     """what is shown, where it is not plain training: (Eval), (Probe)"""
     reason: str
@@ -119,12 +120,13 @@ def creator_lives(name: str) -> bool:
 def sweep(run_id: str | None = None) -> list[str]:
     """Remove the rings whose creator is dead, of one run or of all, and only those; returns their names.
 
-    Where shared memory cannot be listed (macOS) nothing is found; `remove` takes a name.
+    Whoever still looks at one learns that its run has ended. Where shared memory cannot be listed (macOS) nothing is
+    found; `end` takes a name.
     """
     removed = []
     for path in dead_rings(run_id):
         with contextlib.suppress(OSError, ValueError):  # gone by now, or somebody else's
-            if remove(path.name):
+            if end(path.name):
                 removed.append(path.name)
     return removed
 
@@ -178,8 +180,9 @@ class FastLaneReader:
         """What the header says; does not count as looking."""
         self._follow()
         ring, now = self._ring, time.monotonic()
+        state = CLOSED if self._is_abandoned(now) else min(ring.words[Head.STATE], CLOSED)
         return Status(
-            state=("live", "replaced", "closed")[min(ring.words[Head.STATE], CLOSED)],
+            state=("live", "replaced", "closed")[state],
             label=ring.read_text("label"),
             reason=ring.read_text("reason"),
             note=ring.read_text("note"),
@@ -225,6 +228,12 @@ class FastLaneReader:
             return None
         reward, ret, step_rate, drawn_at = numbers
         return Frame(found, width, height, channels, pixels, reward, ret, step_rate, step, drawn_at)
+
+    def _is_abandoned(self, now: float) -> bool:
+        """Whether the writer is silent because its process was killed and nobody has swept up yet."""
+        ring = self._ring
+        silent = now - ring.floats[Head.WRITER_BEAT] > WRITER_SECONDS
+        return silent and ring.words[Head.NAMESPACE] == pid_namespace() and not creator_lives(self.name)
 
     def _follow(self) -> None:
         """Go over to the ring that took this one's place: a larger one, or that of the run's next start."""
@@ -272,7 +281,8 @@ def _identity(name: str) -> tuple[int, str]:
 
 
 def _is_of_this_namespace(path: Path) -> bool:
-    header = path.open("rb").read(HEADER)
+    with path.open("rb") as file:
+        header = file.read(HEADER)
     if len(header) < HEADER or int.from_bytes(header[:8], sys.byteorder) != MAGIC:
         return time.time() - path.stat().st_mtime > 60.0  # its creator died while making it, or is making it now
     return int.from_bytes(header[8 * Head.NAMESPACE : 8 * Head.NAMESPACE + 8], sys.byteorder) == pid_namespace()

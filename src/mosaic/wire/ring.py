@@ -1,7 +1,8 @@
 """The FastLane ring: the layout of a run's live frames in shared memory, and their writer.
 
-Loaded by file path inside people's own interpreters, too: Python 3.8 and the standard library.
-One process writes, any number read, in any order of starting and dying.
+Loaded by file path inside people's own interpreters, too: Python 3.8 and the standard library, and of that only what
+loads in no time, since opening the ring is all that an algorithm's start spends on being watched. One process writes,
+any number read, in any order of starting and dying.
 
 A ring is a page of header and three slots. A slot's sequence number is odd while its pixels are written; whoever reads
 it twice and finds the same even number in between has a whole frame. Nobody ever waits for anybody. Times are those of
@@ -13,17 +14,25 @@ from __future__ import annotations
 import _posixshmem  # shm_open without the resource tracker of multiprocessing.shared_memory
 import contextlib
 import errno
-import hashlib
-import json
 import mmap
 import os
 import struct
 import sys
-import threading
 import time
 import zlib
-from pathlib import Path
-from typing import Any
+from _thread import allocate_lock  # without threading, which the algorithm may load later
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+try:  # hashlib would load OpenSSL, for ten digits
+    from _sha2 import sha256  # type: ignore[import-not-found, unused-ignore]
+except ImportError:
+    try:
+        from _sha256 import sha256  # type: ignore[import-not-found, no-redef, unused-ignore]  # before Python 3.12
+    except ImportError:  # an interpreter built with OpenSSL's alone
+        from hashlib import sha256
 
 MAGIC = int.from_bytes(b"MOSAICFL", "little")
 LAYOUT = 1
@@ -67,7 +76,8 @@ def start_ticks(pid: int) -> int | None:
     if not sys.platform.startswith("linux"):
         return 0 if _answers(pid) else None
     try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            stat = file.read()
     except OSError:
         return None
     fields = stat[stat.rindex(b")") + 2 :].split()
@@ -81,6 +91,15 @@ def remove(name: str) -> bool:
     except FileNotFoundError:
         return False
     return True
+
+
+def end(name: str) -> bool:
+    """Tell a ring's readers that its run has ended, and take its name away."""
+    with contextlib.suppress(RingError, OSError):
+        ring = attach(name)
+        ring.words[Head.STATE] = CLOSED
+        ring.close()
+    return remove(name)
 
 
 class Mapping:
@@ -145,7 +164,7 @@ class FastLaneWriter:
         remove(name)  # an earlier one of this same process
         ring = _create(name, 0, pid)
         if record is not None:
-            _write_record(Path(record), {"version": LAYOUT, "run_id": run_id, "name": name, "pid": pid})
+            _write_record(str(record), run_id, name, pid)
         return cls(name, ring, pid)
 
     @classmethod
@@ -158,6 +177,11 @@ class FastLaneWriter:
     def watched(self) -> bool:
         """Whether somebody has looked just now."""
         return time.monotonic() - self._current().floats[Head.VIEWER_BEAT] < VIEWER_SECONDS
+
+    @property
+    def reason(self) -> str:
+        """Why no frame comes, as the header says now, whichever process said it."""
+        return self._current().read_text("reason")
 
     @property
     def size(self) -> int:
@@ -228,13 +252,8 @@ class FastLaneWriter:
     def close(self) -> None:
         """Remove the ring; only the process it is named after does so, others let go."""
         if self.pid == os.getpid():
-            # A stand-in may have made a larger one under the same name: that one must hear of the end, too.
-            with contextlib.suppress(RingError):
-                last = attach(self.name)
-                last.words[Head.STATE] = CLOSED
-                last.close()
             self._ring.words[Head.STATE] = CLOSED
-            remove(self.name)
+            end(self.name)  # a stand-in may have made a larger one under the same name: it must hear of the end, too
         self._ring.close()
 
     def _current(self) -> Mapping:
@@ -318,24 +337,24 @@ def attach(name: str) -> Mapping:
     return ring
 
 
-def _write_record(path: Path, about: dict[str, Any]) -> None:
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+def _write_record(path: str, run_id: str, name: str, pid: int) -> None:
+    """Name the ring in a file; not fsynced, since a ring outlives no crash of the machine either."""
+    beside = f"{path}.{pid}.tmp"
     with open(beside, "w") as file:
-        json.dump(about, file)
-        file.flush()
-        os.fsync(file.fileno())
+        # By hand: a run id has letters, digits, - and _ only.
+        file.write(f'{{"version": {LAYOUT}, "run_id": "{run_id}", "name": "{name}", "pid": {pid}}}')
     os.replace(beside, path)
 
 
 def fence() -> None:
     """Keep what is stored before it before what is stored after it, also on processors that reorder stores."""
     for _ in range(2):  # a release, then an acquire: neither alone stops both directions
-        with threading.Lock():  # one of its own: a fork must find none held
+        with allocate_lock():  # one of its own: a fork must find none held
             pass
 
 
 def run_digest(run_id: str) -> str:
-    return hashlib.sha256(run_id.encode()).hexdigest()[:10]
+    return sha256(run_id.encode()).hexdigest()[:10]
 
 
 def pid_namespace() -> int:
