@@ -35,7 +35,8 @@ def check_paths(extras: dict[str, Any], values: dict[str, Any]) -> None:
         if not os.access(path, os.R_OK) or not (may_be_folder or path.is_file()):
             raise ConfigError(f"extras.{name}: {given!r} is no file that can be read")
     if mode == "resume_training":
-        _fill_from_checkpoint(find_checkpoint(extras.get("checkpoint_path") or extras["policy_path"]), values)
+        source = find_checkpoint(extras.get("checkpoint_path") or extras["policy_path"])
+        _fill_from_checkpoint(source, values, extras.get("additional_timesteps"))
     if mode in ("policy_eval", "interactive") and extras.get("policy_path"):
         _fill_from_sidecar(find_path(extras["policy_path"]), values, needed=mode == "policy_eval")
     if mode == "policy_eval":
@@ -57,9 +58,11 @@ def find_checkpoint(text: str) -> Path:
     return path
 
 
-def _fill_from_checkpoint(source: Path, values: dict[str, Any]) -> None:
-    """What a resumption leaves open is as the saved run had it."""
+def _fill_from_checkpoint(source: Path, values: dict[str, Any], more: object) -> None:
+    """What a resumption leaves open is as the saved run had it; `more` steps count from the checkpoint."""
     if source.is_file():
+        if isinstance(more, int) and values["total_timesteps"] is None:
+            values["total_timesteps"] = more  # a policy starts at step 0
         _fill_from_sidecar(source, values, needed=False, names=(*NEEDED, "total_timesteps"))
         return
     if not (found := checkpoints_of(source)):
@@ -71,6 +74,8 @@ def _fill_from_checkpoint(source: Path, values: dict[str, Any]) -> None:
     for name in ("algo", "env_id", "seed", "total_timesteps"):
         if values[name] is None:
             values[name] = args.get(name)
+    if isinstance(more, int) and more > 0 and isinstance(state.get("step"), int):
+        values["total_timesteps"] = state["step"] + more  # as the algorithm itself reckons; what is shown must agree
 
 
 def _fill_from_sidecar(policy: Path, values: dict[str, Any], needed: bool, names: tuple[str, ...] = NEEDED) -> None:

@@ -93,8 +93,7 @@ def test_a_refused_command_line_ends_with_one_line_and_an_error_code(tmp_path: P
     assert done.returncode == 1
     assert done.stdout == ""
     assert done.stderr == (
-        "ppo drives discrete actions, but Pendulum-v1 takes continuous ones; "
-        "use ppo_continuous_action or sac_continuous_action\n"
+        "ppo drives discrete actions, but Pendulum-v1 takes continuous ones; find one that does with: mosaic algos\n"
     )
 
 
@@ -188,9 +187,9 @@ REFUSED = [
     ("dqn_jax", "--target-network-frequency=0", "--target-network-frequency must be at least 1, not 0"),
     ("sac_continuous_action", "--policy-frequency=0", "--policy-frequency must be at least 1, not 0"),
     ("sac_continuous_action", "--tau=-0.1", "--tau must be between 0 and 1, not -0.1"),
-    ("dqn", "--env-id=Pendulum-v1", "dqn drives discrete actions, but Pendulum-v1 takes continuous ones; use ppo_cont"),
+    ("dqn", "--env-id=Pendulum-v1", "dqn drives discrete actions, but Pendulum-v1 takes continuous ones; find one"),
     ("ppo", "--env-id=HalfCheetah-v5 --num-envs=8", "but HalfCheetah-v5 takes continuous ones"),
-    ("sac_continuous_action", "--env-id=CartPole-v1", "takes discrete ones; use dqn or dqn_jax or ppo"),
+    ("sac_continuous_action", "--env-id=CartPole-v1", "takes discrete ones; find one"),
     ("ppo", "--env-id=Tiny/Many-v0", "takes multi_discrete ones; use an algorithm of your own"),
     ("ppo", "--env-id=Tiny/FromOne-v0", "the actions of Tiny/FromOne-v0 count from 1"),
     ("sac_continuous_action", "--env-id=Tiny/Unbounded-v0", "has actions without bounds: Box(-inf, inf, (1,), fl"),

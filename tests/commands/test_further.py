@@ -27,6 +27,11 @@ def test_policy_is_trained_resumed_and_evaluated(mosaic: Callable[..., Any], cli
         "additional_timesteps": 1024,
         "algo_params": {"gamma": 0.98},
     }
+    run = client.get_run(resumed.out.split()[1].rstrip(":"))
+    assert run.total_timesteps == run.step == 2048 + 1024 and run.progress == 1.0
+    policy = str(Path(client.get_run(run_id).folder) / client.get_run(run_id).artifacts[-1].path)
+    warm = mosaic("resume", policy, "--additional-timesteps", "512", "--follow")
+    assert warm.code == 0 and client.get_run(warm.out.split()[1].rstrip(":")).total_timesteps == 512, warm
     judged = mosaic("eval", run_id, "--episodes", "3", "--greedy", "--follow")
     assert judged.code == 0 and "mean return of 3 episodes" in judged.out, judged
     extras = config_of(client, judged)["extras"]
@@ -57,7 +62,10 @@ def test_path_that_holds_nothing_to_resume_is_refused(mosaic: Callable[..., Any]
     assert "there is no checkpoint in empty" in mosaic("resume", "empty").err
     assert "is no policy file" in mosaic("eval", "empty").err
     assert "is no policy file" in mosaic("eval", "gone.cleanrl_model").err
-    assert mosaic("resume", "nobody").code == 2
+    for verb in ("resume", "eval"):
+        for name in ("nobody", "", "x" * 300, "~nobody/x"):
+            told = mosaic(verb, name)
+            assert told.code == 2 and "no run's id is, starts or ends with" in told.err
 
 
 def test_script_runs_as_one_run_and_one_outside_the_home_is_refused(

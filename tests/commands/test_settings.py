@@ -21,6 +21,8 @@ SCHEMA = {"fields": [{"name": "total_timesteps"}, {"name": "gamma"}]}
         ("target_kl=null", ("target_kl", None)),
         ("name=a=b", ("name", "a=b")),
         ("sizes=[64, 64]", ("sizes", [64, 64])),
+        ("gamma=NaN", ("gamma", "NaN")),  # no JSON: the worker says what it needs instead
+        ("gamma=1e999", ("gamma", "1e999")),
         ("extras.notes=first try", ("extras.notes", "first try")),
     ],
 )
@@ -39,7 +41,7 @@ def test_seeds_are_numbers_and_ranges(text: str, seeds: list[int]) -> None:
     assert settings.parse_seeds(text) == seeds
 
 
-@pytest.mark.parametrize("text", ["a", "3-1", "1-", "-1", "1,1", "1..3", ","])
+@pytest.mark.parametrize("text", ["a", "3-1", "1-", "-1", "1,1", "1..3", ",", "1-999999999999", "0,1-1000"])
 def test_seeds_that_make_no_sense_are_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="--seeds"):
         settings.parse_seeds(text)

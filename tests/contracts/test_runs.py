@@ -7,6 +7,7 @@ import pytest
 
 from mosaic.trainer.states import ENDED, MOVES, State
 from mosaic.wire.errors import ConfigError, MoveError, UnknownRunError
+from mosaic.wire.metrics import encode_resumed
 
 
 def test_a_new_run_is_queued_and_known_by_its_id(home: Any) -> None:
@@ -126,6 +127,39 @@ def test_headline_numbers_follow_the_rows(home: Any) -> None:
     assert (run.step, run.episodes, run.last_return, run.last_length, run.sps) == (60, 1, 12.0, 7.0, 20.0)
     assert run.progress == 0.6 and run.eta_seconds == 2.0
     assert run.last_values == {"charts/SPS": 20.0, "charts/episodic_length": 7.0, "charts/episodic_return": 12.0}
+
+
+def test_the_mean_return_is_of_the_last_hundred_episodes_that_count(home: Any) -> None:
+    home.add("a")
+    home.execute("a")
+    assert home.verbs.get_run("a").mean_return is None
+    home.append("a", rows=tuple({"step": n, "charts/episodic_return": float(n)} for n in range(1, 151)))
+    assert home.verbs.get_run("a").mean_return == 100.5
+    home.append("a", rows=({"step": 151, "charts/episodic_return": math.nan},))
+    assert home.verbs.list_runs().runs[0].mean_return == 101.0
+    with home.registry.paths("a").metrics.open("ab") as file:
+        file.write(encode_resumed(2))
+    home.append("a", rows=({"step": 3, "charts/episodic_return": 6.0},))
+    run = home.verbs.get_run("a")
+    assert (run.episodes, run.mean_return, run.last_return) == (3, 3.0, 6.0)
+
+
+def test_a_resumption_tells_how_far_it_goes(home: Any) -> None:
+    for run_id, mode in (("a", "resume_training"), ("b", "script")):
+        home.add(run_id, mode=mode, total_timesteps=3000)
+        home.execute(run_id)
+        home.append(run_id, ("run_started", {"total_timesteps": 150}))
+    assert home.verbs.get_run("a").total_timesteps == 150
+    assert home.verbs.get_run("b").total_timesteps == 3000  # a phase's end is not the script's
+
+
+def test_checkpoints_that_made_room_are_not_told(home: Any) -> None:
+    home.add("a")
+    home.execute("a")
+    kept = home.registry.paths("a").checkpoints / "20"
+    kept.mkdir(parents=True)
+    home.append("a", *(("checkpoint", {"step": n, "path": str(kept.with_name(str(n)))}) for n in (10, 20)))
+    assert [one.path for one in home.verbs.get_run("a").artifacts] == ["checkpoints/20"]
 
 
 def test_metrics_come_whole_by_key_downsampled_or_as_a_delta(home: Any) -> None:

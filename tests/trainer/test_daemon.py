@@ -1,5 +1,6 @@
 """A daemon in a process of its own: whole runs, adoption after kill -9, tokens, cards."""
 
+import contextlib
 import json
 import os
 import signal
@@ -7,6 +8,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent import futures
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,9 @@ import psutil
 import pytest
 
 from mosaic.trainer.client import Client
+from mosaic.trainer.daemon import spawn
 from mosaic.trainer.states import State
-from mosaic.wire.channel import daemon_card, token_file
+from mosaic.wire.channel import daemon_card, read_card, token_file
 from mosaic.wire.errors import AccessError, NoDaemonError, RefusedError
 
 
@@ -124,10 +127,13 @@ def test_a_second_daemon_of_the_same_home_is_refused(daemon: Any) -> None:
     ("arguments", "message"),
     [
         (["--listen", "0.0.0.0:0"], "--tls-cert and --tls-key, or --insecure-listen"),
+        (["--listen", "127.0.0.1"], "--listen takes HOST:PORT"),
+        (["--listen", "127.0.0.1:70000"], "--listen takes HOST:PORT"),
+        (["--slots", "-1"], "--slots takes a number above 0"),
         (["--tls-cert", "a.pem"], "--tls-cert and --tls-key go together"),
     ],
 )
-def test_listening_to_others_needs_tls_or_an_explicit_word(
+def test_settings_that_would_expose_or_disable_a_daemon_are_refused(
     environment: dict[str, str], home: Path, arguments: list[str], message: str
 ) -> None:
     done = subprocess.run(
@@ -153,6 +159,24 @@ def test_every_call_needs_the_token_which_only_its_owner_can_read(daemon: Any) -
                 call()
 
 
+def test_daemons_that_are_started_at_the_same_moment_become_one(
+    environment: dict[str, str], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with futures.ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(lambda _: spawn(home, listen="127.0.0.1:0"), range(3)))
+    pid = read_card(daemon_card(home))["pid"]
+    try:
+        assert len(set(found)) == 1
+        with Client(home=home) as client:
+            assert client.health()["pid"] == pid
+    finally:
+        os.kill(pid, signal.SIGTERM)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, 0)
+
+
 def test_clients_find_the_daemon_by_variables_by_home_and_by_the_user_card(
     daemon: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -164,6 +188,10 @@ def test_clients_find_the_daemon_by_variables_by_home_and_by_the_user_card(
         Client()
     monkeypatch.setenv("XDG_STATE_HOME", daemon.environment["XDG_STATE_HOME"])
     assert Client().health()["home"] == str(daemon.home)
+    monkeypatch.setenv("MOSAIC_HOME", str(tmp_path))  # another home's daemon is not what was meant
+    with pytest.raises(NoDaemonError, match="start one with: mosaic up"):
+        Client()
+    monkeypatch.delenv("MOSAIC_HOME")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "nothing"))
     monkeypatch.chdir(daemon.home)
     assert Client().health()["home"] == str(daemon.home)
@@ -178,7 +206,7 @@ def test_a_daemon_that_was_killed_is_no_daemon(daemon: Any) -> None:
     daemon.kill()
     with pytest.raises(NoDaemonError):
         Client(home=daemon.home)
-    with pytest.raises(NoDaemonError, match="mosaic daemon"):
+    with pytest.raises(NoDaemonError, match="mosaic up"):
         Client(address.target, token=address.token).health()
 
 

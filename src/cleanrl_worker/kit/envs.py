@@ -4,7 +4,6 @@ Every backend is presented as SAME_STEP: the step that ends an episode returns t
 `obs` and the episode's last one in `final_obs`, so no transition ever crosses a reset.
 """
 
-import ast
 import contextlib
 import multiprocessing
 import os
@@ -255,26 +254,14 @@ def _plain_refusals(env_id: str) -> Iterator[None]:
 
 
 def _check_actions(args: RunArgs, envs: VectorEnvs) -> None:
-    """Refuse actions that the algorithm does not drive (its file says which in ACTION_SPACES), naming who does."""
+    """Refuse actions that the algorithm does not drive (its file says which in ACTION_SPACES)."""
     space = envs.single_action_space
     kind = next((name for base, name in ACTION_KINDS.items() if isinstance(space, base)), type(space).__name__)
     driven = getattr(sys.modules[type(args).__module__], "ACTION_SPACES", (kind,))
     if kind not in driven:
         envs.close()
-        able = " or ".join(_drivers(kind)) or "an algorithm of your own"
-        raise SystemExit(
-            f"{algo_name(args)} drives {' and '.join(driven)} actions, but {args.env_id} takes {kind} ones; use {able}"
-        )
+        drives = f"{algo_name(args)} drives {' and '.join(driven)} actions"
+        raise SystemExit(f"{drives}, but {args.env_id} takes {kind} ones; find one that does with: mosaic algos")
     if kind == "discrete" and space.start != 0:
         envs.close()
         raise SystemExit(f"the actions of {args.env_id} count from {space.start}; wrap it so that they count from 0")
-
-
-def _drivers(kind: str) -> list[str]:
-    """The algorithms whose files say that they drive such actions; read, never imported."""
-    names = []
-    for path in sorted((Path(__file__).parents[1] / "algorithms").glob("*.py")):
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "ACTION_SPACES":
-                names += [path.stem] * (kind in ast.literal_eval(node.value))
-    return names

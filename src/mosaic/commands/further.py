@@ -97,13 +97,22 @@ def script(args: argparse.Namespace) -> int:
 
 def _checkpoint(client: Client, source: str) -> tuple[str, str]:
     """What to resume from, as the daemon finds it, and the algorithm that wrote it ("" where that is not told)."""
-    path = Path(source).expanduser()
-    if not path.exists():
+    path = _path(source)
+    if path is None:
         run = client.get_run(find_run(client, source))
         return run.run_id, run.algo
     if path.is_dir() and not checkpoints_of(path):
         raise ConfigError(f"there is no checkpoint in {source}")
     return str(path.resolve()), str(_sidecar(path).get("algo") or saved_state(path).get("algo") or "")
+
+
+def _path(source: str) -> Path | None:
+    """A file or folder of this name; None where there is none, or where no file could be called so."""
+    try:
+        path = Path(source).expanduser()
+        return path if source and path.exists() else None
+    except (OSError, ValueError, RuntimeError):  # too long, a zero byte, ~nobody
+        return None
 
 
 def _sidecar(path: Path) -> dict[str, Any]:
@@ -117,10 +126,10 @@ def _sidecar(path: Path) -> dict[str, Any]:
 
 def _policy(client: Client, source: str, *, best: bool) -> Path:
     """A policy file as given, or the one that a run saved."""
-    path = Path(source).expanduser()
-    if path.is_file():
+    path = _path(source)
+    if path is not None and path.is_file():
         return path.resolve()
-    if path.exists() or source.endswith(POLICY):
+    if path is not None or source.endswith(POLICY):
         raise ConfigError(f"{source} is no policy file; give a file that ends in {POLICY}, or a run")
     run = client.get_run(find_run(client, source))
     last = _saved_policy(run)

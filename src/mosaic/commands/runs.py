@@ -170,10 +170,15 @@ def _cells(run: Run, terminal: bool, *, bar: bool) -> Iterator[RenderableType]:
     yield Text(run.env_id)
     yield Text("" if run.seed is None else str(run.seed))
     yield _steps(run, bar=bar) if terminal else Text(f"{run.step}/{run.total_timesteps}")
-    yield Text("" if run.last_return is None else view.short(run.last_return))
+    yield Text("" if _return(run) is None else view.short(_return(run)))
     yield Text("" if not run.sps else f"{run.sps:,.0f}" if terminal else f"{run.sps:.0f}")
     yield Text(_time(run))
     yield Text(ago(run.created_at).removesuffix(" ago") if terminal else moment(run.created_at))
+
+
+def _return(run: Run) -> float | None:
+    """The mean of recent episodes; a run of before there was one has its last episode only."""
+    return run.last_return if run.mean_return is None else run.mean_return
 
 
 def _mode(mode: str) -> str:
@@ -266,6 +271,7 @@ def _facts(run: Run) -> list[tuple[str, str]]:
     from mosaic.console import short
 
     unit = "episodes" if run.mode == "policy_eval" else "steps"
+    recent = min(100, run.episodes)
     total = f" of {run.total_timesteps:,}" if run.total_timesteps else ""
     left = f", {_time(run)}" if run.eta_seconds is not None else ""
     times = {"created": run.created_at, "started": run.started_at, "ended": run.ended_at}
@@ -275,6 +281,7 @@ def _facts(run: Run) -> list[tuple[str, str]]:
         "queue": f"place {run.queue_position + 1}" if run.queue_position >= 0 else "",
         "asked": {"pause": "to pause", "continue": "to go on", "cancel": "to end"}.get(run.asked, ""),
         "episodes": f"{run.episodes:,}" if run.episodes and unit == "steps" else "",
+        "mean return": "" if run.mean_return is None else f"{short(run.mean_return)} of the last {recent} episodes",
         "last return": "" if run.last_return is None else short(run.last_return),
         "speed": f"{run.sps:,.0f} steps/s" if run.sps else "",
         **{name: f"{moment(at)} ({ago(at)})" if at else "" for name, at in times.items()},

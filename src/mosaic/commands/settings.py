@@ -25,6 +25,9 @@ FORWARDED = (
     *(variables.GYM_GUI_FASTLANE_GRID_LIMIT, variables.GYM_GUI_FASTLANE_SLOT),
 )
 
+# Each becomes a run of its own: more is a slip of the finger.
+MOST_SEEDS = 1000
+
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
     """The flags of everything that is submitted."""
@@ -56,8 +59,10 @@ def parse_setting(text: str) -> tuple[str, Any]:
         raise ConfigError(f"{key} looks like a secret; secrets travel in the environment: export WANDB_API_KEY=…")
     lowered = value.strip().lower()
     try:
-        return key, json.loads(lowered if lowered in ("true", "false", "null") else value)
-    except ValueError:
+        found = json.loads(lowered if lowered in ("true", "false", "null") else value)
+        json.dumps(found, allow_nan=False)  # Python reads NaN and 1e999, which no JSON can say
+        return key, found
+    except (ValueError, RecursionError):
         return key, value
 
 
@@ -68,7 +73,10 @@ def parse_seeds(text: str) -> list[int]:
         first, dash, last = part.strip().partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()) or (dash and int(last) < int(first)):
             raise ConfigError(f"--seeds takes numbers and ranges such as 1-5 or 1,2,7; not {text!r}")
-        seeds += range(int(first), int(last or first) + 1)
+        count = int(last or first) - int(first) + 1
+        if len(seeds) + count > MOST_SEEDS:
+            raise ConfigError(f"--seeds {text} are more than {MOST_SEEDS:,} runs; submit them in several commands")
+        seeds += range(int(first), int(first) + count)
     if len(set(seeds)) != len(seeds):
         raise ConfigError(f"--seeds {text} names a seed twice")
     return seeds

@@ -58,9 +58,11 @@ class Client:
         self, payload: Mapping[str, Any], *, priority: int = 0, external: bool = False, run_id: str = ""
     ) -> Run:
         """Submit a flat worker config or a nested payload; RefusedError (with its run_id) says why not."""
-        request = pb.SubmitRunRequest(
-            payload=json.dumps(self._with_key(payload)).encode(), priority=priority, external=external, run_id=run_id
-        )
+        try:
+            text = json.dumps(self._with_key(payload), allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise errors.ConfigError(f"a submission is made of JSON values: {error}") from None
+        request = pb.SubmitRunRequest(payload=text.encode(), priority=priority, external=external, run_id=run_id)
         return messages.run_from_pb(self._call(self._stub.SubmitRun, request, SUBMIT_SECONDS))
 
     def get_run(self, run_id: str) -> Run:
@@ -303,7 +305,7 @@ class Client:
             return kind(text)
         if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
             return errors.NoDaemonError(
-                f"no trainer daemon answers at {self.address.target}; start one with: mosaic daemon"
+                f"no trainer daemon answers at {self.address.target}; start one with: mosaic up"
             )
         if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
             return errors.UnavailableError(f"the daemon at {self.address.target} did not answer in time; try again")

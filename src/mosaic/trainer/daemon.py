@@ -17,11 +17,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent import futures
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 import grpc
 
@@ -44,6 +45,7 @@ from mosaic.wire.paths import resolve_home, write_atomic
 # Often enough that a number reaches the registry well within a second of being logged.
 TICK_SECONDS = 0.25
 START_SECONDS = 60.0
+SERVED = "a trainer daemon already serves"
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,9 @@ class Listening:
 
     def check(self) -> None:
         """Refuse to show an unencrypted port to others unless that was asked for in so many words."""
+        host, _, port = self.target.rpartition(":")
+        if not host or not port.isdecimal() or int(port) > 65535:
+            raise ConfigError(f"--listen takes HOST:PORT, such as {channel.DEFAULT_TARGET}; not {self.target!r}")
         if (self.certificate is None) != (self.key is None):
             raise ConfigError("--tls-cert and --tls-key go together; give both")
         if not channel.is_loopback(self.target) and self.certificate is None and not self.insecure:
@@ -71,6 +76,8 @@ class Daemon:
 
     def __init__(self, home: Path, listening: Listening, *, cpu_slots: float | None = None) -> None:
         listening.check()
+        if cpu_slots is not None and not cpu_slots > 0:
+            raise ConfigError(f"--slots takes a number above 0, not {cpu_slots:g}: no run could ever start")
         self.home = home.resolve()
         self._listening = listening
         self._stopping = threading.Event()
@@ -232,7 +239,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def spawn(home: Path, *, listen: str = channel.DEFAULT_TARGET, arguments: Sequence[str] = ()) -> channel.Address:
-    """Start a daemon that outlives this process, and wait until it answers; NoDaemonError says why it does not."""
+    """Start a daemon that outlives this process, and wait until it answers; NoDaemonError says why it does not.
+
+    Where another process starts one for this home at the same moment, that one is as good.
+    """
     log = home.resolve() / "var" / "logs" / "trainer_daemon.stderr.log"
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -249,13 +259,22 @@ def spawn(home: Path, *, listen: str = channel.DEFAULT_TARGET, arguments: Sequen
         raise storage_error(log, error) from None
     end = time.monotonic() + START_SECONDS
     while time.monotonic() < end:
-        if channel.read_card(channel.daemon_card(home.resolve())).get("pid") == process.pid:
-            return channel.find_daemon(home=home.resolve())
-        if process.poll() is not None:
-            said = log.read_bytes()[start:].decode(errors="replace").strip().splitlines() or ["it gave no reason"]
-            raise NoDaemonError(f"the trainer daemon did not start: {said[-1].removeprefix('mosaic: ')}")
+        ended = process.poll() is not None
+        card = channel.read_card(channel.daemon_card(home.resolve()))
+        if card.get("pid") == process.pid or (card and ended):
+            return _address(card)
+        said = log.read_bytes()[start:].decode(errors="replace").strip().splitlines() if ended else []
+        if ended and not any(SERVED in line for line in said):  # else another one is about to write its card
+            reason = said[-1].removeprefix("mosaic: ") if said else "it gave no reason"
+            raise NoDaemonError(f"the trainer daemon did not start: {reason}")
         time.sleep(0.05)
     raise NoDaemonError(f"the trainer daemon did not answer within {START_SECONDS:.0f} s; see {log}")
+
+
+def _address(card: Mapping[str, Any]) -> channel.Address:
+    """The daemon of this card, whatever MOSAIC_TARGET names."""
+    token = Path(card["token_file"]).read_text(encoding="ascii").strip()
+    return channel.Address(str(card["target"]), token, str(card.get("ca") or ""), str(card.get("home") or ""))
 
 
 def _take_lock(home: Path) -> int:
@@ -272,7 +291,7 @@ def _take_lock(home: Path) -> int:
         card = channel.read_card(channel.daemon_card(home))
         os.close(descriptor)
         raise TrainerError(
-            f"a trainer daemon already serves {home}"
+            f"{SERVED} {home}"
             + (f" on {card['target']} (pid {card.get('pid')})" if card else "")
             + "; use it, or choose another home with MOSAIC_HOME"
         ) from None

@@ -130,6 +130,8 @@ MIGRATIONS = (
     );
     CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
     """,
+    # 2: what a list shows of a run; a run that has ended before keeps NULL and shows its last return.
+    "ALTER TABLE runs ADD COLUMN mean_return REAL;",
 )
 
 

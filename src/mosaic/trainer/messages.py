@@ -18,7 +18,7 @@ _PLAIN = (
     *("attempt", "restarts", "max_restarts", "created_at", "started_at", "ended_at", "step", "episodes", "signal"),
     *("queue_position", "pid", "folder", "next_seq", "worker_id", "registered", "agent_id", "asked", "external"),
 )
-_OPTIONAL = ("seed", "last_return", "last_length", "sps", "eta_seconds", "exit_code")
+_OPTIONAL = ("seed", "last_return", "mean_return", "last_length", "sps", "eta_seconds", "exit_code")
 _KINDS = {"moved": pb.RunChange.MOVED, "progress": pb.RunChange.PROGRESS, "deleted": pb.RunChange.DELETED}
 _KIND_NAMES = {value: name for name, value in _KINDS.items()}
 

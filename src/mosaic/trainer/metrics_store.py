@@ -72,6 +72,25 @@ def last_values(connection: sqlite3.Connection, run: int) -> dict[str, float]:
     return {key: math.nan if value is None else value for key, value in rows}
 
 
+def count_and_mean(
+    connection: sqlite3.Connection, run: int, keys: Sequence[str], newest: int
+) -> tuple[int, float | None]:
+    """The points of the longest series among `keys`, and the mean of its newest ones that are numbers."""
+    query = f"SELECT id, count FROM series WHERE run = ? AND key IN ({', '.join('?' * len(keys))}) ORDER BY count DESC"
+    found = connection.execute(query, (run, *keys)).fetchone()
+    if found is None or not found["count"]:
+        return 0, None
+    values = np.empty(0)
+    # A part may be as short as a resumption left it: as many parts as it takes, the newest first.
+    for (packed,) in connection.execute("SELECT vals FROM points WHERE series = ? ORDER BY part DESC", (found["id"],)):
+        values = np.concatenate([np.frombuffer(packed, "<f8"), values])
+        if len(values) >= newest:
+            break
+    recent = values[-newest:]
+    recent = recent[np.isfinite(recent)]
+    return int(found["count"]), float(recent.mean()) if len(recent) else None
+
+
 def forget(connection: sqlite3.Connection, run: int) -> None:
     """Delete everything of a run."""
     connection.execute("DELETE FROM points WHERE series IN (SELECT id FROM series WHERE run = ?)", (run,))

@@ -89,8 +89,15 @@ class Registry:
                 _queue(connection),
                 payload=json.loads(payload[0]) if payload else {},
                 last_values=metrics_store.last_values(connection, row["id"]),
-                artifacts=tuple(Artifact(*artifact) for artifact in kept),
+                artifacts=self._still_there(row, [Artifact(*artifact) for artifact in kept]),
             )
+
+    def _still_there(self, row: sqlite3.Row, kept: Sequence[Artifact]) -> tuple[Artifact, ...]:
+        """Without the checkpoints that have made room for newer ones since; a remote run's lie elsewhere."""
+        folder = self.paths(row["run_id"]).folder
+        return tuple(
+            one for one in kept if one.kind != "checkpoint" or not row["reads_files"] or (folder / one.path).exists()
+        )
 
     def knows(self, run_id: str) -> bool:
         """Whether there is a run of this id, be it on its way out."""
@@ -291,7 +298,7 @@ class Registry:
 _SAME_NAMES = (
     *("run_id", "reason", "run_name", "worker_type", "algo", "env_id", "seed", "mode", "total_timesteps", "priority"),
     *("attempt", "restarts", "max_restarts", "created_at", "started_at", "ended_at", "step", "episodes", "last_return"),
-    *("last_length", "sps", "exit_code", "signal", "pid", "worker_id", "agent_id", "asked"),
+    *("last_length", "sps", "exit_code", "signal", "pid", "worker_id", "agent_id", "asked", "mean_return"),
 )
 
 

@@ -34,6 +34,8 @@ EVALUATION = {
 CLOSING = frozenset({"run_completed", "run_failed"})
 RETURNS = ("charts/episodic_return", "eval/episode_return")
 LENGTHS = ("charts/episodic_length", "eval/episode_length")
+# As many as the benchmarks of Gymnasium and CleanRL average over.
+LAST_EPISODES = 100
 _INT64 = 1 << 63
 # What a value that no worker of ours writes could raise on its way into SQLite.
 _UNTAKEABLE = (ValueError, TypeError, OverflowError, UnknownRunError)
@@ -173,6 +175,8 @@ class _Taking:
             self._executes()
         if kind in ("paused", "continued"):
             self._stands(kind, event)
+        elif kind == "run_started":
+            self._take_total(payload.get("total_timesteps"))
         elif kind == "heartbeat":
             self._take_headline(payload)
         elif kind in CLOSING:
@@ -189,7 +193,8 @@ class _Taking:
     def _register(self) -> None:
         """On behalf of a worker that did not register itself: a script's, a foreign one, one without --grpc."""
         if self._row["state"] == State.HANDSHAKE:
-            worker_id = self._row["worker_id"] or f"{self._row['worker_type'] or 'worker'}-{self._row['run_id'][:8]}"
+            kind = f"{self._row['worker_type']}-worker" if self._row["worker_type"] else "worker"
+            worker_id = self._row["worker_id"] or f"{kind}-{self._row['run_id'][:8]}"
             self._move(State.READY, session_hash=ON_BEHALF, worker_id=worker_id)
             self._tell("worker.registered", worker_id=worker_id, by="relay")
 
@@ -221,10 +226,13 @@ class _Taking:
                     if tag in row:
                         self._columns[column] = row[tag]
         self._columns["step"] = step
-        counted = self._connection.execute(
-            "SELECT COALESCE(MAX(count), 0) FROM series WHERE run = ? AND key IN (?, ?)", (run, *RETURNS)
-        )
-        self._columns["episodes"] = counted.fetchone()[0]
+        episodes, mean = metrics_store.count_and_mean(self._connection, run, RETURNS, LAST_EPISODES)
+        self._columns |= {"episodes": episodes, "mean_return": mean}
+
+    def _take_total(self, total: object) -> None:
+        """How far the worker means to go: a resumption may find a newer checkpoint than its submission did."""
+        if self._row["mode"] == "resume_training" and isinstance(total, int) and 0 < total < _INT64:
+            self._columns["total_timesteps"] = total
 
     def _take_headline(self, pulse: dict[str, Any]) -> None:
         """A heartbeat's numbers, where no row tells them better."""

@@ -48,6 +48,8 @@ class Run:
     step: int = 0
     episodes: int = 0
     last_return: float | None = None
+    mean_return: float | None = None
+    """of the last 100 episodes"""
     last_length: float | None = None
     sps: float | None = None
     eta_seconds: float | None = None

@@ -45,7 +45,7 @@ class Address:
 
 
 def find_daemon(target: str | None = None, home: Path | None = None) -> Address:
-    """The daemon that MOSAIC_TARGET names, else the one of ./var (or MOSAIC_HOME), else the user's own."""
+    """The daemon that MOSAIC_TARGET names, else the one of MOSAIC_HOME, or else of ./var, else the user's own."""
     given = target or os.environ.get(variables.MOSAIC_TARGET)
     here = Path(home) if home is not None else resolve_home()
     known = [read_card(daemon_card(here)), {} if home is not None else read_card(user_card())]
@@ -53,11 +53,12 @@ def find_daemon(target: str | None = None, home: Path | None = None) -> Address:
         card = next((card for card in known if card.get("target") == given), {})
         token = os.environ.get(variables.MOSAIC_TOKEN) or _read_token(card.get("token_file") or token_file(here))
         return Address(given, token, os.environ.get(variables.MOSAIC_CA) or str(card.get("ca") or ""), str(here))
-    for card in known:
+    # Where MOSAIC_HOME is set, a daemon of another home is not what was meant.
+    for card in known[:1] if os.environ.get(variables.MOSAIC_HOME) else known:
         if card:
             token = os.environ.get(variables.MOSAIC_TOKEN) or _read_token(card["token_file"])
             return Address(str(card["target"]), token, str(card.get("ca") or ""), str(card.get("home") or ""))
-    raise NoDaemonError("no trainer daemon runs here; start one with: mosaic daemon")
+    raise NoDaemonError("no trainer daemon runs here; start one with: mosaic up")
 
 
 def open_channel(address: Address) -> grpc.Channel:
