@@ -190,7 +190,7 @@ REFUSED = [
     ("dqn", "--env-id=Pendulum-v1", "dqn drives discrete actions, but Pendulum-v1 takes continuous ones; find one"),
     ("ppo", "--env-id=HalfCheetah-v5 --num-envs=8", "but HalfCheetah-v5 takes continuous ones"),
     ("sac_continuous_action", "--env-id=CartPole-v1", "takes discrete ones; find one"),
-    ("ppo", "--env-id=Tiny/Many-v0", "takes multi_discrete ones; use an algorithm of your own"),
+    ("ppo", "--env-id=Tiny/Many-v0", "takes multi_discrete ones; find one"),
     ("ppo", "--env-id=Tiny/FromOne-v0", "the actions of Tiny/FromOne-v0 count from 1"),
     ("sac_continuous_action", "--env-id=Tiny/Unbounded-v0", "has actions without bounds: Box(-inf, inf, (1,), fl"),
     ("ppo", "--env-id=Tiny/Told-v0", "the observations of Tiny/Told-v0 cannot be made flat"),
