@@ -136,6 +136,7 @@ class FastLaneTelemetryWrapper(gym.Wrapper):
         self._return = 0.0
         self._round = 0
         self._failures = 0
+        self._told = (0.0, 0, 0.0)  # reward, steps and time of its newest tile
         # An AsyncVectorEnv of Gymnasium 1 spends a whole tick on a reset, earlier ones and our own do not.
         self._reset_ticks = self._view.wraps and int(gym.__version__.split(".")[0]) >= 1
         if self._shown and (reason := why_no_picture(env)):
@@ -196,33 +197,34 @@ class FastLaneTelemetryWrapper(gym.Wrapper):
         ticks, number = words[self._base + TICKS], words[ROUND]
         if number != self._round and ticks >= words[TARGET]:
             self._round = number
-            self._contribute(number)
+            self._contribute(number, reward)
         if words[LEADER] != self._index:
             return
         if words[OPEN]:
             if view.stage.is_complete(number):
                 words[OPEN] = 0
-                steps = view.stage.steps()
-                view.lane.show(lambda: view.camera.composed(view.stage, reward, steps), reward, steps)
+                reward, steps, drawn_at = self._told
+                view.lane.show(lambda: view.camera.composed(view.stage, reward, steps), reward, steps, drawn_at)
         elif view.lane.due():
             words[TARGET] = ticks + 1
             words[OPEN] = 1
             view.stage.opened_at = time.monotonic()
             words[ROUND] = number + 1
 
-    def _contribute(self, number: int) -> None:
+    def _contribute(self, number: int, reward: float) -> None:
         assert self._view is not None
-        started = time.monotonic()
-        stage = self._view.stage
+        stage, lane = self._view.stage, self._view.lane
+        started = lane.clock()
+        self._told = (reward, stage.steps(), time.monotonic())
         try:
             stage.put(self._index, self._view.camera.tile(self.env) if self._failures < PATIENCE else None, number)
             self._failures = self._failures if self._failures >= PATIENCE else 0
         except Exception as error:  # people's own environments may raise anything; the grid shows black
             self._failures += 1
             if self._failures >= PATIENCE:
-                self._view.lane.explain(f"drawing failed: {type(error).__name__}: {error}")
+                lane.explain(f"drawing failed: {type(error).__name__}: {error}")
             stage.put(self._index, None, number)
-        self._view.lane.spend(time.monotonic() - started)
+        lane.spend(lane.clock() - started)
 
 
 class Camera:

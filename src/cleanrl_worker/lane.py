@@ -97,10 +97,11 @@ class Lane:
         """Whether a frame is to be drawn now: its time has come, and somebody looks."""
         return time.monotonic() >= self.next and self.is_watched()
 
-    def show(self, picture: Callable[[], Any], last_reward: float, steps: int) -> None:
+    def show(self, picture: Callable[[], Any], last_reward: float, steps: int, drawn_at: float | None = None) -> None:
         """Draw and publish; whatever goes wrong costs a frame, never the training.
 
-        `picture` returns a frame, or None when it handed the drawing over to the renderer.
+        `picture` returns a frame, or None when it handed the drawing over to the renderer; `drawn_at` is for one whose
+        drawing began before.
         """
         assert self.writer is not None
         started, clock = time.monotonic(), self._clock.now()
@@ -108,7 +109,7 @@ class Lane:
         try:
             frame = picture()
             if frame is not None:
-                self.publish(frame, last_reward, steps, started)
+                self.publish(frame, last_reward, steps, started if drawn_at is None else drawn_at)
             self._failures = 0
         except (RingError, NoPicture) as error:
             self.give_up(str(error))
@@ -144,8 +145,12 @@ class Lane:
         rate = 1.0 / max(gap, 1e-3)
         self.frame_rate_hz = 0.9 * self.frame_rate_hz + 0.1 * rate if self.frame_rate_hz and gap < 1.0 else rate
 
+    def clock(self) -> float:
+        """Seconds by which drawing is charged."""
+        return self._clock.now()
+
     def spend(self, seconds: float) -> None:
-        """Time that went into the frame under way before `show`."""
+        """Time, by `clock`, that went into the frame under way before `show`."""
         self._spent += seconds
 
     def episode(self, ret: float) -> None:

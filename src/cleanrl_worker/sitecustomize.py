@@ -40,7 +40,7 @@ def install(foreign: bool) -> None:
     ring = importlib.import_module(_names["ring"])
     try:
         writer = ring.FastLaneWriter.create(os.environ["MOSAIC_RUN_ID"], os.path.join(os.getcwd(), "fastlane.json"))
-        writer.tell(reason="no environment has been made yet")
+        writer.tell(reason="no environment has been made with gymnasium.make yet; one made otherwise cannot be watched")
         atexit.register(writer.close)
     except (ring.RingError, OSError) as error:
         trouble = str(error)

@@ -229,6 +229,24 @@ def test_a_grid_tiles_frames_of_one_step(watch: Callable[..., Watcher], kind: st
         assert (frame.array == frame.array[0, 0, 0]).all(), "all four drawn at the same step"
 
 
+def test_a_grid_travels_with_the_reward_of_its_step(watch: Callable[..., Watcher]) -> None:
+    text = """
+    class Paid(Counting):
+        def step(self, action):
+            observation, _, *rest = super().step(action)
+            return (observation, float(self.steps), *rest)
+    gym.register("Paid-v0", entry_point=Paid)
+    """
+    run = watch(textwrap.dedent(text) + VECTOR.format(kind="Sync").replace("Counting", "Paid"), {"video_mode": "grid"})
+    seen = 0
+    for _ in range(4):
+        frame = run.frame(after=seen)
+        seen = frame.index
+        # A tick that went into a reset has no reward.
+        assert frame.last_reward in (0, frame.step // 4 + 1)
+        assert frame.last_reward == 0 or frame.array[0, 0, 0] == frame.last_reward % 250 + 1
+
+
 PICTURES = """
 class Other(Counting):
     def render(self):
