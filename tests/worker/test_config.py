@@ -285,7 +285,7 @@ def test_resume_takes_what_it_leaves_open_from_the_checkpoint_its_folder_or_its_
     resume = {"mode": "resume_training", "checkpoint_path": source, "additional_timesteps": 50}
     config = parse_worker_config({"extras": resume})
     assert (config.mode, config.algo, config.env_id) == ("resume_training", "ppo", "CartPole-v1")
-    assert (config.seed, config.total_timesteps) == (7, 300)
+    assert (config.seed, config.total_timesteps) == (7, 150)
     del resume["checkpoint_path"]
     assert "needs extras.checkpoint_path" in refusal(with_extras(**resume))
 
