@@ -63,6 +63,14 @@ def test_a_home_that_cannot_be_written_is_trouble(tmp_path: Path) -> None:
     assert found(list(doctor.disk(tmp_path)), "disk").state == "trouble"
 
 
+def test_a_full_disk_is_trouble_and_a_small_one_a_note(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(doctor, "DISK_GB", 2**40)
+    assert found(list(doctor.disk(tmp_path)), "disk").state in ("note", "trouble")
+    monkeypatch.setattr(doctor, "FULL_DISK_MB", 2**40)
+    finding = found(list(doctor.disk(tmp_path)), "disk")
+    assert finding.state == "trouble" and "mosaic gc" in finding.advice
+
+
 def test_a_missing_library_for_drawing_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.delenv("DISPLAY", raising=False)

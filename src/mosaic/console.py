@@ -15,7 +15,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from mosaic.wire.events import Event
+from mosaic.wire.events import Event, resumed_total
 
 LAST_EPISODES = 100
 PLAIN_INTERVAL = 2.0
@@ -127,6 +127,7 @@ class Progress:
 
     def _on_resumed(self, payload: dict[str, Any]) -> None:
         self.step = int(payload.get("step") or 0)
+        self.total_timesteps = resumed_total(payload) or self.total_timesteps
 
     def _on_episode(self, payload: dict[str, Any]) -> None:
         self._advance(payload)

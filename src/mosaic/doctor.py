@@ -28,6 +28,8 @@ DISTRIBUTION = "mosaic-rl"
 SHARED_MEMORY_MB = 128
 # One Atari replay memory of DQN and its checkpoints are larger than this.
 DISK_GB = 5.0
+# Not enough for one checkpoint of a replay buffer.
+FULL_DISK_MB = 100
 MB, GB = 2**20, 2**30
 LIVE = ("HANDSHAKE", "READY", "EXECUTING", "PAUSED", "LOST")
 
@@ -193,7 +195,8 @@ def disk(home: Path) -> Iterator[Finding]:
     free = shutil.disk_usage(folder).free
     text = f"{free / GB:,.1f} GB free for {home / 'var'}"
     few = free < DISK_GB * GB
-    yield Finding("disk", "note" if few else "ok", text, "mosaic gc shows what can be removed" if few else "")
+    state: State = "trouble" if free < FULL_DISK_MB * MB else "note" if few else "ok"
+    yield Finding("disk", state, text, "mosaic gc shows what can be removed" if few else "")
 
 
 def daemon(home: Path) -> Iterator[Finding]:

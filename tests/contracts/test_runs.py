@@ -150,6 +150,9 @@ def test_a_resumption_tells_how_far_it_goes(home: Any) -> None:
         home.execute(run_id)
         home.append(run_id, ("run_started", {"total_timesteps": 150}))
     assert home.verbs.get_run("a").total_timesteps == 150
+    # Until the algorithm read it, there was a newer checkpoint.
+    home.append("a", ("resumed", {"step": 100, "changed": {"total_timesteps": [3000, 250]}}))
+    assert home.verbs.get_run("a").total_timesteps == 250
     assert home.verbs.get_run("b").total_timesteps == 3000  # a phase's end is not the script's
 
 

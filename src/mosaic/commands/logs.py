@@ -84,7 +84,7 @@ def log_file(run: Run, *, stderr: bool, worker: bool) -> Path:
 
     folder = Path(run.folder)
     paths = RunPaths(run.run_id, folder.parents[3])
-    path = paths.logs / "worker.stderr.log" if worker else paths.stderr_log if stderr else paths.stdout_log
+    path = paths.worker_stderr_log if worker else paths.stderr_log if stderr else paths.stdout_log
     if not folder.is_dir():
         raise ConfigError(
             f"{path} is not on this machine; read it where the daemon runs, or: mosaic events {run.run_id}"

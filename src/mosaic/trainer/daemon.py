@@ -195,7 +195,8 @@ class Daemon:
             "ca": str(self._listening.certificate.resolve()) if self._listening.certificate else "",
             "pid": os.getpid(),
         }
-        for path in (channel.daemon_card(self.home), channel.user_card()):
+        # The home's own last: who starts a daemon waits for that one, and may then look for either.
+        for path in (channel.user_card(), channel.daemon_card(self.home)):
             try:
                 write_atomic(path, json.dumps(card, indent=2) + "\n")
                 path.chmod(0o600)

@@ -280,7 +280,7 @@ class Dispatcher:
     def _last_words(self, row: sqlite3.Row) -> str:
         """The last line that the worker itself wrote to stderr."""
         try:
-            lines = (self._registry.paths(row["run_id"]).logs / "worker.stderr.log").read_bytes()[-4096:].splitlines()
+            lines = self._registry.paths(row["run_id"]).worker_stderr_log.read_bytes()[-4096:].splitlines()
         except OSError:
             return ""
         words = lines[-1].decode(errors="replace") if lines else ""

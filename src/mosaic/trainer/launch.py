@@ -58,8 +58,7 @@ def prepare(
         write_atomic(own, json.dumps(flat, indent=2) + "\n")
         grpc = ["--grpc", "--grpc-target", target] if told.get("use_grpc") else []
         argv = [*command, "--config", str(own), *grpc, *payload["arguments"], *told["arguments"]]
-    logs = paths.logs
-    return Launch(tuple(argv), environment, paths.home, logs / "worker.stdout.log", logs / "worker.stderr.log")
+    return Launch(tuple(argv), environment, paths.home, paths.worker_stdout_log, paths.worker_stderr_log)
 
 
 def discard(payload: Mapping[str, Any], paths: RunPaths) -> None:
@@ -68,7 +67,7 @@ def discard(payload: Mapping[str, Any], paths: RunPaths) -> None:
     if not kept.get("keep_checkpoints", True):
         shutil.rmtree(paths.checkpoints, ignore_errors=True)
     if not kept.get("persist_logs", True):
-        for file in (paths.stdout_log, paths.stderr_log, *paths.logs.glob("worker.std*.log")):
+        for file in (paths.stdout_log, paths.stderr_log, paths.worker_stdout_log, paths.worker_stderr_log):
             file.unlink(missing_ok=True)
 
 

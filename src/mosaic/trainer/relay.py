@@ -16,7 +16,7 @@ from mosaic.trainer.events_file import decoded, read_lines
 from mosaic.trainer.registry import Registry, update
 from mosaic.trainer.states import LIVE, State
 from mosaic.wire.errors import EventError, UnknownRunError
-from mosaic.wire.events import Event
+from mosaic.wire.events import Event, resumed_total
 from mosaic.wire.happenings import Happenings
 from mosaic.wire.metrics import decode_row
 
@@ -186,6 +186,7 @@ class _Taking:
             self._keep("checkpoint", self._inside(payload.get("path")), payload.get("step"), event.timestamp)
             self._tell("run.checkpoint", step=payload.get("step"))
         elif kind == "resumed":
+            self._take_total(resumed_total(payload))
             self._tell("run.resumed", step=payload.get("step"), exact=payload.get("exact"))
         elif kind == "warning":
             self._warn(str(payload.get("message", "")))

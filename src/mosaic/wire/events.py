@@ -9,7 +9,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,16 @@ class Event:
     seq: int
     timestamp: float
     payload: dict[str, Any]
+
+
+def resumed_total(payload: Mapping[str, Any]) -> int | None:
+    """The total_timesteps that a `resumed` event says it changed to, None where it is as it was.
+
+    Only the algorithm knows it for sure: a run that still trains may save another checkpoint until it is read.
+    """
+    changed = payload.get("changed")
+    pair = changed.get("total_timesteps") if isinstance(changed, Mapping) else None
+    return pair[1] if isinstance(pair, list) and len(pair) == 2 and isinstance(pair[1], int) else None
 
 
 def encode(event: Event) -> bytes:

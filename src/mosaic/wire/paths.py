@@ -72,6 +72,16 @@ class RunPaths:
         return self.logs / "cleanrl.stderr.log"
 
     @property
+    def worker_stdout_log(self) -> Path:
+        """What the daemon caught of the worker's own stdout: its events once more, or what a script prints."""
+        return self.logs / "worker.stdout.log"
+
+    @property
+    def worker_stderr_log(self) -> Path:
+        """What the worker itself said on stderr."""
+        return self.logs / "worker.stderr.log"
+
+    @property
     def events(self) -> Path:
         """Every event the worker emitted (mosaic.wire.events)."""
         return self.logs / "worker.jsonl"
