@@ -77,7 +77,7 @@ def make_home(folder: Path) -> tuple[Home, Parts]:
         submissions=Submissions(registry, vault, happenings, machine, lambda: ({}, [])),
         handshakes=Handshakes(registry, attempts, happenings),
         bus=bus,
-        frames=FrameHub(registry),
+        frames=FrameHub(registry, happenings),
         controls=Controls(),
         vault=vault,
         happenings=happenings,

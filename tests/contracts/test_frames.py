@@ -39,6 +39,9 @@ def test_a_local_runs_ring_is_read_and_its_writer_knows_that_somebody_looks(serv
         served.end("a")
         assert all(not frame.data for frame in frames), "the stream ends with the run"
         drawing.join(10)
+        log = (served.registry.home / "var" / "logs" / "trainer_daemon.log").read_text()
+        assert "fastlane.connected" in log and "size=3x2" in log
+        assert "fastlane.frame_published" in log and "frames=1" in log
     finally:
         writer.close()
 
@@ -50,10 +53,27 @@ def test_a_run_without_a_ring_says_why_and_ends(served: Any) -> None:
     assert "shows nothing yet" in next(frames).reason
     served.end("a")
     assert all(frame.reason for frame in frames)
+    log = (served.registry.home / "var" / "logs" / "trainer_daemon.log").read_text()
+    assert log.count("fastlane.unavailable") == 1 and "fastlane.header_invalid" not in log
     with pytest.raises(UnknownRunError):
         next(served.verbs.stream_frames("nobody"))
     with pytest.raises(ConfigError, match="max_fps"):
         next(served.verbs.stream_frames("a", max_fps=-1.0))
+
+
+def test_a_ring_that_cannot_be_read_is_told_once(served: Any) -> None:
+    served.add("a")
+    served.execute("a")
+    record = served.registry.paths("a").fastlane
+    record.parent.mkdir(parents=True, exist_ok=True)
+    record.write_text("{}")
+    frames = served.verbs.stream_frames("a", max_fps=60)
+    assert "shows nothing yet" in next(frames).reason
+    assert next(frames).reason
+    served.end("a")
+    assert all(frame.reason for frame in frames)
+    log = (served.registry.home / "var" / "logs" / "trainer_daemon.log").read_text()
+    assert log.count("fastlane.header_invalid") == 1
 
 
 def test_a_remote_worker_sends_frames_only_while_somebody_watches(served: Any) -> None:

@@ -105,7 +105,7 @@ class Daemon:
             submissions=submissions,
             handshakes=Handshakes(self.registry, attempts, self.happenings),
             bus=bus,
-            frames=FrameHub(self.registry),
+            frames=FrameHub(self.registry, self.happenings),
             controls=self.dispatcher.controls,
             vault=vault,
             happenings=self.happenings,

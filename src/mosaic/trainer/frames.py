@@ -6,12 +6,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from mosaic.trainer.registry import Registry
 from mosaic.trainer.states import ENDED
 from mosaic.wire._pb import trainer_pb2 as pb
 from mosaic.wire.errors import ConfigError
-from mosaic.wire.frames import FastLaneReader, RingError
+from mosaic.wire.frames import FastLaneReader, Frame, RingError
+from mosaic.wire.happenings import Happenings
 
 DEFAULT_FPS, MOST_FPS = 30.0, 60.0
 # How often a reader that gets no frame is told why.
@@ -30,8 +32,9 @@ class _Lane:
 class FrameHub:
     """Who watches which remote run, and what they see; holds one frame a run."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, happenings: Happenings) -> None:
         self._registry = registry
+        self._happenings = happenings
         self._lanes: dict[str, _Lane] = {}
         self._changed = threading.Condition()
 
@@ -42,7 +45,26 @@ class FrameHub:
         pause = 1.0 / min(MOST_FPS, max_fps or DEFAULT_FPS)
         with self._registry.database.read() as connection:
             local = bool(self._registry.row(connection, run_id)["reads_files"])
-        return (self._from_ring if local else self._from_worker)(run_id, pause, active)
+        found = (self._from_ring if local else self._from_worker)(run_id, pause, active)
+        return self._told(run_id, found)
+
+    def _told(self, run_id: str, frames: Iterator[pb.Frame]) -> Iterator[pb.Frame]:
+        """The same frames, and in the log what a viewer got of them: its first frame, each reason, a closing count."""
+        sent, passed, last, reason = 0, 0, 0, ""
+        try:
+            for frame in frames:
+                if frame.data:
+                    if not sent or reason:
+                        self._happenings.note("fastlane.connected", run_id, size=f"{frame.width}x{frame.height}")
+                    passed += max(0, frame.index - last - 1) if sent and frame.index > last else 0
+                    sent, last, reason = sent + 1, frame.index, ""
+                elif frame.reason != reason:
+                    reason = frame.reason
+                    self._happenings.note("fastlane.unavailable", run_id, reason=reason)
+                yield frame
+        finally:
+            self._happenings.note("fastlane.frame_published", run_id, frames=sent)
+            self._happenings.note("fastlane.queue_depth", run_id, passed_over=passed)
 
     def put(self, run_id: str, frame: pb.Frame) -> None:
         """Take a remote worker's newest frame."""
@@ -57,11 +79,12 @@ class FrameHub:
 
     def _from_ring(self, run_id: str, pause: float, active: Callable[[], bool]) -> Iterator[pb.Frame]:
         record, reader, seen, told = self._registry.paths(run_id).fastlane, None, (0, ""), 0.0
+        trouble: set[str] = set()
         try:
             while active():
                 if reader is None:
-                    reader = _opened(record)
-                frame = None if reader is None else reader.latest_frame(seen[0] if seen[1] == reader.name else 0)
+                    reader = self._opened(run_id, record, trouble)
+                frame = None if reader is None else self._read(run_id, reader, seen, trouble)
                 if reader is not None and frame is not None:
                     seen = (frame.index, reader.name)
                     status = reader.status()
@@ -119,9 +142,22 @@ class FrameHub:
     def _over(self, run_id: str) -> bool:
         return self._registry.get_run(run_id).state in ENDED
 
+    def _opened(self, run_id: str, record: Path, trouble: set[str]) -> FastLaneReader | None:
+        try:
+            return FastLaneReader.open(record)
+        except (RingError, OSError) as error:
+            if record.exists():  # there is a ring, or was one
+                self._say_once("fastlane.header_invalid", run_id, str(error), trouble)
+            return None
 
-def _opened(record: object) -> FastLaneReader | None:
-    try:
-        return FastLaneReader.open(str(record))
-    except (RingError, OSError):
-        return None
+    def _read(self, run_id: str, reader: FastLaneReader, seen: tuple[int, str], trouble: set[str]) -> Frame | None:
+        try:
+            return reader.latest_frame(seen[0] if seen[1] == reader.name else 0)
+        except (RingError, OSError) as error:
+            self._say_once("fastlane.frame_read_error", run_id, str(error), trouble)
+            return None
+
+    def _say_once(self, name: str, run_id: str, text: str, said: set[str]) -> None:
+        if text not in said:
+            said.add(text)
+            self._happenings.warn(name, run_id, error=text)

@@ -55,6 +55,12 @@ NAMES: dict[str, str] = {
     "runbus.subscribed": "somebody reads the run's events",
     "runbus.unsubscribed": "a reader has left",
     "access.denied": "a call without the daemon's token, or with a foreign session token",
+    "fastlane.connected": "somebody watches the run and has got a frame; its size",
+    "fastlane.unavailable": "somebody watches the run and there is no frame, with the reason",
+    "fastlane.header_invalid": "the run names a ring that cannot be read",
+    "fastlane.frame_read_error": "a frame could not be read from the ring",
+    "fastlane.frame_published": "somebody has left off watching; how many frames were sent",
+    "fastlane.queue_depth": "how many frames were passed over meanwhile, newer ones having come",
     "fastlane.swept": "the frame ring of a dead process was removed",
 }
 """Every name and what it says; docs/trainer.md holds the same table, and a test compares the two."""
