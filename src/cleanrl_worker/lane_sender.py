@@ -13,6 +13,7 @@ import grpc
 from mosaic.wire._pb import trainer_pb2 as pb
 from mosaic.wire._pb import trainer_pb2_grpc
 from mosaic.wire.channel import Address, credentials, open_channel
+from mosaic.wire.frame_messages import frame_message
 from mosaic.wire.frames import FastLaneReader, RingError
 
 if TYPE_CHECKING:
@@ -71,19 +72,7 @@ class LaneSender:
             frame = reader.latest_frame(seen)
             if frame is not None:
                 seen = frame.index
-                yield pb.Frame(
-                    run_id=self._run_id,
-                    index=frame.index,
-                    width=frame.width,
-                    height=frame.height,
-                    channels=frame.channels,
-                    data=frame.pixels,
-                    encoding="raw",
-                    last_reward=frame.last_reward,
-                    rolling_return=frame.rolling_return,
-                    step_rate_hz=frame.step_rate_hz,
-                    step=frame.step,
-                )
+                yield frame_message(self._run_id, frame, reader)
             elif reason := reader.status().reason:
                 yield pb.Frame(run_id=self._run_id, reason=reason)
                 self._closing.wait(1.0)

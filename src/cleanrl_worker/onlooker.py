@@ -69,19 +69,16 @@ class Onlooker:
             return game
         self._evaluated = True
         lane.begin(EVAL)
-        draw: Picture
         if isinstance(game, play.FlatGame):
             env = game.env
             if reason := why_no_picture(env):
                 lane.give_up(reason)
                 return game
-            draw = lambda reward, steps: self._view.camera.picture([env], reward, steps)  # noqa: E731
-        elif isinstance(game, play.VectorGame) and _is_drawable(pool := game.envs, env_id):
-            draw = lambda reward, steps: pool.render([0])[0]  # type: ignore[attr-defined]  # noqa: E731
-        else:
-            lane.give_up("this backend's environments cannot be drawn in an evaluation; try env_backend auto")
-            return game
-        return WatchedGame(game, self._view, draw)
+            return WatchedGame(game, self._view, lambda reward, steps: self._view.camera.picture([env], reward, steps))
+        if isinstance(game, play.VectorGame) and isinstance(pool := game.envs, PoolEnvs) and pool_can_draw(env_id):
+            return WatchedGame(game, self._view, lambda reward, steps: pool.render([0])[0])
+        lane.give_up("this backend's environments cannot be drawn in an evaluation; try env_backend auto")
+        return game
 
     def learner(self, parts: Mapping[str, Any], args: RunArgs) -> None:
         """Who learns: the parts of its state, of which a probe takes the policy."""
@@ -237,10 +234,6 @@ class Probe:
                 policy = normalized(policy, {"mean": seen.mean.copy(), "var": seen.var.copy()})
             self._policy, self._renewed = policy, monotonic()
         return self._policy
-
-
-def _is_drawable(envs: VectorEnvs, env_id: str) -> bool:
-    return isinstance(envs, PoolEnvs) and pool_can_draw(env_id)
 
 
 @contextlib.contextmanager

@@ -210,9 +210,9 @@ class Client:
         **params: Any,
     ) -> RunHandle:
         """Submit a new run that goes on from a run's newest checkpoint, a checkpoint folder, or a policy file."""
-        more = {"mode": "resume_training", "checkpoint_path": _absolute_path(checkpoint)}
+        more: dict[str, Any] = {"mode": "resume_training", "checkpoint_path": _absolute_path(checkpoint)}
         if additional_timesteps is not None:
-            more["additional_timesteps"] = additional_timesteps  # type: ignore[assignment]
+            more["additional_timesteps"] = additional_timesteps
         return RunHandle(self, self.submit_run({"extras": {**_merged(extras, params), **more}}))
 
     def evaluate(

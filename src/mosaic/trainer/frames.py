@@ -12,6 +12,7 @@ from mosaic.trainer.registry import Registry
 from mosaic.trainer.states import ENDED
 from mosaic.wire._pb import trainer_pb2 as pb
 from mosaic.wire.errors import ConfigError
+from mosaic.wire.frame_messages import frame_message
 from mosaic.wire.frames import FastLaneReader, Frame, RingError
 from mosaic.wire.happenings import Happenings
 
@@ -87,22 +88,7 @@ class FrameHub:
                 frame = None if reader is None else self._read(run_id, reader, seen, trouble)
                 if reader is not None and frame is not None:
                     seen = (frame.index, reader.name)
-                    status = reader.status()
-                    yield pb.Frame(
-                        run_id=run_id,
-                        index=frame.index,
-                        width=frame.width,
-                        height=frame.height,
-                        channels=frame.channels,
-                        data=frame.pixels,
-                        encoding="raw",
-                        last_reward=frame.last_reward,
-                        rolling_return=frame.rolling_return,
-                        step_rate_hz=frame.step_rate_hz,
-                        step=frame.step,
-                        label=status.label,
-                        note=status.note,
-                    )
+                    yield frame_message(run_id, frame, reader)
                     told = time.monotonic()
                 elif time.monotonic() - told >= REASON_SECONDS:
                     told = time.monotonic()

@@ -169,9 +169,10 @@ class Registry:
     def changes(self, cursor: int, *, run_id: str = "", limit: int = 500) -> list[Change]:
         """What happened after `cursor`, oldest first, each with the run as it is now."""
         with self.database.read() as connection:
-            query, values = "SELECT * FROM changes WHERE cursor > ?", [cursor]
+            values: tuple[int | str, ...] = (cursor,)
+            query = "SELECT * FROM changes WHERE cursor > ?"
             if run_id:
-                query, values = query + " AND run_id = ?", [*values, run_id]  # type: ignore[list-item]
+                query, values = query + " AND run_id = ?", (cursor, run_id)
             rows = connection.execute(f"{query} ORDER BY cursor LIMIT ?", (*values, limit)).fetchall()
             queue = _queue(connection) if rows else {}
             found = []
