@@ -23,6 +23,7 @@ def test_a_local_runs_ring_is_read_and_its_writer_knows_that_somebody_looks(serv
     writer = FastLaneWriter.create("a", served.registry.paths("a").fastlane)
     try:
         assert not writer.watched
+        writer.tell(label="(Eval)", note="batch 1")
         frames = served.verbs.stream_frames("a", max_fps=60)
         pixels = np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3)
 
@@ -36,6 +37,7 @@ def test_a_local_runs_ring_is_read_and_its_writer_knows_that_somebody_looks(serv
         frame = next(frame for frame in frames if frame.data)
         assert (frame.width, frame.height, frame.channels, frame.step) == (3, 2, 3, 42)
         assert frame.data == pixels.tobytes() and frame.last_reward == 1.5
+        assert (frame.label, frame.note) == ("(Eval)", "batch 1")
         served.end("a")
         assert all(not frame.data for frame in frames), "the stream ends with the run"
         drawing.join(10)
