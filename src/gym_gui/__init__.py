@@ -1,0 +1,1 @@
+"""python -m gym_gui: the same as mosaic up."""
