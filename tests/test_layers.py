@@ -71,10 +71,10 @@ ROOTS = {"mosaic": ("mosaic.trainer.client",), WORKER: (*SHELL, "mosaic.wire")}
 HEAVY = {"torch", "jax", "jaxlib", "flax", "optax"}
 MAY_BE_HEAVY = (*SIDE, AGENTS, WRAPPERS, ALGORITHMS)
 # The worker's top, the frame publisher, the loading of plug-ins that strangers wrote, a session with an environment
-# that they wrote, and the daemon's loop, which must go on watching the other runs.
+# that they wrote, and the daemon's loop and the GUI's stream of changes, which must go on for the other runs and pages.
 MAY_CATCH_ALL = (
     *(f"{WORKER}.{name}" for name in ("attempt", "cli", "fastlane", "lane", "renderer", "scene")),
-    *("mosaic.wire.workers", "mosaic.trainer.daemon"),
+    *("mosaic.wire.workers", "mosaic.trainer.daemon", "mosaic.web.live"),
 )
 
 MODULE_LINES, FUNCTION_LINES = 400, 60

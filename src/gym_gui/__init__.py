@@ -1,1 +1,1 @@
-"""python -m gym_gui: the same as mosaic up."""
+"""The name under which MOSAIC's GUI is also started."""

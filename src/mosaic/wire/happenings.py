@@ -61,6 +61,11 @@ NAMES: dict[str, str] = {
     "fastlane.frame_read_error": "a frame could not be read from the ring",
     "fastlane.frame_published": "somebody has left off watching; how many frames were sent",
     "fastlane.queue_depth": "how many frames were passed over meanwhile, newer ones having come",
+    "ui.started": "the web GUI serves; address, process id",
+    "ui.stopped": "the web GUI ends",
+    "ui.signed_in": "somebody signed in with a one-time code",
+    "ui.sign_in_refused": "a sign-in was refused, with the reason",
+    "ui.page_trouble": "a page could not do something, with the reason",
     "fastlane.swept": "the frame ring of a dead process was removed",
 }
 """Every name and what it says; docs/trainer.md holds the same table, and a test compares the two."""

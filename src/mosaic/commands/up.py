@@ -1,0 +1,221 @@
+"""mosaic up, down and url: the daemon and the web GUI of a home, started and ended together."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from mosaic.commands.connection import connect, local_home, start_daemon
+from mosaic.commands.printing import add_json, print_json, say, waiting
+from mosaic.wire.errors import ConfigError, MosaicError, NoDaemonError, TrainerError
+from mosaic.wire.paths import resolve_home
+
+START_SECONDS, END_SECONDS = 90.0, 30.0
+# A daemon that dies at once again is not started again in a hurry.
+LOOK_SECONDS, HURRY_SECONDS = 0.5, 5.0
+
+
+def add_to(commands: Any) -> None:
+    """Declare the commands."""
+    one = commands.add_parser("up", help="start the trainer daemon and the web GUI of this home")
+    one.add_argument("--port", type=int, metavar="N", help="the web GUI's port (8080, or any if that is taken; 0: any)")
+    one.add_argument(
+        "--listen", metavar="HOST:PORT", help="the daemon's address (127.0.0.1:50055, or any port if that is taken)"
+    )
+    one.add_argument(
+        "--allow-host", action="append", default=[], metavar="NAME", help="a host name that the GUI may be reached by"
+    )
+    one.add_argument(
+        "--detach", "-d", action="store_true", help="return once both answer; they go on in the background"
+    )
+    add_json(one)
+    one.set_defaults(command=up)
+
+    two = commands.add_parser("down", help="end the trainer daemon and the web GUI; runs go on")
+    add_json(two)
+    two.set_defaults(command=down)
+
+    three = commands.add_parser("url", help="print an address that signs you in to the web GUI, once")
+    add_json(three)
+    three.set_defaults(command=url)
+
+
+def up(args: argparse.Namespace) -> int:
+    """Serve the GUI and keep a daemon until SIGTERM or Ctrl-C, or start both in the background."""
+    from mosaic.web.server import Site, fresh_url, read_web_card
+
+    home = resolve_home()
+    if args.json and not args.detach:
+        raise ConfigError("--json goes with --detach: what runs in the foreground has no end to report")
+    if read_web_card(home):
+        return _report(args, home, f"MOSAIC already runs for {home}; open {fresh_url(home)}")
+    if args.detach:
+        _start_in_background(args, home)
+        return _report(args, home, f"MOSAIC runs in the background; open {fresh_url(home)}\nEnd it with: mosaic down")
+    site = Site(home, args.port, args.allow_host)
+    with Keeping(home, args.listen) as daemon:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: site.stop())
+        say(f"the trainer daemon listens on {daemon.target}; Ctrl-C ends it and the GUI, runs go on")
+        print(f"Open {site.new_url()}", flush=True)
+        say("The address is good for one sign-in; another: mosaic url")
+        site.serve()
+    say("MOSAIC has ended; what runs goes on, and the next `mosaic up` takes it over")
+    return 0
+
+
+class Keeping:
+    """A daemon for as long as the GUI runs: the home's own where one runs, started again when it dies."""
+
+    def __init__(self, home: Path, listen: str | None) -> None:
+        self._home, self._listen = home, listen
+        self._stopping = threading.Event()
+        self.target = ""
+
+    def __enter__(self) -> Keeping:
+        from mosaic.wire.channel import daemon_card, read_card
+
+        card = read_card(daemon_card(self._home))
+        self.target = str(card["target"]) if card else start_daemon(self._home, self._listen)
+        self._thread = threading.Thread(target=self._look_after, name="daemon", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._thread.join()
+        pid = _daemon_pid(self._home)
+        if pid:
+            _end(pid, "the daemon", self._home)
+
+    def _look_after(self) -> None:
+        while not self._stopping.wait(LOOK_SECONDS):
+            if _daemon_pid(self._home):
+                continue
+            try:
+                # The same address, so that workers and clients find it again.
+                start_daemon(self._home, self.target)
+            except MosaicError as error:
+                say(f"the trainer daemon has died and does not start again: {error}")
+                self._stopping.wait(HURRY_SECONDS)
+            else:
+                say("the trainer daemon had died and was started again")
+
+
+def down(args: argparse.Namespace) -> int:
+    """Ask both to end and wait until they have."""
+    from mosaic.web.server import read_web_card
+
+    with connect() as client:
+        health = client.health()
+        home = local_home(client, health, "end it")
+    going = sum(count for state, count in health["runs"].items() if state not in ("COMPLETED", "FAILED", "CANCELLED"))
+    pid, web = int(health["pid"]), read_web_card(home)
+    if web:
+        _end(int(web["pid"]), "the web GUI", home)
+    if _lives(pid):
+        _end(pid, "the daemon", home)
+    if args.json:
+        print_json({"home": str(home), "pid": pid, "web_pid": web.get("pid"), "runs_going_on": going})
+    else:
+        what = "the daemon and the web GUI" if web else "the daemon"
+        print(
+            f"{what} of {home} {'have' if web else 'has'} ended" + (f"; {going} run(s) go on or wait" if going else "")
+        )
+    return 0
+
+
+def url(args: argparse.Namespace) -> int:
+    """Print a fresh address of the running GUI: of this home, else of the user's own daemon."""
+    from mosaic.web.server import fresh_url, read_web_card
+
+    home = resolve_home()
+    if not read_web_card(home):
+        with contextlib.suppress(NoDaemonError), connect() as client:
+            home = local_home(client, client.health(), "ask for its address")
+    address = fresh_url(home)
+    print_json({"url": address}) if args.json else print(address)
+    return 0
+
+
+def _report(args: argparse.Namespace, home: Path, text: str) -> int:
+    if not args.json:
+        print(text)
+        return 0
+    from mosaic.trainer.client import Client
+    from mosaic.web.server import fresh_url
+
+    with Client(home=home) as client:
+        print_json({**client.health(), "url": fresh_url(home)})
+    return 0
+
+
+def _start_in_background(args: argparse.Namespace, home: Path) -> None:
+    from mosaic.web.server import read_web_card
+
+    if not args.json:
+        say(f"starting the trainer daemon and the web GUI of {home} …")
+    log = home / "var" / "logs" / "gym_gui.stderr.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    words = [
+        word
+        for flag, value in (("--port", args.port), ("--listen", args.listen))
+        if value is not None
+        for word in (flag, str(value))
+    ]
+    words += [word for host in args.allow_host for word in ("--allow-host", host)]
+    with log.open("ab") as file:
+        start = file.tell()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "mosaic.cli", "up", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=file,
+            start_new_session=True,
+        )
+    end = time.monotonic() + START_SECONDS
+    with waiting("waiting until both answer"):
+        while not read_web_card(home) or not _daemon_pid(home):
+            if process.poll() is not None:
+                said = log.read_bytes()[start:].decode(errors="replace").strip().splitlines()
+                raise TrainerError(said[-1].removeprefix("mosaic: ") if said else f"it ended at once; see {log}")
+            if time.monotonic() > end:
+                raise TrainerError(f"MOSAIC did not answer within {START_SECONDS:.0f} s; see {log}")
+            time.sleep(0.05)
+
+
+def _end(pid: int, what: str, home: Path) -> None:
+    """SIGTERM, and wait for it."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
+    end = time.monotonic() + END_SECONDS
+    with waiting(f"waiting for {what} (pid {pid}) to end"):
+        while _lives(pid):
+            if time.monotonic() > end:
+                raise TrainerError(f"{what} (pid {pid}) still runs after {END_SECONDS:.0f} s; see {home}/var/logs")
+            time.sleep(0.05)
+
+
+def _daemon_pid(home: Path) -> int:
+    """The process of this home's daemon, 0 where none lives (a killed one leaves its card, and perhaps a zombie)."""
+    from mosaic.wire.channel import daemon_card, read_card
+
+    pid = int(read_card(daemon_card(home)).get("pid") or 0)
+    return pid if pid and _lives(pid) else 0
+
+
+def _lives(pid: int) -> bool:
+    import psutil
+
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

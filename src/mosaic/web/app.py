@@ -1,0 +1,43 @@
+"""All pages and forms, put together behind the gate."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from nicegui import app as pages_app
+from nicegui import ui
+from starlette.responses import HTMLResponse, RedirectResponse
+
+from mosaic.web import auth
+from mosaic.web.context import Web
+
+TITLE = "MOSAIC"
+# Every page and form, a module each with its `add(web)`.
+MODULES: tuple[Any, ...] = ()
+
+
+def build(web: Web, keeper: auth.Keeper, port: int, allow_hosts: Collection[str], storage_secret: str) -> auth.Gate:
+    """The whole GUI as one ASGI app."""
+    add_pages(web)
+    outer = FastAPI(title=TITLE, docs_url=None, redoc_url=None, openapi_url=None)
+    ui.run_with(outer, title=TITLE, storage_secret=storage_secret, show_welcome_message=False, reconnect_timeout=10.0)
+    pages_app.on_startup(web.hub.start)
+    pages_app.on_shutdown(web.close)
+    return auth.Gate(outer, keeper, port, allow_hosts, web.happenings.note)
+
+
+def add_pages(web: Web) -> None:
+    """Register every page; a new one is one module and one line here."""
+
+    @pages_app.get("/")
+    def start() -> Response:
+        return RedirectResponse("/runs")
+
+    @pages_app.exception_handler(404)
+    async def nothing_there(request: Request, error: Exception) -> Response:
+        return HTMLResponse(auth.page("There is no such page.", "Go to the runs: /runs"), status_code=404)
+
+    for module in MODULES:
+        module.add(web)

@@ -1,0 +1,83 @@
+"""What every page has: the home, the daemon's client, the algorithms, the log, the stream of changes."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from mosaic.trainer.client import Client
+from mosaic.web.live import Hub
+from mosaic.wire.channel import daemon_card, read_card
+from mosaic.wire.errors import MosaicError
+from mosaic.wire.happenings import Happenings
+from mosaic.wire.workers import WorkerCapabilities, discover_workers, schema_of
+
+# Calls wait for the daemon, not for a core: enough that one slow answer does not hold up another person's page.
+THREADS = 16
+
+_Answer = TypeVar("_Answer")
+
+
+class Web:
+    """One per web process, for any number of pages."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home.resolve()
+        self.happenings = Happenings(self.home / "var" / "logs" / "gym_gui.log")
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="ask")
+        self._lock = threading.Lock()
+        self._client: Client | None = None
+        self._card: Any = None
+        self.hub = Hub(lambda: self.client, self.page_trouble)
+        self.workers, self.worker_problems = discover_workers()
+
+    @property
+    def runs_folder(self) -> Path:
+        return self.home / "var" / "trainer" / "runs"
+
+    @property
+    def client(self) -> Client:
+        """The daemon of this home, wherever its newest one listens; calls block, so pages use `ask`."""
+        card = read_card(daemon_card(self.home))
+        with self._lock:
+            if self._client is None or (card and card != self._card):
+                # An older client is left to its callers: closing it would break their streams.
+                self._client, self._card = Client(home=self.home), card
+            return self._client
+
+    async def ask(self, call: Callable[[Client], _Answer]) -> _Answer:
+        """Do a blocking call on the daemon's client in a thread; MosaicError says what went wrong."""
+        return await self.do(lambda: call(self.client))
+
+    async def do(self, work: Callable[[], _Answer]) -> _Answer:
+        """Do anything else that blocks (files, subprocesses) in a thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    @functools.cached_property
+    def worker(self) -> WorkerCapabilities | None:
+        """The worker that forms submit to: CleanRL's where it is there, else the first one found."""
+        return self.workers.get("cleanrl") or next(iter(self.workers.values()), None)
+
+    @functools.cached_property
+    def _schema(self) -> dict[str, Any]:
+        return schema_of(self.worker) if self.worker else {}
+
+    def schema(self) -> dict[str, Any]:
+        """The algorithms and their fields, by name; {} where there is no worker."""
+        return self._schema
+
+    def page_trouble(self, error: BaseException) -> None:
+        """Log what a page could not do; people are told by the page."""
+        level = self.happenings.note if isinstance(error, MosaicError) else self.happenings.warn
+        level("ui.page_trouble", error=f"{type(error).__name__}: {error}")
+
+    def close(self) -> None:
+        self.happenings.note("ui.stopped")
+        self.hub.stop()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self.happenings.close()

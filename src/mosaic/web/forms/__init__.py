@@ -1,0 +1,1 @@
+"""The forms that submit runs: one module each, registered by its `add`."""
