@@ -1,10 +1,5 @@
-"""up, down, daemon: started, found again, ended; runs go on."""
+"""daemon: its flags, how it is found, what is refused."""
 
-import json
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,42 +18,6 @@ def flags(parser: Any) -> set[str]:
 def test_daemon_has_the_flags_of_the_trainers_own_module() -> None:
     commands = next(action for action in cli.parser()._actions if action.choices)
     assert flags(commands.choices["daemon"]) == flags(trainer_daemon._parser())
-
-
-def test_up_says_when_a_daemon_serves_this_home_already(mosaic: Callable[..., Any], place: Any) -> None:
-    told = mosaic("up")
-    assert told.code == 0 and f"already serves {place.home}" in told.out
-    assert json.loads(mosaic("up", "--detach", "--json").out)["home"] == str(place.home)
-
-
-def test_up_in_the_foreground_ends_with_sigterm_and_runs_go_on(
-    mosaic: Callable[..., Any], place: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    home = tmp_path / "home"
-    home.mkdir()
-    monkeypatch.setenv("MOSAIC_HOME", str(home))
-    environment = {**os.environ, **place.variables, "MOSAIC_HOME": str(home)}
-    command = [sys.executable, "-m", "mosaic.cli", "up", "--listen", "127.0.0.1:0"]
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdout is not None and process.stderr is not None
-    assert "listens on 127.0.0.1:" in process.stdout.readline()
-    accepted = mosaic("train", "tiny", "CartPole-v1", "--set", "episodes=100000", "--set", "pause=0.02", "--json")
-    run_id = json.loads(accepted.out)["run_id"]
-    with Client(home=home) as client:
-        while client.get_run(run_id).state != "EXECUTING":
-            pass
-        pid = client.get_run(run_id).pid
-    process.send_signal(signal.SIGTERM)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 0 and "no web interface" in err and "what runs goes on" in err
-    os.kill(pid, 0)
-    gone = mosaic("runs")
-    assert gone.code == 3 and "start one with" in gone.err
-    again = json.loads(mosaic("up", "--detach", "--json").out)
-    assert again["runs"] == {"EXECUTING": 1}
-    assert mosaic("cancel", run_id, "--grace", "0").code == 0
-    assert mosaic("down", "--json").code == 0
-    os.waitpid(again["pid"], 0)
 
 
 def test_daemon_that_may_be_reached_by_others_is_refused_without_tls(mosaic: Callable[..., Any]) -> None:
