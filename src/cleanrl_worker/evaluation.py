@@ -19,6 +19,7 @@ import tyro
 from cleanrl_worker.eval_registry import SavedPolicy, build_policy, read_policy
 from cleanrl_worker.kit import episodes, play
 from cleanrl_worker.kit.policy import Policy
+from cleanrl_worker.wrappers.minigrid import view_of
 from mosaic.wire import metrics
 from mosaic.wire.errors import MosaicError
 from mosaic.wire.paths import write_atomic
@@ -176,7 +177,9 @@ def _make_games(args: EvalArgs, saved: SavedPolicy) -> list[play.Game]:
     if args.num_envs and not args.capture_video:
         count = min(args.num_envs, at_most)
     env_id, atari = saved.env_id, saved.is_atari
-    games = [play.make_game(env_id, atari=atari, backend=backend, video_folder=folder) for _ in range(count)]
+    view = view_of(env_id, saved.args)
+    options: dict[str, Any] = {"atari": atari, "backend": backend, "video_folder": folder, "view": view}
+    games = [play.make_game(env_id, **options) for _ in range(count)]
     return [episodes.onlooker.evaluation(game, env_id) if episodes.onlooker else game for game in games]
 
 

@@ -20,10 +20,11 @@ from cleanrl_worker.kit.args import RunArgs
 from cleanrl_worker.kit.envs import GymnasiumEnvs, SyncEnvs
 from cleanrl_worker.kit.episodes import Step, VectorEnvs
 from cleanrl_worker.kit.normalize import RunningStatistics
-from cleanrl_worker.kit.policy import Policy, normalized
+from cleanrl_worker.kit.policy import Policy, for_episode, normalized
 from cleanrl_worker.kit.pools import PoolEnvs
 from cleanrl_worker.lane import NoPicture, tiled
 from cleanrl_worker.scene import pool_can_draw
+from cleanrl_worker.wrappers.minigrid import view_of
 
 POLICY_SECONDS = 2.0  # how old the policy of a probe may grow
 EVAL, PROBE = "(Eval)", "(Probe)"
@@ -210,7 +211,8 @@ class Probe:
     def _open(self) -> play.Game:
         atari = "atari" in getattr(self._module, "FAMILIES", ())
         try:
-            game = play.make_game(self._args.env_id, atari=atari, backend="auto")
+            view = view_of(self._args.env_id, vars(self._args))
+            game = play.make_game(self._args.env_id, atari=atari, backend="auto", view=view)
         except (SystemExit, gym.error.Error) as error:
             raise NoPicture(f"{self._args.env_id} has no twin in Gymnasium that could be drawn: {error}") from error
         if isinstance(game, play.FlatGame) and (reason := why_no_picture(game.env)):
@@ -222,6 +224,7 @@ class Probe:
     def _start(self, game: play.Game) -> None:
         self._obs = game.start(self._episode, play.episode_seed(self._args.seed, self._episode))
         self._episode += 1
+        self._policy = self._policy and for_episode(self._policy)
 
     def _newest(self) -> Policy:
         """The policy as it is now, behind the observation statistics of now; built anew every few seconds."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from cleanrl_worker.kit import pools
 from cleanrl_worker.kit.envs import EnvMaker, register_plugins
+from cleanrl_worker.kit.episodes import View
 from mosaic.wire.errors import ConfigError, WorkerError
 from mosaic.wire.frames import encode_png
 
@@ -22,15 +23,17 @@ class EnvironmentFailure(WorkerError):
     """An environment raised something; only a reset can be answered next."""
 
 
-def open_scene(env_id: str, *, flat: bool = False, atari: bool = False, backend: str = "auto") -> "Scene":
+def open_scene(
+    env_id: str, *, flat: bool = False, atari: bool = False, backend: str = "auto", view: View | None = None
+) -> "Scene":
     """One environment, ready to be drawn: as it is, or with the observations that a policy was trained on.
 
-    `flat` is for the policies of `kit.envs.vector`, `atari` for those of `kit.envs.atari`: a game is then played whole,
-    a lost life ends no episode, and rewards are the game's own.
+    `flat` is for the policies of `kit.envs.vector` (with the `view` that they had, if any), `atari` for those of
+    `kit.envs.atari`: a game is then played whole, a lost life ends no episode, and rewards are the game's own.
     """
     try:
         env, no_picture = _guarded(
-            f"environment {env_id!r} cannot be made", lambda: _make(env_id, flat, atari, backend)
+            f"environment {env_id!r} cannot be made", lambda: _make(env_id, flat, atari, backend, view)
         )
     except SystemExit as error:  # kit's word for what cannot be had here
         raise ConfigError(str(error)) from None
@@ -81,13 +84,15 @@ class PoolEnv:
     With `lives` it is reset after a lost life as in training, and the game goes on.
     """
 
-    def __init__(self, env_id: str, lives: bool = False) -> None:
+    def __init__(self, env_id: str, lives: bool = False, view: View | None = None) -> None:
         self._env_id = env_id
+        self._seen: Callable[[Any], Any] = view or (lambda obs: obs)
         self._lives = lives
         with warnings.catch_warnings():  # float64 bounds cast to float32 spaces: nothing a user can change
             warnings.simplefilter("ignore", UserWarning)
             self._pool = pools.make_pool(env_id, 1, seed=0)
-            self.observation_space = self._pool.observation_space
+            space = self._pool.observation_space
+            self.observation_space = space if view is None else view.space(space)
             self.action_space = self._pool.action_space
         self.render_mode = "rgb_array" if pool_can_draw(env_id) else None
 
@@ -95,7 +100,7 @@ class PoolEnv:
         """A pool takes its seed when it is made."""
         options: dict[str, Any] = {"episodic_life": True} if self._lives else {}
         self._pool = pools.make_pool(self._env_id, 1, seed, **options)
-        return _first(self._pool.reset()[0]), {}
+        return _first(self._seen(self._pool.reset()[0])), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         obs, rewards, terminations, truncations, info = self._pool.step(np.asarray([action]))
@@ -103,7 +108,7 @@ class PoolEnv:
             terminations = truncations
             if not truncations[0]:  # EnvPool's own reset after a lost life: a step that ignores its action
                 obs = self._pool.step(np.asarray([action]), np.zeros(1, np.int32))[0]
-        return _first(obs), rewards[0], terminations[0], truncations[0], {}
+        return _first(self._seen(obs)), rewards[0], terminations[0], truncations[0], {}
 
     def render(self) -> Any:
         return np.asarray(self._pool.render(env_ids=[0]))[0]
@@ -118,34 +123,34 @@ def pool_can_draw(env_id: str) -> bool:
     return env_id not in specs or "mujoco" not in specs[env_id][0]  # an Atari game goes by other names, too
 
 
-def _make(env_id: str, flat: bool, atari: bool, backend: str) -> tuple[Any, str | None]:
+def _make(env_id: str, flat: bool, atari: bool, backend: str, view: View | None) -> tuple[Any, str | None]:
     """The environment, and why it cannot be drawn."""
     if atari:
         return PoolEnv(f"{pools.atari_game(env_id)}-v5", lives=True), None
     if backend == "envpool":
-        pool = PoolEnv(env_id)
+        pool = PoolEnv(env_id, view=view)
         if pool.render_mode is not None:
             return pool, None
     register_plugins(env_id)
     try:
         # Made first without pictures: some refuse a render_mode that they do not have, some do not take the word.
-        plain = _make_gymnasium(env_id, flat, render=False)
+        plain = _make_gymnasium(env_id, flat, view, render=False)
     except gym.error.UnregisteredEnv:
         pool = PoolEnv(env_id)
         return pool, None if pool.render_mode else "EnvPool cannot draw it"
     if "rgb_array" not in (plain.metadata.get("render_modes") or ()):
         return plain, "it has no rgb_array mode"
     try:
-        drawn = _guarded("it cannot be made with rgb_array", lambda: _make_gymnasium(env_id, flat, render=True))
+        drawn = _guarded("it cannot be made with rgb_array", lambda: _make_gymnasium(env_id, flat, view, render=True))
     except EnvironmentFailure as error:
         return plain, str(error)
     plain.close()
     return drawn, None
 
 
-def _make_gymnasium(env_id: str, flat: bool, render: bool) -> gym.Env[Any, Any]:
+def _make_gymnasium(env_id: str, flat: bool, view: View | None, render: bool) -> gym.Env[Any, Any]:
     if flat:
-        return EnvMaker(env_id, render=render)()
+        return EnvMaker(env_id, render=render, view=view)()
     options: dict[str, Any] = {"render_mode": "rgb_array"} if render else {}
     return gym.make(env_id, disable_env_checker=True, **options)
 

@@ -10,8 +10,9 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from cleanrl_worker.kit.policy import Policy
+from cleanrl_worker.kit.policy import Policy, for_episode
 from cleanrl_worker.scene import EnvironmentFailure, Scene, open_scene
+from cleanrl_worker.wrappers.minigrid import view_of
 from mosaic.wire.errors import ConfigError, EventError, MosaicError, nearest, shown
 from mosaic.wire.events import from_line
 
@@ -57,9 +58,8 @@ def open_session(request: Request) -> "Session":
     saved = read_policy(request.policy_path, algo=request.algo, env_id=request.env_id)
     if saved.env_id is None:
         raise ConfigError(f"policy {saved.path} does not tell its environment; give --env-id")
-    scene = open_scene(
-        saved.env_id, flat=True, atari=saved.is_atari, backend=str(saved.args.get("env_backend", "auto"))
-    )
+    backend, view = str(saved.args.get("env_backend", "auto")), view_of(saved.env_id, saved.args)
+    scene = open_scene(saved.env_id, flat=True, atari=saved.is_atari, backend=backend, view=view)
     spaces = types.SimpleNamespace(
         single_observation_space=scene.observation_space, single_action_space=scene.action_space
     )
@@ -76,7 +76,7 @@ class Session:
         self.stopped = False
         self._request = request
         self._scene = scene
-        self._policy = policy
+        self._policy = self._acting = policy
         self._next_seed = request.seed
         self._rng: np.random.Generator | None = None
         self._obs: Any = None
@@ -130,6 +130,7 @@ class Session:
         self._next_seed = (seed + 1) % SEED_LIMIT
         self._rng = None if self._request.greedy else np.random.default_rng(seed)
         self._obs = self._scene.reset(seed)
+        self._acting = None if self._policy is None else for_episode(self._policy)
         self._state = "under way"
         self._length, self._reward = 0, 0.0
         shape = self._scene.observation_space.shape
@@ -170,10 +171,10 @@ class Session:
             yield {"type": "episode_done", "total_reward": self._reward, "episode_length": self._length}
 
     def _act(self) -> Any:
-        if self._policy is None:
+        if self._acting is None:
             allowed = allowed_actions(self._scene.action_space)
             raise CommandError(f'no policy is loaded, so a step needs an "action": {allowed}')
-        action = self._policy(np.asarray(self._obs)[None], self._rng)[0]
+        action = self._acting(np.asarray(self._obs)[None], self._rng)[0]
         return int(action) if isinstance(self._scene.action_space, gym.spaces.Discrete) else action
 
 

@@ -27,6 +27,8 @@ from mosaic.wire.checkpoints import find_all
 tiny_envs.register()
 SMALL_PPO = {"total_timesteps": 512, "num_envs": 2, "num_steps": 32, "num_minibatches": 2, "update_epochs": 2}
 SMALL_PPO |= {"checkpoint_every": 128}
+GRID = SMALL_PPO | {"env_id": "MiniGrid-DoorKey-5x5-v0", "total_timesteps": 384}
+MISSION = GRID | {"env_id": "BabyAI-GoToLocal-v0", "mission": True, "memory": True}
 PENDULUM = SMALL_PPO | {"env_id": "Pendulum-v1"}
 PONG = SMALL_PPO | {"env_id": "Pong-v5", "total_timesteps": 128, "num_steps": 16, "checkpoint_every": 64}
 PONG |= {"num_threads": 1}  # another number of threads adds in another order
@@ -39,6 +41,10 @@ CASES = {
     "ppo on envpool": SMALL_PPO | {"env_backend": "envpool"},
     "ppo on async": SMALL_PPO | {"checkpoint_every": 256, "vectorization": "async"},
     "ppo on native": SMALL_PPO | {"env_id": "Tiny/TruncatingScaled-v0", "vectorization": "native"},
+    "ppo on grids": GRID,
+    "ppo on grids of envpool": GRID | {"env_backend": "envpool"},
+    "ppo on grids with mission and memory": MISSION,
+    "ppo on grids of envpool with mission and memory": MISSION | {"env_backend": "envpool"},
     "ppo_continuous_action": PENDULUM,
     "ppo_continuous_action on envpool": PENDULUM | {"env_backend": "envpool"},
     "ppo_continuous_action on async": PENDULUM | {"checkpoint_every": 256, "vectorization": "async"},
@@ -58,6 +64,7 @@ KILLED = {
     "ppo": {"total_timesteps": 6400},
     "ppo on envpool": {"total_timesteps": 6400},
     "ppo on async": {"total_timesteps": 2560},
+    "ppo on grids with mission and memory": {"total_timesteps": 1280},
     "ppo_continuous_action": {"total_timesteps": 6400},
     "ppo_atari_envpool": {"total_timesteps": 160, "checkpoint_every": 32},
     "dqn": {"total_timesteps": 6000},

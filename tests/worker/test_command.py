@@ -248,7 +248,9 @@ def test_environment_is_checked_on_the_backend_that_will_make_it() -> None:
         assert refusal("ppo", env_id).endswith("gives image ones; use ppo_atari_envpool")
     assert "is for atari environments only" in refusal("ppo_atari_envpool", "CartPole-v1")
     assert "no algorithm here does yet" in refusal("dqn", "CoinrunEasy-v0")
-    assert "no algorithm here does yet" in refusal("ppo", "MiniGrid-Empty-5x5-v0")
+    assert refusal("dqn", "MiniGrid-Empty-5x5-v0").endswith("gives grid ones; use ppo")
+    for backend in ("gymnasium", "envpool"):
+        assert plan("ppo", "BabyAI-GoTo-v0", algo_params={"mission": True, "env_backend": backend}).warnings == ()
     assert plan("ppo", "FrozenLake-v1").warnings == ()
     for name in ("env_backend", "env-backend"):
         assert "has no flat observations" in refusal("ppo", "FrozenLake-v1", algo_params={name: "envpool"})

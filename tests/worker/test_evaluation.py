@@ -31,6 +31,7 @@ SMALL_PPO = {"num_envs": 2, "num_steps": 16, "num_minibatches": 2, "update_epoch
 SMALL_DQN = {"total_timesteps": 200, "learning_starts": 100, "buffer_size": 200, "batch_size": 16}
 TINY: dict[str, dict[str, Any]] = {
     "ppo": SMALL_PPO,
+    "ppo on grids": SMALL_PPO | {"env_id": "BabyAI-GoToLocal-v0", "mission": True, "memory": True},
     "ppo_continuous_action": SMALL_PPO | {"env_id": "Pendulum-v1"},
     "ppo_atari_envpool": SMALL_PPO | {"env_id": "Breakout-v5"},
     "dqn": SMALL_DQN,
@@ -72,13 +73,14 @@ def scalars_in(folder: Path) -> Tags:
     return found
 
 
-@pytest.mark.parametrize("name", DEFAULT_ALGO_REGISTRY)
+@pytest.mark.parametrize("case", TINY)
 def test_every_algorithm_is_evaluated_from_its_files_and_the_seed_decides(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cleanrl_worker.kit.experiment.EVAL_EPISODES", 1)
+    name = case.split()[0]
     module = importlib.import_module(DEFAULT_ALGO_REGISTRY[name])
-    module.main(module.Args(run_dir=tmp_path / "run", save_model=True, cuda=False, **TINY[name]))
+    module.main(module.Args(run_dir=tmp_path / "run", save_model=True, cuda=False, **TINY[case]))
     (policy,) = tmp_path.glob(f"run/runs/*/{name}.cleanrl_model")
     common = {"episodes": 3, "max_episode_steps": 30}
     for folder, options in {

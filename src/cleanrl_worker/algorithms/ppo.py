@@ -1,4 +1,4 @@
-"""PPO for flat observations and discrete actions (arXiv:1707.06347).
+"""PPO for flat and grid observations and discrete actions (arXiv:1707.06347).
 
 Siblings: ppo_continuous_action, ppo_atari_envpool.
 """
@@ -13,14 +13,16 @@ from torch.nn import functional as F
 
 from cleanrl_worker.agents.adam import FlatAdam
 from cleanrl_worker.agents.layers import numbers
+from cleanrl_worker.agents.minigrid import GridPolicy, MinigridAgent, RememberingPolicy
 from cleanrl_worker.agents.mlp import MLPAgent, SeparateMLPAgent
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment
 from cleanrl_worker.kit.args import RunArgs, check_minibatches, parse, refuse_derived, require
 from cleanrl_worker.kit.policy import Policy
+from cleanrl_worker.wrappers.minigrid import WORDS, is_grid, view_of
 
 ACTION_SPACES = ("discrete",)
-OBSERVATION_SPACES = ("vector", "discrete", "tuple", "dict")
+OBSERVATION_SPACES = ("vector", "discrete", "tuple", "dict", "grid")
 
 
 @dataclass(kw_only=True)
@@ -29,8 +31,12 @@ class Args(RunArgs):
     """environment to learn"""
     total_timesteps: int = 500000
     """environment steps to train for, over all environments"""
-    network: Literal["shared", "separate"] = "separate"
-    """one trunk with two heads, or CleanRL's two networks"""
+    network: Literal["auto", "shared", "separate", "grid"] = "auto"
+    """one trunk with two heads, CleanRL's two networks, or convolutions; auto: grid for MiniGrid, else separate"""
+    mission: bool = False
+    """read the instruction, too (grids only; most BabyAI levels need it)"""
+    memory: bool = False
+    """remember the episode with a GRU (grids only); minibatches are then whole environments"""
     learning_rate: float = 2.5e-4
     """step size of Adam"""
     num_envs: int = 4
@@ -71,15 +77,42 @@ class Args(RunArgs):
 
 def load_policy(state: dict[str, Any], spaces: Any, args: Mapping[str, Any]) -> Policy:
     """The acting part of a saved agent; its keys tell which network it is."""
-    agent = MLPAgent(spaces) if "trunk.0.weight" in state else SeparateMLPAgent(spaces)
+    remembers = "memory.weight_hh" in state
+    network = "grid" if "network.linear.weight" in state else "shared" if "trunk.0.weight" in state else "separate"
+    agent = make_agent(network, spaces, mission="mission.words.weight" in state, memory=remembers)
     agent.load_state_dict(state)
-    logits = agent.numpy_policy()
 
-    def act(obs: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
-        scores = logits(obs.astype(np.float32))
-        return (scores if rng is None else scores + rng.gumbel(size=scores.shape)).argmax(axis=1)
+    def begin() -> Policy:
+        logits = agent.numpy_policy()
 
-    return act
+        def act(obs: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
+            scores = logits(obs.astype(np.float32))
+            return (scores if rng is None else scores + rng.gumbel(size=scores.shape)).argmax(axis=1)
+
+        return act
+
+    return RememberingPolicy(begin) if remembers else begin()
+
+
+def make_agent(network: str, envs: Any, mission: bool, memory: bool) -> MLPAgent | SeparateMLPAgent | MinigridAgent:
+    """The network that these names stand for."""
+    if network == "grid":
+        return MinigridAgent(envs, WORDS if mission else 0, memory)
+    return MLPAgent(envs) if network == "shared" else SeparateMLPAgent(envs)
+
+
+def check_network(args: Args) -> None:
+    """Say which network `auto` is, and refuse what only grids have."""
+    if args.network == "auto":
+        args.network = "grid" if is_grid(args.env_id) else "separate"
+    for name in ("mission", "memory"):
+        if getattr(args, name) and args.network != "grid":
+            raise SystemExit(f"--{name} is for grids: use --network grid, not {args.network}, or leave it out")
+    if args.memory and args.num_envs % args.num_minibatches:
+        raise SystemExit(
+            f"--memory learns from whole environments: --num-envs ({args.num_envs}) must be a multiple of "
+            f"--num-minibatches ({args.num_minibatches})"
+        )
 
 
 def gae(
@@ -97,6 +130,25 @@ def gae(
     for t in reversed(range(len(rewards))):
         advantages[t] = advantage = deltas[t] + decay[t] * advantage
     return advantages
+
+
+Context = tuple[torch.Tensor, ...]
+"""what a memory needs besides observations: what it kept before the first step, and which steps start an episode"""
+
+
+def shuffled(args: Args, context: Context, device: torch.device) -> tuple[torch.Tensor, list[Context]]:
+    """The rows of a batch in a new order, and the context of each minibatch.
+
+    A memory needs its steps in a row: there, a minibatch holds all steps of some environments.
+    """
+    if not context:
+        count = -(-args.batch_size // args.minibatch_size)
+        return torch.randperm(args.batch_size, device=device), [()] * count
+    kept, starts = context
+    chosen = torch.randperm(args.num_envs, device=device).split(args.num_envs // args.num_minibatches)
+    steps = torch.arange(args.num_steps, device=device).unsqueeze(1) * args.num_envs
+    rows = torch.cat([(steps + envs).reshape(-1) for envs in chosen])
+    return rows, [(kept[envs], starts[:, envs]) for envs in chosen]
 
 
 class Losses(NamedTuple):
@@ -163,22 +215,28 @@ def main(args: Args | None = None) -> None:
     args.batch_size = args.num_envs * args.num_steps
     args.minibatch_size = args.batch_size // args.num_minibatches
     check_minibatches(args.batch_size, args.num_minibatches, args.norm_adv)
+    check_network(args)
     run = experiment.start(args)
     device = run.device
-    envs = kit_envs.vector(args, run.video_folder)
-    agent = (MLPAgent(envs) if args.network == "shared" else SeparateMLPAgent(envs)).to(device)
+    view = view_of(args.env_id, vars(args))
+    envs = kit_envs.vector(args, run.video_folder, view)
+    agent = make_agent(args.network, envs, args.mission, args.memory).to(device)
     optimizer = FlatAdam(agent.parameters(), lr=args.learning_rate, eps=1e-5)
 
     shape = (args.num_steps, args.num_envs)
-    obs = np.zeros((*shape, *envs.single_observation_space.shape), np.float32)
+    obs_shape = envs.single_observation_space.shape
+    obs = np.zeros((*shape, *obs_shape), np.float32)
     actions = np.zeros(shape, np.int64)
     rewards = np.zeros(shape, np.float32)
     terminations = np.zeros(shape, np.float32)
     ends = np.zeros(shape, np.float32)
     policy = agent.numpy_policy()
+    memory = policy if args.memory and isinstance(policy, GridPolicy) else None
     step = run.restore({"policy": agent, "optimizer": optimizer})
     args.num_iterations = -(-args.total_timesteps // args.batch_size)
     next_obs = run.reset(envs, step)
+    if memory:
+        memory.clear(args.num_envs)
 
     while step < args.total_timesteps:
         if args.anneal_lr:
@@ -187,7 +245,8 @@ def main(args: Args | None = None) -> None:
         # 1 collect: act in numpy; values and probabilities follow for the whole batch at once
         policy.refresh()
         noise = run.rng.gumbel(size=(*shape, envs.single_action_space.n)).astype(np.float32)
-        truncated_at: list[tuple[int, np.ndarray]] = []
+        truncated_at: list[tuple[int, np.ndarray, Context]] = []
+        before: Context = memory.context() if memory else ()
         for t in range(args.num_steps):
             obs[t] = next_obs
             actions[t] = (policy(obs[t]) + noise[t]).argmax(axis=1)  # Gumbel-max: a sample of softmax(logits)
@@ -198,22 +257,28 @@ def main(args: Args | None = None) -> None:
             terminations[t] = reached.terminations
             ends[t] = reached.terminations | reached.truncations
             if reached.final_obs is not reached.obs and reached.truncations.any():
-                truncated_at.append((t, reached.final_obs))
+                truncated_at.append((t, reached.final_obs, memory.context() if memory else ()))
+            if memory:
+                memory.forget(ends[t])
             if reached.episodes:
                 run.log_episodes(step, reached.episodes)
 
         # 2 advantages
-        b_obs = numbers(obs.reshape(args.batch_size, -1), device)
+        context: Context = ()
+        if memory:  # kept before the first step, and the steps that follow the end of an episode
+            context = (before[0], numbers(np.concatenate([np.zeros_like(ends[:1]), ends[:-1]]), device))
+        b_obs = numbers(obs.reshape(args.batch_size, *obs_shape), device)
         b_actions = torch.from_numpy(actions.reshape(-1)).to(device)
         with torch.no_grad():
-            logits, b_values = agent(b_obs)
+            logits, b_values = agent(b_obs, *context)
             b_logprobs = F.log_softmax(logits, dim=-1).gather(1, b_actions.unsqueeze(1)).squeeze(1)
             old_values = b_values.cpu().numpy().reshape(shape)
             next_values = np.empty_like(old_values)
             next_values[:-1] = old_values[1:]
-            next_values[-1] = agent(numbers(next_obs, device))[1].cpu().numpy()
-            for t, final_obs in truncated_at:
-                final_values = agent(numbers(final_obs, device))[1].cpu().numpy()
+            after = memory.context() if memory else ()
+            next_values[-1] = agent(numbers(next_obs, device), *after)[1].cpu().numpy()
+            for t, final_obs, then in truncated_at:
+                final_values = agent(numbers(final_obs, device), *then)[1].cpu().numpy()
                 next_values[t] = np.where(ends[t] > 0, final_values, next_values[t])
         next_values *= 1.0 - terminations
         advantages = gae(rewards, old_values, next_values, ends, args.gamma, args.gae_lambda)
@@ -223,13 +288,14 @@ def main(args: Args | None = None) -> None:
         # 3 update
         ratios = []
         for _ in range(args.update_epochs):
-            order = torch.randperm(args.batch_size, device=device)
+            order, contexts = shuffled(args, context, device)
             batch = (b_obs, b_actions, b_logprobs, b_advantages, b_returns, b_values)
-            minibatches = zip(*(whole[order].split(args.minibatch_size) for whole in batch), strict=True)
-            for mb_obs, mb_actions, mb_logprobs, mb_advantages, mb_returns, mb_values in minibatches:
+            pieces = (whole[order].split(args.minibatch_size) for whole in batch)
+            minibatches = zip(contexts, *pieces, strict=True)
+            for mb_context, mb_obs, mb_actions, mb_logprobs, mb_advantages, mb_returns, mb_values in minibatches:
                 if args.norm_adv:
                     mb_advantages = (mb_advantages - mb_advantages.mean()) / (mb_advantages.std() + 1e-8)
-                (logits, values), pull = agent.vjp(mb_obs)
+                (logits, values), pull = agent.vjp(mb_obs, *mb_context)
                 minibatch = (mb_actions, mb_logprobs, mb_advantages, mb_returns, mb_values)
                 losses, gradients = clipped_losses(logits, values, *minibatch, args)
                 optimizer.apply(pull(*gradients), args.max_grad_norm)
@@ -258,10 +324,12 @@ def main(args: Args | None = None) -> None:
         run.keep_best(step, agent.state_dict)
         if run.checkpoint_due(step - args.batch_size, step):
             next_obs = run.checkpoint(step - args.batch_size, step, envs)
+            if memory:  # every environment has started anew
+                memory.clear(args.num_envs)
 
     if args.save_model:
         run.save_policy(step, agent.state_dict())
-        run.evaluate(step, load_policy(agent.state_dict(), envs, vars(args)))
+        run.evaluate(step, load_policy(agent.state_dict(), envs, vars(args)), view=view)
     envs.close()
     run.finish(step)
 

@@ -20,7 +20,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 
 from cleanrl_worker.kit import episodes, pools
 from cleanrl_worker.kit.args import RunArgs, algo_name
-from cleanrl_worker.kit.episodes import Episodes, Step, VectorEnvs
+from cleanrl_worker.kit.episodes import Episodes, Step, VectorEnvs, View
 from cleanrl_worker.kit.video import FilmWrapper
 from mosaic.wire import variables
 
@@ -31,30 +31,27 @@ ACTION_KINDS = {
 }
 
 
-def vector(args: RunArgs, video_folder: Path | None = None) -> VectorEnvs:
-    """Environments with flat observations, from the backend that `--env-backend` names."""
+def vector(args: RunArgs, video_folder: Path | None = None, view: View | None = None) -> VectorEnvs:
+    """Environments from the backend that `--env-backend` names; their observations are flat, or what a view makes."""
     with _plain_refusals(args.env_id):
-        envs = _vector(args, video_folder)
+        envs = _vector(args, video_folder, view)
     _check_actions(args, envs)
     return episodes.onlooker.training(envs, args) if episodes.onlooker else envs
 
 
-def _vector(args: RunArgs, video_folder: Path | None) -> VectorEnvs:
+def _vector(args: RunArgs, video_folder: Path | None, view: View | None) -> VectorEnvs:
     if args.env_backend == "envpool" or (args.env_backend == "auto" and pools.is_better(args, video_folder)):
         if video_folder is not None:
-            raise SystemExit(
-                "--capture-video needs --env-backend gymnasium: EnvPool's environments are not filmed here"
-            )
-        return pools.make_flat(args)
-    makers = [EnvMaker(args.env_id, video_folder if index == 0 else None) for index in range(args.num_envs)]
+            raise SystemExit("--capture-video needs --env-backend gymnasium: EnvPool's are not filmed here")
+        return pools.make_flat(args, view)
+    folders = [video_folder, *[None] * (args.num_envs - 1)]
+    makers = [EnvMaker(args.env_id, folder, view=view) for folder in folders]
     if args.vectorization == "sync":
         return SyncEnvs(makers)
     if args.vectorization == "async":
         return GymnasiumEnvs(AsyncVectorEnv(makers, autoreset_mode=AutoresetMode.SAME_STEP))
     if video_folder is not None:
-        raise SystemExit(
-            "--capture-video needs --vectorization sync or async: a native vector environment is not filmed"
-        )
+        raise SystemExit("--capture-video needs --vectorization sync or async: a native vector is not filmed")
     return GymnasiumEnvs(make_native(args.env_id, args.num_envs))
 
 
@@ -68,9 +65,7 @@ def atari(args: RunArgs, video_folder: Path | None = None) -> VectorEnvs:
 def _atari(args: RunArgs, video_folder: Path | None) -> VectorEnvs:
     if args.env_backend == "gymnasium":
         if video_folder is not None:
-            raise SystemExit(
-                "--capture-video needs --env-backend envpool here: ale-py's vector environment is not filmed"
-            )
+            raise SystemExit("--capture-video needs --env-backend envpool here: ale-py's vector is not filmed")
         game = f"ALE/{pools.atari_game(args.env_id)}-v5"
         register_plugins(game)
         if game not in gym.registry:
@@ -82,11 +77,12 @@ def _atari(args: RunArgs, video_folder: Path | None) -> VectorEnvs:
 
 @dataclass(frozen=True)
 class EnvMaker:
-    """Makes one Gymnasium environment with flat observations; travels to the processes of an async vector."""
+    """Makes one Gymnasium environment, flat or with a view; travels to the processes of an async vector."""
 
     env_id: str
     video_folder: Path | None = None
     render: bool = False
+    view: View | None = None
 
     def __call__(self) -> gym.Env[Any, Any]:
         if multiprocessing.parent_process() is not None:  # a terminal's Ctrl-C is for the run, which still needs us
@@ -100,7 +96,9 @@ class EnvMaker:
         env = gym.make(self.env_id, disable_env_checker=True, **options)
         if self.video_folder is not None:
             env = FilmWrapper(env, self.video_folder)
-        if not isinstance(env.observation_space, gym.spaces.Box) or len(env.observation_space.shape) != 1:
+        if self.view is not None:
+            env = self.view.wrap(env)
+        elif not isinstance(env.observation_space, gym.spaces.Box) or len(env.observation_space.shape) != 1:
             env = self._flattened(env)
         return env
 

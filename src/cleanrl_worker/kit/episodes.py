@@ -46,6 +46,16 @@ class VectorEnvs(Protocol):
     def close(self) -> None: ...
 
 
+class View(Protocol):
+    """How an algorithm sees observations that are no single array; `wrap` is for Gymnasium's, a call for EnvPool's."""
+
+    def wrap(self, env: Any) -> Any: ...
+
+    def space(self, space: Any) -> Any: ...
+
+    def __call__(self, obs: Any) -> np.ndarray: ...
+
+
 onlooker: Any = None
 """the live view (`cleanrl_worker.onlooker`), where the launcher has let it in"""
 

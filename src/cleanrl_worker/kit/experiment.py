@@ -21,7 +21,7 @@ from cleanrl_worker.kit import policy as policies
 from cleanrl_worker.kit.args import RunArgs, about, algo_name, as_json, require
 from cleanrl_worker.kit.buffers import ReplayBuffer
 from cleanrl_worker.kit.checkpoint import Part
-from cleanrl_worker.kit.episodes import Episode, VectorEnvs
+from cleanrl_worker.kit.episodes import Episode, VectorEnvs, View
 from cleanrl_worker.kit.policy import Policy
 from cleanrl_worker.kit.resume import REQUEUE, Continuation
 from mosaic.wire import metrics, steps, variables
@@ -180,12 +180,13 @@ class Run:
         if len(self._recent) >= BEST_EPISODES and self._is_best():
             self._write_policy("best.cleanrl_model", step, state(), statistics() if statistics else None)
 
-    def evaluate(self, step: int, policy: Policy, *, atari: bool = False) -> None:
+    def evaluate(self, step: int, policy: Policy, *, atari: bool = False, view: View | None = None) -> None:
         """Close a training with a few sampled episodes, logged as CleanRL's `eval/episodic_return`."""
         started = time.monotonic()
         folder = None if self.video_folder is None else self.video_folder.with_name(f"{self.name}-eval")
-        game = play.make_game(self.args.env_id, atari=atari, backend=self.args.env_backend, video_folder=folder)
-        game = episodes.onlooker.evaluation(game, self.args.env_id) if episodes.onlooker else game
+        backend, env_id = self.args.env_backend, self.args.env_id
+        game = play.make_game(env_id, atari=atari, backend=backend, video_folder=folder, view=view)
+        game = episodes.onlooker.evaluation(game, env_id) if episodes.onlooker else game
         returns = []
         for episode in range(EVAL_EPISODES):
             seed = play.episode_seed(self.args.seed, episode)

@@ -14,8 +14,8 @@ import numpy as np
 
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import pools
-from cleanrl_worker.kit.episodes import VectorEnvs
-from cleanrl_worker.kit.policy import Policy
+from cleanrl_worker.kit.episodes import VectorEnvs, View
+from cleanrl_worker.kit.policy import Policy, for_episode
 from cleanrl_worker.kit.video import EpisodeFilm
 
 
@@ -44,20 +44,22 @@ class Game(Protocol):
     def close(self) -> None: ...
 
 
-def make_game(env_id: str, *, atari: bool, backend: str = "auto", video_folder: Path | None = None) -> Game:
+def make_game(
+    env_id: str, *, atari: bool, backend: str = "auto", video_folder: Path | None = None, view: View | None = None
+) -> Game:
     """The environment as it was in training, but with raw rewards and whole games."""
     if video_folder is not None and (backend == "gymnasium") == atari and backend != "auto":
         other = "envpool" if atari else "gymnasium"
         raise SystemExit(f"{env_id} is filmed with env_backend {other!r} only; leave the video out, or change it")
     if not atari and backend != "envpool":
-        return FlatGame(env_id, video_folder)
+        return FlatGame(env_id, video_folder, view)
     if atari and backend == "gymnasium":
         native = kit_envs.make_native(
             f"ALE/{pools.atari_game(env_id)}-v5", 1, reward_clipping=False, repeat_action_probability=0.0
         )
         return VectorGame(kit_envs.GymnasiumEnvs(native))
     if not atari:
-        return VectorGame(pools.PoolEnvs(lambda seed: pools.make_pool(env_id, 1, seed), seed=0))
+        return VectorGame(pools.PoolEnvs(lambda seed: pools.make_pool(env_id, 1, seed), seed=0, view=view))
     games = pools.make_games(env_id, 1, 0, video_folder, clip=False)
     return VectorGame(games, games.film)
 
@@ -79,7 +81,7 @@ def play_episode(
 ) -> Played | None:
     """Play one episode to its end or to `max_steps` (0: no limit); None when stopped on the way."""
     rng = None if greedy else np.random.default_rng(seed)
-    obs = game.start(episode, seed)
+    policy, obs = for_episode(policy), game.start(episode, seed)
     ret = discounted = 0.0
     weight, length, ended = 1.0, 0, False
     while not ended and (length < max_steps or not max_steps):
@@ -94,39 +96,23 @@ def play_episode(
 
 
 class FlatGame:
-    """A Gymnasium environment with flat observations; filmed when a folder is given."""
+    """A Gymnasium environment as in training; filmed when a folder is given, by the order of its episodes."""
 
-    def __init__(self, env_id: str, video_folder: Path | None = None) -> None:
-        self.env = kit_envs.EnvMaker(env_id, render=video_folder is not None)()
+    def __init__(self, env_id: str, video_folder: Path | None = None, view: View | None = None) -> None:
+        self.env = kit_envs.EnvMaker(env_id, video_folder, view=view)()
         self.single_observation_space: Any = self.env.observation_space
         self.single_action_space: Any = self.env.action_space
         self._discrete = isinstance(self.single_action_space, gym.spaces.Discrete)
-        fps = int(self.env.metadata.get("render_fps") or 30)
-        self._film = None if video_folder is None else EpisodeFilm(video_folder, fps)
 
     def start(self, episode: int, seed: int) -> np.ndarray:
-        if self._film is not None:
-            self._film.close()
-            self._film.episode = episode
-        obs = self.env.reset(seed=seed)[0]
-        self._shoot()
-        return np.asarray(obs)[None]
+        return np.asarray(self.env.reset(seed=seed)[0])[None]
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool]:
         obs, reward, terminated, truncated, _ = self.env.step(action.tolist()[0] if self._discrete else action[0])
-        self._shoot()
         return np.asarray(obs)[None], float(reward), bool(terminated or truncated)
 
     def close(self) -> None:
-        if self._film is not None:
-            self._film.close()
         self.env.close()
-
-    def _shoot(self) -> None:
-        if self._film is not None and self._film.rolling:
-            frame = self.env.render()
-            if isinstance(frame, np.ndarray):
-                self._film.add(frame)
 
 
 class VectorGame:

@@ -13,7 +13,7 @@ import gymnasium as gym
 import numpy as np
 
 from cleanrl_worker.kit.args import RunArgs
-from cleanrl_worker.kit.episodes import Episodes, Step
+from cleanrl_worker.kit.episodes import Episodes, Step, View
 from cleanrl_worker.kit.video import EpisodeFilm
 from mosaic.wire.errors import nearest
 
@@ -27,19 +27,15 @@ ATARI_FPS = 15  # 60 Hz screen, every 4th frame
 
 def is_better(args: RunArgs, video_folder: Path | None) -> bool:
     """Whether `--env-backend auto` takes EnvPool for this run."""
-    enough = args.env_id in FASTER_FROM and args.num_envs >= FASTER_FROM[args.env_id]
-    return (
-        enough
-        and video_folder is None
-        and args.vectorization == "sync"
-        and importlib.util.find_spec("envpool") is not None
-    )
+    enough = args.num_envs >= FASTER_FROM.get(args.env_id, sys.maxsize)
+    suits = video_folder is None and args.vectorization == "sync"
+    return enough and suits and importlib.util.find_spec("envpool") is not None
 
 
-def make_flat(args: RunArgs) -> "PoolEnvs":
-    envs = PoolEnvs(lambda seed: make_pool(args.env_id, args.num_envs, seed), args.seed)
+def make_flat(args: RunArgs, view: View | None) -> "PoolEnvs":
+    envs = PoolEnvs(lambda seed: make_pool(args.env_id, args.num_envs, seed), args.seed, view=view)
     space = envs.single_observation_space
-    if not isinstance(space, gym.spaces.Box) or len(space.shape) != 1:
+    if not isinstance(space, gym.spaces.Box) or (view is None and len(space.shape) != 1):
         raise SystemExit(f"EnvPool's {args.env_id} has no flat observations ({space}); use --env-backend gymnasium")
     return envs
 
@@ -80,7 +76,12 @@ class PoolEnvs:
     backend = "envpool"
 
     def __init__(
-        self, make: Callable[[int], Any], seed: int, lives: bool = False, film: EpisodeFilm | None = None
+        self,
+        make: Callable[[int], Any],
+        seed: int,
+        lives: bool = False,
+        film: EpisodeFilm | None = None,
+        view: View | None = None,
     ) -> None:
         self._make = make
         self._pool = make(seed)
@@ -90,8 +91,10 @@ class PoolEnvs:
         self.num_envs: int = self._pool.config["num_envs"]
         with warnings.catch_warnings():  # float64 bounds cast to float32 spaces: nothing a user can change
             warnings.simplefilter("ignore", UserWarning)
-            self.single_observation_space: Any = self._pool.observation_space
+            space = self._pool.observation_space
             self.single_action_space: Any = self._pool.action_space
+        self.single_observation_space: Any = space if view is None else view.space(space)
+        self._seen: Callable[[Any], np.ndarray] = view or (lambda obs: obs)
         self._episodes = Episodes(self.num_envs)
 
     def reset(self, seed: int) -> np.ndarray:
@@ -102,13 +105,13 @@ class PoolEnvs:
             self._pool = self._make(seed)
         self._fresh_seed = None
         self._episodes.clear()
-        obs: np.ndarray = self._pool.reset()[0]
+        obs = self._seen(self._pool.reset()[0])
         self._shoot()
         return obs
 
     def step(self, actions: np.ndarray) -> Step:
-        obs, rewards, terminations, truncations, info = self._pool.step(actions)
-        final_obs = obs
+        given, rewards, terminations, truncations, info = self._pool.step(actions)
+        obs = final_obs = self._seen(given)
         ends = terminations | truncations
         game_over = (info["terminated"] > 0) | truncations if self._lives else ends
         if self.film is not None:
@@ -118,7 +121,7 @@ class PoolEnvs:
             # A step of just the ended ones is EnvPool's own autoreset: the action is ignored. reset(ids) would start a
             # new game after a lost life, and the agent would only ever play its first one.
             ids = np.flatnonzero(ends).astype(np.int32)
-            obs[ids] = self._pool.step(actions[ids], ids)[0]
+            obs[ids] = self._seen(self._pool.step(actions[ids], ids)[0])
         episodes = self._episodes.add(info["reward"] if self._lives else rewards, game_over)
         if self.film is not None and game_over[0]:
             self.film.cut()
