@@ -1,6 +1,6 @@
-"""The trainer daemon under load: long curves, long lists, many streams, and what it costs a run.
+"""The trainer daemon: long curves, long lists, many streams, what it costs a run, a registry that takes nothing.
 
-    python benchmarks/trainer.py [--only curves,list,streams,cost] [--seconds 60]
+    python benchmarks/trainer.py [--only curves,list,streams,cost,telemetry,stopping,locked,full] [--seconds 60]
 
 Every part starts a daemon of its own on an empty home. Times are taken at the client, through gRPC.
 """
@@ -10,16 +10,16 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-import psutil
+import trainer_cost
+import trainer_faults
+from daemons import home, megabytes, serving
 from report import markdown, save
 
 from mosaic.trainer import metrics_store
@@ -28,7 +28,7 @@ from mosaic.trainer.executors.local import boot_id, start_ticks
 from mosaic.trainer.registry import NewRun, Registry
 from mosaic.trainer.states import State
 from mosaic.wire._pb import trainer_pb2 as pb
-from mosaic.wire.channel import PROTO_VERSION, credentials, daemon_card, read_card
+from mosaic.wire.channel import PROTO_VERSION, credentials
 from mosaic.wire.events import EventLog
 from mosaic.wire.metrics import read_rows
 from mosaic.wire.paths import RunPaths
@@ -45,6 +45,9 @@ def main() -> None:
     parser.add_argument("--points", type=int, default=1_000_000)
     parser.add_argument("--steps", type=int, default=150_000, help="of the run whose cost is measured")
     parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--block", type=float, default=1.0, help="seconds between two switches within one run")
+    parser.add_argument("--switching", type=float, default=180.0, help="seconds of such a run")
+    parser.add_argument("--outage", type=float, default=30.0, help="seconds for which the registry cannot be written")
     parser.add_argument("--produce", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.produce:
@@ -245,32 +248,6 @@ def produce(folder: Path, count: int, rate: int, seconds: float) -> None:
         log.append("run_completed", {})
 
 
-@contextmanager
-def home() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="mosaic-bench-") as folder:
-        yield Path(folder)
-
-
-@contextmanager
-def serving(folder: Path, *arguments: str) -> Iterator[tuple[Client, psutil.Process]]:
-    """A daemon on this home, and a client that it has answered."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "mosaic.trainer.daemon", "--home", str(folder), "--listen", "127.0.0.1:0", *arguments],
-        env={**os.environ, "XDG_STATE_HOME": str(folder / "state")},
-        stdout=subprocess.DEVNULL,
-    )
-    try:
-        while read_card(daemon_card(folder)).get("pid") != process.pid:
-            assert process.poll() is None
-            time.sleep(0.01)
-        with Client(home=folder) as client:
-            client.health()
-            yield client, psutil.Process(process.pid)
-    finally:
-        process.terminate()
-        process.wait(30)
-
-
 def training_seconds(paths: RunPaths) -> float:
     """From the first row to the last: without imports, which have nothing to do with the daemon."""
     rows = read_rows(paths.metrics)
@@ -281,10 +258,6 @@ def timed(call: Callable[[], Any]) -> float:
     began = time.perf_counter()
     call()
     return time.perf_counter() - began
-
-
-def megabytes(process: psutil.Process) -> float:
-    return round(process.memory_info().rss / 1e6, 1)
 
 
 def _ms(*seconds: float) -> str:
@@ -300,6 +273,10 @@ PARTS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "list": listing,
     "streams": streams,
     "cost": cost,
+    "telemetry": trainer_cost.telemetry,
+    "stopping": trainer_cost.stopping,
+    "locked": trainer_faults.locked,
+    "full": trainer_faults.full,
 }
 
 if __name__ == "__main__":

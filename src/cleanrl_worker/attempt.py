@@ -63,8 +63,8 @@ class Attempt:
         self._ended: float | None = None
         extras = config.extras
         self._tensorboard = paths.inside(extras["tensorboard_dir"]) if extras.get("tensorboard_dir") else None
-        self._relay = make_relay(config, paths, self._emit, self._beat, self._tensorboard)
-        self._notes = Notes(paths, self._emit)
+        self._relay = make_relay(config, paths, self._hold, self._beat, self._tensorboard)
+        self._notes = Notes(paths, self._hold)
         self._scalars = None if plan.ours else ScriptScalars(paths, self._tensorboard)
         tracks_itself = not plan.ours and any(flag in ("--track", "--track=true", "--track=True") for flag in plan.argv)
         self._self_tracked = bool(extras.get("track_wandb")) and tracks_itself
@@ -183,6 +183,7 @@ class Attempt:
             self._scalars.poll()
         self._notes.poll()
         self._relay.poll()
+        self._emitter.flush()
         if self._tracker is not None and (trouble := self._tracker.poll()):
             self._warn(trouble)
 
@@ -275,6 +276,9 @@ class Attempt:
 
     def _emit(self, kind: str, payload: dict[str, Any]) -> None:
         self._emitter.emit(kind, self._config.run_id, payload)
+
+    def _hold(self, kind: str, payload: dict[str, Any]) -> None:
+        self._emitter.hold(kind, self._config.run_id, payload)
 
     def _warn(self, message: str) -> None:
         self._emit("warning", {"message": message})

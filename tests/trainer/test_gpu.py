@@ -12,8 +12,9 @@ NONE = Machine((), cpu_slots=4.0, memory_mb=1000)
 def test_gpus_are_given_whole_and_come_back() -> None:
     room = Room.beside(TWO, [(Claim(gpus=1), [0])])
     assert room.grant(Claim(gpus=1)) == [1]
-    assert room.grant(Claim(gpus=1)) == [], "an optional one that is busy means the CPU"
+    assert room.grant(Claim(gpus=1)) is None, "a busy one is waited for, an optional one too"
     assert room.grant(Claim(gpus=1, gpus_mandatory=True)) is None
+    assert room.grant(Claim(gpus=3)) == [], "an optional one that the machine lacks means the CPU"
     assert Room.beside(TWO, []).grant(Claim(gpus=2, gpus_mandatory=True)) == [0, 1]
 
 

@@ -1,5 +1,6 @@
 """The worker's side of the handshake against a real daemon: local, started by hand, and as if far away."""
 
+import hashlib
 import json
 import os
 import subprocess
@@ -236,3 +237,109 @@ def test_a_neighbour_whose_files_the_daemon_reads_need_not_send_them(daemon: Any
     folder = str(daemon.paths("near").folder)
     answer = stub.register("near", boot_id=boot_id(), run_folder=folder, pid=os.getpid(), start_ticks=1)
     assert answer.reads_files
+
+
+# It tells which of its variables it got, by a digest: the value itself must be nowhere.
+TELLING = """
+import argparse, hashlib, json, os, time
+parser = argparse.ArgumentParser()
+parser.add_argument("--env-id"), parser.add_argument("--total-timesteps", type=int), parser.add_argument("--seed")
+parser.parse_args()
+with open("digest.txt", "w") as file:
+    file.write(hashlib.sha256(os.environ.get("LAB_API_KEY", "").encode()).hexdigest())
+with open("metrics.jsonl", "a") as file:
+    file.write(json.dumps({"step": 1, "time": time.time(), "charts/episodic_return": 1.0}) + "\\n")
+"""
+KEY = "k" + "0123456789abcdef" * 2
+
+
+def certified(folder: Path, *arguments: str) -> None:
+    made = subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *arguments],
+        cwd=folder,
+        capture_output=True,
+    )
+    if made.returncode:
+        pytest.skip("openssl cannot make a certificate here")
+
+
+@pytest.mark.parametrize("secure", [True, False])
+def test_a_distant_worker_gets_its_runs_secrets_over_tls_only(
+    daemon: Any, home: Path, tmp_path: Path, secure: bool
+) -> None:
+    """An authority of the lab's own signs the daemon's certificate; the worker knows the authority only."""
+    there, variables = tmp_path / "there", {}
+    if secure:
+        daemon.stop()
+        certified(tmp_path, "-subj", "/CN=lab", "-keyout", "ca.key", "-out", "ca.pem")
+        signing = ("-CA", "ca.pem", "-CAkey", "ca.key", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1")
+        certified(tmp_path, "-subj", "/CN=gpubox", *signing, "-keyout", "key.pem", "-out", "cert.pem")
+        tls = ("--tls-cert", str(tmp_path / "cert.pem"), "--tls-key", str(tmp_path / "key.pem"))
+        daemon.start("--listen", "127.0.0.1:0", *tls)
+        variables["MOSAIC_CA"] = str(tmp_path / "ca.pem")
+    there.mkdir()
+    (there / "mine.py").write_text(TELLING)
+    config = {"algo": str(there / "mine.py"), "env_id": "CartPole-v1", "total_timesteps": 1, "seed": 1}
+    payload = {"environment": {"LAB_API_KEY": KEY}, "metadata": {"worker": {"config": config}}}
+    daemon.client.submit_run(payload, external=True, run_id="far")
+    address = daemon.client.address
+    variables |= {"MOSAIC_HOME": str(there), "MOSAIC_TOKEN": address.token}
+    process = worker(
+        {**daemon.environment, **variables}, {**config, "run_id": "far"}, there, "--grpc-target", address.target
+    )
+    said = process.communicate(timeout=120)[1]
+    assert process.returncode == 0 and said == b"", said
+    assert daemon.client.wait_run("far", 90).state == State.COMPLETED
+    got = (RunPaths("far", there).folder / "digest.txt").read_text()
+    assert got == hashlib.sha256(KEY.encode() if secure else b"").hexdigest()
+    assert ("worker.secrets_withheld" in daemon.log()) == (not secure)
+    daemon.stop()
+    for folder in (there, home):
+        assert [path for path in folder.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()] == []
+
+
+DRAWING = """
+import argparse
+import gymnasium as gym
+parser = argparse.ArgumentParser()
+parser.add_argument("--env-id"), parser.add_argument("--total-timesteps", type=int), parser.add_argument("--seed")
+args = parser.parse_args()
+env = gym.make(args.env_id)
+env.reset(seed=1)
+for _ in range(args.total_timesteps):
+    _, _, terminated, truncated, _ = env.step(env.action_space.sample())
+    if terminated or truncated:
+        env.reset()
+"""
+
+
+def test_a_distant_worker_is_watched_and_its_logs_lie_where_it_runs(daemon: Any, tmp_path: Path) -> None:
+    there, elsewhere = tmp_path / "there", tmp_path / "elsewhere"
+    for folder in (there, elsewhere):
+        folder.mkdir()
+    (there / "mine.py").write_text(DRAWING)
+    address = daemon.client.address
+    environment = {**daemon.environment, "MOSAIC_HOME": str(there), "MOSAIC_TOKEN": address.token}
+    config = {"algo": str(there / "mine.py"), "env_id": "CartPole-v1", "total_timesteps": 10**9, "seed": 1}
+    process = worker(environment, {**config, "run_id": "far"}, there, "--grpc-target", address.target)
+    assert _known(daemon, process)
+    frame = next(frame for frame in daemon.client.stream_frames("far", max_fps=10) if frame.data)
+    assert (frame.run_id, frame.channels) == ("far", 3)
+    assert len(frame.data) == frame.width * frame.height * 3 or frame.encoding != "raw"
+
+    def logs(**variables: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "mosaic.cli", "logs", "far"]
+        return subprocess.run(
+            command, env={**daemon.environment, **variables}, cwd=elsewhere, capture_output=True, text=True
+        )
+
+    far = logs()
+    assert far.returncode == 2 and "read it where the worker runs, or: mosaic events far" in far.stderr, far
+    daemon.client.cancel_run("far", 5)
+    daemon.until_state("far", State.CANCELLED)
+    process.communicate(timeout=90)
+    # A client elsewhere sees no file of the daemon's machine at all.
+    (daemon.home / "var/trainer/runs/far").rename(daemon.home / "away")
+    unseen = logs(MOSAIC_HOME=str(elsewhere), MOSAIC_TARGET=address.target, MOSAIC_TOKEN=address.token)
+    assert unseen.returncode == 2 and "is not on this machine; read it where the daemon runs" in unseen.stderr, unseen
+    assert len(unseen.stderr.splitlines()) == 1

@@ -265,6 +265,24 @@ def test_a_log_in_a_missing_folder_gives_one_clear_line(tmp_path: Path) -> None:
         EventLog(tmp_path / "missing" / "log", "R1")
 
 
+def test_several_events_are_written_all_or_none(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    fill(path, 1)
+    with EventLog(path, "R1") as log, EventLog(path, "R1") as other:
+        other.append("heartbeat", {})
+        written = log.append_all([("step", {"step": number}) for number in range(3)])
+        assert [event.seq for event, _ in written] == [2, 3, 4]
+        size = path.stat().st_size
+        with pytest.raises(EventError, match="unknown event 'stop'"):
+            log.append_all([("step", {}), ("stop", {})])
+        with pytest.raises(EventError, match="cannot be written as JSON"):
+            log.append_all([("step", {}), ("step", {"a": object()})])
+        assert path.stat().st_size == size and log.append_all([]) == []
+        assert other.append("heartbeat", {}).seq == 5
+    assert b"".join(line for _, line in written) in path.read_bytes()
+    assert [event.seq for event in replay(path)] == list(range(6))
+
+
 def test_a_disk_that_fills_up_in_the_middle_of_a_line_gives_one_clear_line_and_a_whole_log(tmp_path: Path) -> None:
     """A limit on the file's size cuts a write short just as a full disk does."""
     path = tmp_path / "log"

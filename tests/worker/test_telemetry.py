@@ -14,7 +14,7 @@ import pytest
 
 from cleanrl_worker.telemetry import LifecycleEmitter, MetricsRelay, Notes, Progress, ScriptScalars, rows_of
 from mosaic.wire.errors import EventError, StorageError
-from mosaic.wire.events import EventLog, decode, replay
+from mosaic.wire.events import EventLog, decode, last_seq, replay
 from mosaic.wire.metrics import decode_row, encode_resumed, encode_row, read_rows
 from mosaic.wire.paths import RunPaths
 from mosaic.wire.tensorboard import ScalarReader, ScalarWriter
@@ -60,7 +60,7 @@ def test_event_of_another_run_is_refused(paths: RunPaths) -> None:
 
 def test_run_failed_is_said_on_stdout_when_the_disk_takes_nothing(paths: RunPaths) -> None:
     class FullLog(EventLog):
-        def append(self, kind: str, payload: dict[str, Any]) -> Any:
+        def append_all(self, told: Any) -> Any:
             raise StorageError("cannot write: No space left on device")
 
     stream = io.StringIO()
@@ -70,6 +70,61 @@ def test_run_failed_is_said_on_stdout_when_the_disk_takes_nothing(paths: RunPath
     assert not emitter.run_failed("run-1", {"exit_code": 1})
     emitter.close()
     assert decode(stream.getvalue()).event == "run_failed"
+
+
+def test_held_events_are_one_write_and_stand_before_what_is_said_next(paths: RunPaths) -> None:
+    class Counted(EventLog):
+        writes = 0
+
+        def _write(self, lines: bytes) -> None:
+            self.writes += 1
+            super()._write(lines)
+
+    stream, log = io.StringIO(), Counted(paths.events, "run-1")
+    emitter = LifecycleEmitter(log, stream)
+    assert emitter.flush() == [] and log.writes == 0
+    for step in range(20):
+        emitter.hold("episode", "run-1", {"step": step})
+    assert log.writes == 0
+    emitter.heartbeat("run-1", {})
+    assert log.writes == 1
+    emitter.hold("metrics", "run-1", {"step": 20})
+    assert [event.event for event in emitter.flush()] == ["metrics"]
+    emitter.close()
+    events = list(replay(paths.events))
+    assert [event.event for event in events] == ["episode"] * 20 + ["heartbeat", "metrics"]
+    assert [event.payload["step"] for event in events[:20]] == list(range(20))
+    assert [decode(line) for line in stream.getvalue().splitlines()] == events
+
+
+def test_what_is_held_is_bounded(paths: RunPaths) -> None:
+    emitter = LifecycleEmitter(EventLog(paths.events, "run-1"), io.StringIO())
+    for step in range(emitter.HELD + 1):
+        emitter.hold("metrics", "run-1", {"step": step})
+    assert last_seq(paths.events) == emitter.HELD - 1
+    emitter.flush()
+    emitter.close()
+    assert [event.payload["step"] for event in replay(paths.events)] == list(range(emitter.HELD + 1))
+
+
+def test_a_disk_that_takes_nothing_for_a_while_loses_no_held_event(paths: RunPaths) -> None:
+    class Sometimes(EventLog):
+        full = True
+
+        def append_all(self, told: Any) -> Any:
+            if self.full:
+                raise StorageError("cannot write: No space left on device")
+            return super().append_all(told)
+
+    log = Sometimes(paths.events, "run-1")
+    emitter = LifecycleEmitter(log, io.StringIO())
+    emitter.hold("episode", "run-1", {"step": 1})
+    with pytest.raises(StorageError):
+        emitter.flush()
+    log.full = False
+    assert emitter.run_failed("run-1", {"exit_code": 1})
+    emitter.close()
+    assert [event.event for event in replay(paths.events)] == ["episode", "run_failed"]
 
 
 EMIT_MUCH = """
@@ -312,7 +367,7 @@ def test_real_summary_writer_is_understood(paths: RunPaths, until: Callable[...,
 def test_passing_on_is_cheap(paths: RunPaths) -> None:
     emitter = LifecycleEmitter(EventLog(paths.events, "run-1"), io.StringIO())
     relay = MetricsRelay(
-        paths, lambda kind, payload: emitter.emit(kind, "run-1", payload), events=True, tensorboard=None
+        paths, lambda kind, payload: emitter.hold(kind, "run-1", payload), events=True, tensorboard=None
     )
     append(paths, *(encode_row(step, 1.0, {RETURN: 1.0, LENGTH: 5}) for step in range(2000)))
     began = time.process_time()

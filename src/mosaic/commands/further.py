@@ -125,20 +125,30 @@ def _sidecar(path: Path) -> dict[str, Any]:
 
 
 def _policy(client: Client, source: str, *, best: bool) -> Path:
-    """A policy file as given, or the one that a run saved."""
+    """A policy file as given, or the one that a run saved: a run of the daemon's, or a folder copied from elsewhere."""
     path = _path(source)
     if path is not None and path.is_file():
         return path.resolve()
-    if path is not None or source.endswith(POLICY):
+    if path is not None and path.is_dir():
+        last = _newest_policy(path)
+    elif source.endswith(POLICY):
         raise ConfigError(f"{source} is no policy file; give a file that ends in {POLICY}, or a run")
-    run = client.get_run(find_run(client, source))
-    last = _saved_policy(run)
+    else:
+        last = _saved_policy(client.get_run(find_run(client, source)))
     if not best:
         return last
     found = last.with_name(last.name.removesuffix(POLICY) + ".best" + POLICY)
     if not found.is_file():
-        raise ConfigError(f"run {run.run_id} has no best policy beside {last.name}")
+        raise ConfigError(f"there is no best policy beside {last}")
     return found
+
+
+def _newest_policy(folder: Path) -> Path:
+    """The policy that was saved last in a run's folder."""
+    saved = [path for path in folder.rglob(f"*{POLICY}") if not path.name.endswith(f".best{POLICY}")]
+    if not saved:
+        raise ConfigError(f"there is no policy file in {folder}; give a file that ends in {POLICY}, or a run")
+    return max(saved, key=lambda path: path.stat().st_mtime).resolve()
 
 
 def _saved_policy(run: Run) -> Path:

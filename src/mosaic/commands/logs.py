@@ -89,6 +89,11 @@ def log_file(run: Run, *, stderr: bool, worker: bool) -> Path:
         raise ConfigError(
             f"{path} is not on this machine; read it where the daemon runs, or: mosaic events {run.run_id}"
         )
+    if not path.exists() and run.external:
+        raise ConfigError(
+            f"run {run.run_id} has no {path.name} here: its worker was started elsewhere, not by this daemon; "
+            f"read it where the worker runs, or: mosaic events {run.run_id}"
+        )
     if not path.exists() and run.ended:
         why = run.reason or f"it is {run.state}"
         raise ConfigError(f"run {run.run_id} has no {path.name}: it was never started ({why})")

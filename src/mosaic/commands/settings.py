@@ -41,7 +41,7 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--name", metavar="TEXT", help="a name for the run, to find it by: mosaic runs --text TEXT")
     parser.add_argument("--priority", type=int, default=0, metavar="N", help="higher ones leave the queue first (0)")
-    parser.add_argument("--gpus", type=int, default=0, metavar="N", help="GPUs for the run alone; CPU if none is free")
+    parser.add_argument("--gpus", type=int, default=0, metavar="N", help="GPUs for this run alone; CPU if none exist")
 
 
 def parse_settings(texts: Sequence[str]) -> dict[str, Any]:

@@ -314,7 +314,7 @@ class Dispatcher:
             [f"the daemon was restarted and no longer has {', '.join(gone)}: tracking is offline"] if gone else []
         )
         if row["gpus_requested"] and not gpus:
-            warnings.append("no GPU was free; this attempt trains on the CPU")
+            warnings.append("this machine has fewer GPUs than were asked for; this attempt trains on the CPU")
         begun = self._attempts.begin(run_id, gpus, warnings)
         if begun is None:
             return

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import psutil
 
+from mosaic.wire import variables
 from mosaic.wire.errors import ConfigError
 
 
@@ -70,8 +71,8 @@ class Room:
         if claim.cpus > self.cpus + 1e-9 or claim.memory_mb > self.memory_mb:
             self.cpus = -1.0  # it is first in the queue: nobody overtakes it
             return None
-        if claim.gpus > len(self.gpus) and claim.gpus_mandatory:
-            self.gpus = []  # runs that need no GPU may pass
+        if claim.gpus > len(self.gpus) and (claim.gpus_mandatory or claim.gpus <= len(self.machine.gpus)):
+            self.gpus = []  # those that are there and busy are waited for; runs that need no GPU may pass
             return None
         self.cpus -= claim.cpus
         self.memory_mb -= claim.memory_mb
@@ -99,7 +100,7 @@ def check_claim(claim: Claim, machine: Machine) -> list[str]:
 
 
 def find_gpus() -> tuple[Gpu, ...]:
-    """The GPUs that NVIDIA's library tells of; none where there is no library, driver or permission."""
+    """The GPUs that NVIDIA's library tells of and this process may use; none without library, driver or permission."""
     try:
         import pynvml
     except ImportError:
@@ -110,14 +111,33 @@ def find_gpus() -> tuple[Gpu, ...]:
         return ()
     try:
         handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        allowed = _allowed([_text(pynvml.nvmlDeviceGetUUID(handle)) for handle in handles])
         return tuple(
             Gpu(index, _text(pynvml.nvmlDeviceGetName(handle)), int(pynvml.nvmlDeviceGetMemoryInfo(handle).total))
             for index, handle in enumerate(handles)
+            if index in allowed
         )
     except pynvml.NVMLError:
         return ()
     finally:
         pynvml.nvmlShutdown()
+
+
+def _allowed(uuids: Sequence[str]) -> set[int]:
+    """What CUDA_VISIBLE_DEVICES leaves, as CUDA reads it: up to the first entry that names no GPU.
+
+    A cluster's scheduler sets it for the daemon; NVIDIA's library lists the whole machine all the same.
+    """
+    given = os.environ.get(variables.CUDA_VISIBLE_DEVICES)
+    if given is None:
+        return set(range(len(uuids)))
+    allowed = set()
+    for entry in map(str.strip, given.split(",")):
+        named = [index for index, uuid in enumerate(uuids) if entry == str(index) or (entry and uuid.startswith(entry))]
+        if len(named) != 1:
+            break
+        allowed.add(named[0])
+    return allowed
 
 
 def _text(name: str | bytes) -> str:

@@ -100,4 +100,6 @@ def _visible_gpus(row: sqlite3.Row) -> dict[str, str]:
     """A run that asked for GPUs sees those it got, or none; one that asked for none sees the machine as it is."""
     if not row["gpus_requested"]:
         return {}
-    return {variables.CUDA_VISIBLE_DEVICES: ",".join(str(index) for index in json.loads(row["gpus"]))}
+    # In the order of the bus, as they were counted; CUDA's own order begins with the fastest.
+    granted = ",".join(str(index) for index in json.loads(row["gpus"]))
+    return {variables.CUDA_VISIBLE_DEVICES: granted, variables.CUDA_DEVICE_ORDER: "PCI_BUS_ID"}

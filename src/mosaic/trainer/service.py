@@ -180,7 +180,10 @@ class TrainerService(trainer_pb2_grpc.TrainerServicer):
         token, reads_files = self.parts.handshakes.register(
             request.run_id, request.proto_version, request.worker_id, identity, request.run_folder, request.attempt
         )
-        secrets = self.parts.vault.of(request.run_id) if self.parts.secure and not reads_files else {}
+        secrets = {} if reads_files else self.parts.vault.of(request.run_id)
+        if secrets and not self.parts.secure:
+            self.parts.happenings.warn("worker.secrets_withheld", request.run_id, names=",".join(secrets))
+            secrets = {}
         return pb.RegisterWorkerResponse(session_token=token, reads_files=reads_files, environment=secrets)
 
     @streamed

@@ -9,7 +9,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -130,7 +130,7 @@ def cut_torn_tail(path: Path) -> int:
 
 
 class EventLog:
-    """Appends a run's events to a file, one whole line a write; for any number of threads and of processes.
+    """Appends a run's events to a file, whole lines a write; for any number of threads and of processes.
 
     A torn tail left by a killed writer is cut first, and `seq` goes on from the last whole line.
     """
@@ -154,17 +154,26 @@ class EventLog:
 
     def append(self, kind: str, payload: dict[str, Any]) -> Event:
         """Write the next event; when this returns, every reader sees it."""
-        _check_kind(kind)
+        return self.append_all([(kind, payload)])[0][0]
+
+    def append_all(self, told: Sequence[tuple[str, dict[str, Any]]]) -> list[tuple[Event, bytes]]:
+        """Write the next events, all of them or none, in one write; each with its line."""
+        for kind, _ in told:
+            _check_kind(kind)
         with self._lock:
             if self._file < 0:
                 raise EventError(f"{self.path} is closed; no event can be added")
             with self._alone():
-                event = Event(kind, self.run_id, self._seq, time.time(), payload)
-                line = encode(event)
-                self._write(line)
-                self._seq += 1
-                self._size += len(line)
-        return event
+                now = time.time()
+                events = [
+                    Event(kind, self.run_id, seq, now, payload) for seq, (kind, payload) in enumerate(told, self._seq)
+                ]
+                lines = [encode(event) for event in events]
+                data = b"".join(lines)
+                self._write(data)
+                self._seq += len(lines)
+                self._size += len(data)
+        return list(zip(events, lines, strict=True))
 
     def close(self) -> None:
         """Close the file; more than once is fine."""
@@ -203,12 +212,12 @@ class EventLog:
         self._seq = 0 if last is None else last.seq + 1
         self._size = os.fstat(self._file).st_size
 
-    def _write(self, line: bytes) -> None:
-        """Write the whole line or, on a disk that fills up half-way, nothing of it."""
+    def _write(self, lines: bytes) -> None:
+        """Write the whole lines or, on a disk that fills up half-way, nothing of them."""
         try:
-            written = os.write(self._file, line)
-            while written < len(line):
-                written += os.write(self._file, line[written:])
+            written = os.write(self._file, lines)
+            while written < len(lines):
+                written += os.write(self._file, lines[written:])
         except OSError:
             os.ftruncate(self._file, self._size)
             raise

@@ -42,6 +42,7 @@ NAMES: dict[str, str] = {
     "run.deleted": "its folder and rows were deleted",
     "run.secrets_gone": "the daemon was restarted and no longer has its keys: it tracks offline",
     "worker.registered": "its worker, or the relay on its behalf, has registered",
+    "worker.secrets_withheld": "a distant worker did not get the run's keys: the daemon listens without TLS",
     "worker.refused": "a registration was refused, with the reason",
     "worker.discovered": "a worker plug-in was found",
     "worker.broken": "a worker plug-in was left out, with the reason",

@@ -54,6 +54,7 @@ HTTPS_PROXY = _variable("HTTPS_PROXY", "proxy for W&B's encrypted requests (extr
 NO_PROXY = _variable("NO_PROXY", "hosts that are reached without the proxy; loopback is always among them")
 
 CUDA_VISIBLE_DEVICES = _variable("CUDA_VISIBLE_DEVICES", "GPUs that a run sees; set for runs that asked for some")
+CUDA_DEVICE_ORDER = _variable("CUDA_DEVICE_ORDER", "PCI_BUS_ID for such runs: GPUs are numbered as nvidia-smi does")
 MUJOCO_GL = _variable("MUJOCO_GL", "how MuJoCo renders; egl when unset and headless")
 DISPLAY = _variable("DISPLAY", "X display; none means headless")
 PYTHONPATH = _variable("PYTHONPATH", "folders of your own modules; the one of `mosaic train` goes with its run")
