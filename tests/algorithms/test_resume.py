@@ -200,6 +200,29 @@ def test_a_future_that_was_left_goes_with_the_first_save_and_not_before(tmp_path
     assert [int(path.name) for path in find_all(tmp_path / "checkpoints")] == [650, 600]
 
 
+@pytest.mark.parametrize("where", ["own", "new"])
+def test_a_line_that_was_left_goes_on_with_its_own_curve(where, tmp_path):
+    run, left = tmp_path / "own", tmp_path / "own" / "checkpoints" / "384"
+    train("ppo", run)
+    before = curve(run)
+    (left / "pinned").touch()
+    shutil.copytree(left, tmp_path / "kept")
+    train("ppo", tmp_path / "early", total_timesteps=128)
+    train("ppo", run, resume=tmp_path / "early", learning_rate=0.1, total_timesteps=448)
+    shutil.rmtree(left)
+    shutil.copytree(tmp_path / "kept", left)
+    assert curve(run) != before
+    train("ppo", tmp_path / where, resume=left, total_timesteps=640)
+    assert curve(tmp_path / where) == before
+    steps = [row["step"] for row in metrics.read_rows(tmp_path / where / "metrics.jsonl")]
+    assert steps == sorted(steps) and steps[-1] == 640
+
+
+def curve(folder):
+    """What counts up to the checkpoint at 384, times and all."""
+    return [row for row in metrics.read_rows(folder / "metrics.jsonl") if row["step"] <= 384]
+
+
 def test_additional_timesteps_add_to_what_was_done(tmp_path):
     train("ppo", tmp_path / "first")
     train("ppo", tmp_path / "second", resume=tmp_path / "first", additional_timesteps=128)

@@ -90,7 +90,8 @@ class Continuation:
             raise self._does_not_fit(found.path, f"it was trained with {saved}, not with {self._envs['spaces']}")
         if self.replay is not None:
             adopt_segments(found.path.parent / REPLAY, self.folder / REPLAY, self.replay.segments)
-        metrics.continue_rows(self.run_folder / "metrics.jsonl", _rows_of(found), found.step)
+        length = found.document.get("metrics_bytes")
+        metrics.continue_rows(self.run_folder / "metrics.jsonl", _rows_of(found), found.step, length)
         self._say_resumed(found)
 
     def due(self, previous: int, step: int) -> bool:
@@ -107,6 +108,8 @@ class Continuation:
         """Write the state of this step and delete what need not be kept."""
         exact = is_due(self.args.checkpoint_every, previous, step)
         told = {"run_folder": str(self.run_folder), "exact": exact, "score": score}
+        rows = self.run_folder / "metrics.jsonl"  # its length tells which of the run's lines the checkpoint is of
+        told["metrics_bytes"] = rows.stat().st_size if rows.exists() else 0
         document = {**about(self.args), **self._envs, **told}
         started = time.monotonic()
         budget = self.args.checkpoint_budget_mb * 2**20 or None
