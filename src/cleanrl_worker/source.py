@@ -79,6 +79,18 @@ class Source:
         """The file and node of a class or function used here, followed through the imports at the top."""
         if name in self.definitions:
             return self, self.definitions[name]
+        found = self._imported(name)
+        return found[0].find(found[1]) if found else None
+
+    def find_constant(self, name: str) -> tuple[Source, ast.expr] | None:
+        """The file and value of a constant used here, followed through the imports at the top."""
+        if name in self.constants:
+            return self, self.constants[name]
+        found = self._imported(name)
+        return found[0].find_constant(found[1]) if found else None
+
+    def _imported(self, name: str) -> tuple[Source, str] | None:
+        """The file that an imported name comes from, and what it is called there."""
         for known_as, module, level, wanted in self._imported_names():
             if name != known_as and not name.startswith(f"{known_as}."):
                 continue
@@ -86,7 +98,7 @@ class Source:
             if wanted and rest:  # `from package import module`, then `module.Class`
                 module, wanted = f"{module}.{wanted}".lstrip("."), rest
             path = self._import_path(module, level)
-            return Source.read(path).find(wanted or rest) if path else None
+            return (Source.read(path), wanted or rest) if path else None
         return None
 
     def _imported_names(self) -> Iterator[tuple[str, str, int, str]]:
