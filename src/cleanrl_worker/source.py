@@ -112,12 +112,18 @@ class Source:
                     yield alias.asname or alias.name, alias.name, 0, ""
 
     def _import_path(self, module: str, level: int) -> Path | None:
-        """A file beside this one comes first, as for a script; compiled modules are none."""
         folder = self.path.parents[level - 1] if level else self.path.parent
-        base = folder.joinpath(*module.split("."))
-        beside = next((path for path in (base.with_suffix(".py"), base / "__init__.py") if path.is_file()), None)
-        found = beside or (None if level else locate_module(module))
-        return found if found and found.suffix == ".py" and found != self.path else None
+        found = _imported_file(folder, module, bool(level))
+        return found if found != self.path else None
+
+
+@functools.lru_cache(maxsize=512)  # an `Args` names the same few imports in many fields
+def _imported_file(folder: Path, module: str, relative: bool) -> Path | None:
+    """A file beside the importing one comes first, as for a script; compiled modules are none."""
+    base = folder.joinpath(*module.split("."))
+    beside = next((path for path in (base.with_suffix(".py"), base / "__init__.py") if path.is_file()), None)
+    found = beside or (None if relative else locate_module(module))
+    return found if found and found.suffix == ".py" else None
 
 
 def locate_module(name: str, also: tuple[str, ...] = ()) -> Path | None:
