@@ -16,7 +16,7 @@ import orjson
 
 from cleanrl_worker import live
 from cleanrl_worker.analytics import build_manifest, identity, write_manifest
-from cleanrl_worker.causes import describe_end
+from cleanrl_worker.causes import REQUEUE, describe_end
 from cleanrl_worker.config import worker_variables
 from cleanrl_worker.eval_telemetry import make_relay
 from cleanrl_worker.process import STOP_SIGNALS, AlgorithmProcess, Signals, child_environment
@@ -51,6 +51,7 @@ class Attempt:
         self._emitter = emitter
         self._signals = signals
         self._stopped_by: signal.Signals | None = None
+        self._told_twice = False
         self._failed = False
         self._secrets: list[str] = []
         self._inherited: dict[str, str] = {}
@@ -169,6 +170,7 @@ class Attempt:
             number = self._signals.received.popleft()
             process = self._alive
             if number in STOP_SIGNALS:
+                self._told_twice = self._stopped_by is not None
                 self._stopped_by = self._stopped_by or signal.Signals(number)
                 process.stop(grace_seconds)
             elif number == signal.SIGUSR1 and process.pause():
@@ -204,9 +206,15 @@ class Attempt:
             completed = {"manifest": manifest, **self._relay.closing()}
             self._emitter.run_completed(self._config.run_id, self._about(completed))
             return manifest
-        if self._stopped_by is not None and returncode == -signal.SIGTERM:
+        # a training of ours answers SIGTERM once it has begun: of the first one it dies only while it starts
+        unbegun = self._resumable and returncode == -signal.SIGTERM and not self._told_twice
+        if unbegun:
+            returncode = REQUEUE
+        elif self._stopped_by is not None and returncode == -signal.SIGTERM:
             returncode = -self._stopped_by  # it died of our SIGTERM, which stood for the signal we got
         described = describe_end(returncode, self._last_lines(), self._paths.folder)
+        if unbegun:
+            described["hint"] = "it was told to stop while it started, with nothing new to save: start it again"
         if self._stopped_by is not None and described["signal"]:
             described["hint"] = None  # nothing went wrong
         if not self._fail(described):
@@ -282,6 +290,10 @@ class Attempt:
 
     def _warn(self, message: str) -> None:
         self._emit("warning", {"message": message})
+
+    @property
+    def _resumable(self) -> bool:
+        return self._plan.ours and self._config.mode in ("train", "resume_training")
 
     @property
     def _alive(self) -> AlgorithmProcess:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-REQUEUE = 75  # EX_TEMPFAIL: the algorithm saved its state and asks to be started again
+REQUEUE = 75  # EX_TEMPFAIL: told to stop, the algorithm saved its state, if it had any, and wants another start
 _ALMOST_FULL_BYTES = 1024 * 1024
 
 # Looked for in "died of <signal>" and the last lines of stderr; the first match counts.

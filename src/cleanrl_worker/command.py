@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -218,6 +217,12 @@ def _command_line(
     settings = _settings(config, paths, target.ours)
     declared = _declared(target, warnings)
     _add_num_envs(settings, declared, {**worker_variables(), **config.environment})
+
+    def value_of(name: str) -> Any:
+        if name in settings:
+            return _fitting(settings[name], declared[name])
+        return declared[name].default if config.mode == "train" else None  # else it is the saved run's
+
     argv: list[str] = []
     for setting in settings.values():
         field = declared.get(setting.name)
@@ -225,9 +230,9 @@ def _command_line(
             _drop(setting, target, declared, warnings)
             continue
         value = _fitting(setting, field)
-        if target.ours:
-            _check_count(setting, field, value)
         argv += _written(setting, value) if target.ours else _written_for_script(field, value)
+    if target.ours:
+        _check_limits(settings, declared, value_of)
     field = declared.get("num_threads") or schema.Field("num_threads", "int", 0)
     asked = settings.get("num_threads")
     threads = int(_fitting(asked, field) if asked else field.default or 0)
@@ -331,15 +336,16 @@ def _fitting(setting: _Setting, field: schema.Field) -> Any:
     return value
 
 
-# How many, how large, how often: no run can do with none of them. (Starts, seeds and threads may be 0.)
-_COUNT = re.compile(r"num_(?!threads)\w+|\w+_(size|frequency|epochs)")
-
-
-def _check_count(setting: _Setting, field: schema.Field, value: Any) -> None:
-    """Refuse a count below 1, where the default does not say that 0 means something."""
-    counts = field.type == "int" and isinstance(field.default, int) and field.default >= 1
-    if counts and value < 1 and _COUNT.fullmatch(field.name):
-        raise ConfigError(f"{setting.place}.{setting.name}: 1 or more is needed, not {value} (default {field.default})")
+def _check_limits(
+    settings: Mapping[str, _Setting], declared: Mapping[str, schema.Field], value_of: Callable[[str], Any]
+) -> None:
+    """Refuse what the algorithm's `Args` says it does not take; a default may be too much beside what is given."""
+    for name, field in declared.items():
+        if field.limits is None or (value := value_of(name)) is None:
+            continue
+        if why := field.limits.refusal(value, value_of):
+            place = settings[name].place if name in settings else "extras.algo_params"
+            raise ConfigError(f"{place}.{name}: {why} (default {field.default})")
 
 
 _TYPE_WORDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text", "path": "a path"}

@@ -63,7 +63,7 @@ RESERVED_EXTRAS: dict[str, str] = {
     "python": "str",
 }
 # The discount of an evaluation is the worker's; in training it is a parameter of the algorithm.
-RESERVED_IN_EVALUATION = {"gamma": "number"}
+RESERVED_IN_EVALUATION = {"gamma": "share"}
 
 # Settings that are the worker's business wherever they stand: a form that sends all of an algorithm's fields puts
 # them among `algo_params`.
@@ -308,7 +308,7 @@ _KINDS: dict[str, tuple[tuple[type, ...], str]] = {
     "name": ((str,), "a text"),
     "whole": ((int,), "a whole number"),
     "count": ((int,), "a whole number, 0 or more,"),
-    "number": ((int, float), "a number"),
+    "share": ((int, float), "a number between 0 and 1"),
     "seconds": ((int, float), "a number, 0 or more,"),
     "object": ((dict,), "a JSON object"),
 }
@@ -327,6 +327,8 @@ def _check_kind(name: str, value: Any, kind: str) -> None:
     fits = isinstance(value, types) and (kind == "bool" or not isinstance(value, bool))
     if fits and kind in ("count", "seconds"):
         fits = value >= 0 and math.isfinite(value)
+    if fits and kind == "share":
+        fits = 0 <= value <= 1
     if fits and kind == "name":
         fits = bool(value.strip()) and value.isprintable()
     if not fits:

@@ -2,7 +2,6 @@
 
 import importlib
 import importlib.util
-import json
 import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,9 +14,9 @@ from cleanrl_worker import algorithms
 from cleanrl_worker.agents import cleanrl_files
 from cleanrl_worker.kit import policy as policies
 from cleanrl_worker.kit.policy import UNREADABLE, Policy, normalized
-from mosaic.wire.errors import ConfigError, nearest, shown
+from mosaic.wire.errors import ConfigError, nearest
+from mosaic.wire.sidecars import read_sidecar
 
-NEWEST_FORMAT = 1
 Loader = Callable[[dict[str, Any], Any, Mapping[str, Any]], Policy]
 
 
@@ -45,7 +44,7 @@ def read_policy(path: Path | str, *, algo: str | None = None, env_id: str | None
     path = Path(path)
     if not path.is_file():
         raise ConfigError(f"policy {path}: there is no such file")
-    known = _read_sidecar(path)
+    known = read_sidecar(path)
     state, args = _state_of(_read_tensors(path), path)
     args = known.get("args") or args
     name = (algo or known.get("algo") or "").rpartition(".")[2] or _algo_of(state, args, path)
@@ -102,31 +101,6 @@ def _try_out(policy: Policy, spaces: Any) -> None:
     action = policy(np.zeros((1, *(space.shape or ())), space.dtype), None)[0]
     if not spaces.single_action_space.contains(action):
         raise ValueError(f"it answers {np.asarray(action).tolist()}, which is no action")
-
-
-def _read_sidecar(path: Path) -> dict[str, Any]:
-    sidecar = path.with_name(path.name + ".json")
-    try:
-        known = json.loads(sidecar.read_bytes())
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"policy sidecar {sidecar}: cannot be read: {error}") from error
-    if not isinstance(known, dict):
-        raise ConfigError(f"policy sidecar {sidecar}: a JSON object is needed")
-    for name, kinds, words in _SIDECAR_KINDS:
-        if known.get(name) is not None and not isinstance(known[name], kinds):
-            raise ConfigError(f"policy sidecar {sidecar}: {name}: {words} is needed, not {shown(known[name])}")
-    if known.get("format", NEWEST_FORMAT) > NEWEST_FORMAT:
-        raise ConfigError(f"policy sidecar {sidecar}: format {known['format']} is newer than this version reads (1)")
-    return known
-
-
-# People write sidecars for CleanRL's files by hand.
-_SIDECAR_KINDS: tuple[tuple[str, type, str], ...] = (
-    *(("format", int, "a whole number"), ("algo", str, "a text"), ("env_id", str, "a text")),
-    *(("args", dict, "a JSON object"), ("observation_statistics", dict, "a JSON object of mean and var")),
-)
 
 
 def _read_tensors(path: Path) -> Any:

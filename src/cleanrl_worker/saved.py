@@ -12,6 +12,7 @@ from cleanrl_worker import eval_plan
 from mosaic.wire.checkpoints import checkpoints_of, saved_state
 from mosaic.wire.errors import ConfigError, shown
 from mosaic.wire.paths import RunPaths, resolve_home
+from mosaic.wire.sidecars import sidecar_of
 
 NEEDED = ("algo", "env_id", "seed")  # of a run that goes on from a policy or plays it
 
@@ -80,7 +81,7 @@ def _fill_from_checkpoint(source: Path, values: dict[str, Any], more: object) ->
 
 def _fill_from_sidecar(policy: Path, values: dict[str, Any], needed: bool, names: tuple[str, ...] = NEEDED) -> None:
     lacking = [name for name in names if values[name] is None]
-    sidecar = policy.with_name(policy.name + ".json")
+    sidecar = sidecar_of(policy)
     if not lacking or ((lacking == ["seed"] or not needed) and not sidecar.is_file()):
         return
     try:

@@ -10,6 +10,7 @@ from typing import Any
 
 from cleanrl_worker.source import Definition, Source, dotted, locate_module
 from mosaic.wire.errors import ConfigError
+from mosaic.wire.limits import Limits
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,7 @@ class Field:
     optional: bool = False
     choices: tuple[Any, ...] = ()
     help: str = ""
+    limits: Limits | None = None
 
 
 @dataclass(frozen=True)
@@ -193,6 +195,9 @@ def _class_fields(source: Source, node: ast.ClassDef) -> dict[str, Field]:
 
 
 def _field(source: Source, name: str, annotation: ast.expr, default: ast.expr | None) -> Field:
+    home = source
+    if isinstance(annotation, ast.Name) and annotation.id not in _PLAIN:
+        home, annotation = source.find_constant(annotation.id) or (source, annotation)
     kind, optional, choices = read_type(annotation)
     if isinstance(default, ast.Call) and dotted(default.func).endswith("field"):
         given = {keyword.arg: keyword.value for keyword in default.keywords}
@@ -201,7 +206,17 @@ def _field(source: Source, name: str, annotation: ast.expr, default: ast.expr | 
     value = source.value(default)
     if isinstance(value, tuple):
         value = list(value)
-    return Field(name, kind, value, optional, choices)
+    return Field(name, kind, value, optional, choices, limits=_limits(home, annotation))
+
+
+def _limits(source: Source, annotation: ast.expr) -> Limits | None:
+    """Of `Annotated[int, Limits(1)]`; None of any other type."""
+    if not isinstance(annotation, ast.Subscript) or not isinstance(annotation.slice, ast.Tuple):
+        return None
+    for extra in annotation.slice.elts[1:]:
+        if isinstance(extra, ast.Call) and dotted(extra.func) == Limits.__name__:
+            return Limits(*map(source.value, extra.args))
+    return None
 
 
 _PLAIN = {"int": "int", "float": "float", "str": "str", "bool": "bool", "Path": "path", "PathLike": "path"}

@@ -79,6 +79,18 @@ class Source:
         """The file and node of a class or function used here, followed through the imports at the top."""
         if name in self.definitions:
             return self, self.definitions[name]
+        found = self._imported(name)
+        return found[0].find(found[1]) if found else None
+
+    def find_constant(self, name: str) -> tuple[Source, ast.expr] | None:
+        """The file and value of a constant used here, followed through the imports at the top."""
+        if name in self.constants:
+            return self, self.constants[name]
+        found = self._imported(name)
+        return found[0].find_constant(found[1]) if found else None
+
+    def _imported(self, name: str) -> tuple[Source, str] | None:
+        """The file that an imported name comes from, and what it is called there."""
         for known_as, module, level, wanted in self._imported_names():
             if name != known_as and not name.startswith(f"{known_as}."):
                 continue
@@ -86,7 +98,7 @@ class Source:
             if wanted and rest:  # `from package import module`, then `module.Class`
                 module, wanted = f"{module}.{wanted}".lstrip("."), rest
             path = self._import_path(module, level)
-            return Source.read(path).find(wanted or rest) if path else None
+            return (Source.read(path), wanted or rest) if path else None
         return None
 
     def _imported_names(self) -> Iterator[tuple[str, str, int, str]]:
@@ -100,12 +112,18 @@ class Source:
                     yield alias.asname or alias.name, alias.name, 0, ""
 
     def _import_path(self, module: str, level: int) -> Path | None:
-        """A file beside this one comes first, as for a script; compiled modules are none."""
         folder = self.path.parents[level - 1] if level else self.path.parent
-        base = folder.joinpath(*module.split("."))
-        beside = next((path for path in (base.with_suffix(".py"), base / "__init__.py") if path.is_file()), None)
-        found = beside or (None if level else locate_module(module))
-        return found if found and found.suffix == ".py" and found != self.path else None
+        found = _imported_file(folder, module, bool(level))
+        return found if found != self.path else None
+
+
+@functools.lru_cache(maxsize=512)  # an `Args` names the same few imports in many fields
+def _imported_file(folder: Path, module: str, relative: bool) -> Path | None:
+    """A file beside the importing one comes first, as for a script; compiled modules are none."""
+    base = folder.joinpath(*module.split("."))
+    beside = next((path for path in (base.with_suffix(".py"), base / "__init__.py") if path.is_file()), None)
+    found = beside or (None if relative else locate_module(module))
+    return found if found and found.suffix == ".py" else None
 
 
 def locate_module(name: str, also: tuple[str, ...] = ()) -> Path | None:

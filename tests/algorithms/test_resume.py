@@ -22,7 +22,7 @@ from cleanrl_worker.kit import checkpoint
 from cleanrl_worker.kit.args import parse
 from cleanrl_worker.runtime import DEFAULT_ALGO_REGISTRY
 from mosaic.wire import metrics
-from mosaic.wire.checkpoints import find_all
+from mosaic.wire.checkpoints import find_all, read_checkpoint, write_checkpoint
 
 tiny_envs.register()
 SMALL_PPO = {"total_timesteps": 512, "num_envs": 2, "num_steps": 32, "num_minibatches": 2, "update_epochs": 2}
@@ -207,6 +207,29 @@ def test_a_future_that_was_left_goes_with_the_first_save_and_not_before(tmp_path
     assert [int(path.name) for path in find_all(tmp_path / "checkpoints")] == [650, 600]
 
 
+@pytest.mark.parametrize("where", ["own", "new"])
+def test_a_line_that_was_left_goes_on_with_its_own_curve(where, tmp_path):
+    run, left = tmp_path / "own", tmp_path / "own" / "checkpoints" / "384"
+    train("ppo", run)
+    before = curve(run)
+    (left / "pinned").touch()
+    shutil.copytree(left, tmp_path / "kept")
+    train("ppo", tmp_path / "early", total_timesteps=128)
+    train("ppo", run, resume=tmp_path / "early", learning_rate=0.1, total_timesteps=448)
+    shutil.rmtree(left)
+    shutil.copytree(tmp_path / "kept", left)
+    assert curve(run) != before
+    train("ppo", tmp_path / where, resume=left, total_timesteps=640)
+    assert curve(tmp_path / where) == before
+    steps = [row["step"] for row in metrics.read_rows(tmp_path / where / "metrics.jsonl")]
+    assert steps == sorted(steps) and steps[-1] == 640
+
+
+def curve(folder):
+    """What counts up to the checkpoint at 384, times and all."""
+    return [row for row in metrics.read_rows(folder / "metrics.jsonl") if row["step"] <= 384]
+
+
 def test_additional_timesteps_add_to_what_was_done(tmp_path):
     train("ppo", tmp_path / "first")
     train("ppo", tmp_path / "second", resume=tmp_path / "first", additional_timesteps=128)
@@ -300,6 +323,27 @@ def test_the_backend_that_was_really_used_is_part_of_the_recipe(tmp_path, told):
     assert told("resumed")[1]["changed"] == {"env_backend": ["gymnasium", "envpool"]}
 
 
+def test_the_device_that_was_really_used_is_part_of_the_recipe(tmp_path, told):
+    train("dqn", tmp_path / "first")
+    scheduled = [path for path in find_all(tmp_path / "first" / "checkpoints") if checkpoint.read(path).exact]
+    document, files = read_checkpoint(scheduled[0])
+    assert document["device"] == "cpu"
+    elsewhere = {name: value for name, value in document.items() if name not in ("files", "saved_at")}
+    path = write_checkpoint(tmp_path / "gpu", int(scheduled[0].name), elsewhere | {"device": "cuda"}, files)
+    shutil.copytree(scheduled[0].parent / "replay", tmp_path / "gpu" / "replay")
+    train("dqn", tmp_path / "again", resume=path)
+    assert told("resumed")[0]["changed"] == {"device": ["cuda", "cpu"]} and not told("resumed")[0]["exact"]
+
+
+def test_a_warm_start_with_other_limits_of_actions_is_refused_in_one_line(tmp_path):
+    train("sac_continuous_action", tmp_path / "first", env_id="Tiny/TruncatingScaledContinuous-v0", save_model=True)
+    (policy,) = (tmp_path / "first").glob("runs/*/sac_continuous_action.cleanrl_model")
+    with pytest.raises(
+        SystemExit, match=r"does not fit .* on Tiny/WideContinuous-v0: it was trained with .*3\.0, 3\.0"
+    ):
+        train("sac_continuous_action", tmp_path / "again", env_id="Tiny/WideContinuous-v0", resume=policy)
+
+
 def test_a_hostile_policy_is_no_warm_start(tmp_path):
     class Trap:
         def __reduce__(self):
@@ -342,7 +386,10 @@ def test_a_full_disk_costs_a_checkpoint_and_one_line_not_the_run(tmp_path, monke
 
     monkeypatch.setattr(checkpoint, "write_checkpoint", full)
     train("ppo", tmp_path)
-    assert "no checkpoint at step 128: No space left on device; training goes on" in capsys.readouterr().err
+    lines = capsys.readouterr().err.splitlines()
+    full_disk = f"the disk of {tmp_path}/checkpoints is full (No space left on device): free space there, or start with"
+    assert f"no checkpoint at step 128: {full_disk} a MOSAIC_HOME elsewhere; training goes on" in lines[0]
+    assert lines[-1].endswith("what was learned since the last checkpoint is not saved")
     assert metrics.read_rows(tmp_path / "metrics.jsonl")[-1]["step"] == 512
 
 

@@ -15,7 +15,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mosaic.wire.errors import EventError
-from mosaic.wire.metrics import Tail, comparable, decode_row, encode_resumed, encode_row, is_episode, read_rows
+from mosaic.wire.events import cut_torn_tail
+from mosaic.wire.metrics import (
+    Tail,
+    comparable,
+    continue_rows,
+    decode_row,
+    encode_resumed,
+    encode_row,
+    is_episode,
+    read_rows,
+)
 
 tags = st.text(min_size=1).filter(lambda tag: tag not in ("step", "time", "resumed_from"))
 numbers = st.floats() | st.integers(-(2**63), 2**63 - 1)
@@ -154,6 +164,65 @@ def test_resumption_drops_the_rows_beyond_its_step(tmp_path: Path) -> None:
     assert [(row["step"], row["a"]) for row in read_rows(path)] == [(10, 1.0), (20, 2.0), (30, 4.0), (40, 6.0)]
     assert {"resumed_from": 20} in Tail(path).read()
     assert read_rows(tmp_path / "none") == []
+
+
+def points(path: Path) -> list[tuple[int, float]]:
+    return [(row["step"], row["a"]) for row in read_rows(path)]
+
+
+def test_a_copy_of_the_parents_rows_that_was_cut_at_any_byte_is_completed_by_the_next_start(tmp_path: Path) -> None:
+    lines = [encode_row(step, 1.0, {"a": value}) for step, value in ((0, 0.5), (10, 1.0), (10, math.nan), (20, 2.0))]
+    parent = write(tmp_path / "parent", *lines, encode_row(30, 3.0, {"a": 3.0}))
+    copy = tmp_path / "copy"
+    continue_rows(copy, parent, 20)
+    whole = copy.read_bytes()
+    assert whole == b"".join(lines)
+    for cut in range(len(whole) + 1):
+        write(copy, whole[:cut])
+        for _ in range(2):  # and a start that was killed right after the copy
+            cut_torn_tail(copy)
+            continue_rows(copy, parent, 20)
+        with copy.open("ab") as file:
+            file.write(encode_row(30, 4.0, {"a": 4.0}))
+        assert repr(points(copy)) == "[(0, 0.5), (10, 1.0), (10, nan), (20, 2.0), (30, 4.0)]"
+
+
+def left_line(path: Path) -> int:
+    """A run that was at 30, went back to 10 and on to 25; returns how long its file was at 30."""
+    write(path, *(encode_row(step, 1.0, {"a": float(step)}) for step in (10, 20, 30, 40)))
+    length = len(b"".join(path.read_bytes().splitlines(keepends=True)[:3]))
+    with path.open("ab") as file:
+        file.writelines([encode_resumed(10), *(encode_row(step, 2.0, {"a": step + 0.5}) for step in (20, 25))])
+    return length
+
+
+def test_a_line_that_was_left_goes_on_with_its_own_rows_in_a_new_run(tmp_path: Path) -> None:
+    length = left_line(tmp_path / "parent")
+    continue_rows(tmp_path / "new", tmp_path / "parent", 30, length)
+    assert points(tmp_path / "new") == [(10, 10.0), (20, 20.0), (30, 30.0)]
+
+
+def test_a_line_that_was_left_goes_on_with_its_own_rows_in_its_own_folder(tmp_path: Path) -> None:
+    path = tmp_path / "m"
+    length = left_line(path)
+    before = path.read_bytes()
+    continue_rows(path, path, 30, length)
+    assert path.read_bytes().startswith(before), "readers follow it: it may only grow"
+    assert points(path) == [(10, 10.0), (20, 20.0), (30, 30.0)]
+    whole = path.read_bytes()
+    for cut in range(len(before), len(whole)):
+        write(path, whole[:cut])
+        cut_torn_tail(path)
+        continue_rows(path, path, 30, length)
+        assert points(path) == [(10, 10.0), (20, 20.0), (30, 30.0)]
+
+
+def test_a_run_that_goes_on_from_its_own_newest_state_copies_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "m"
+    left_line(path)
+    before = path.read_bytes()
+    continue_rows(path, path, 25, len(before))
+    assert path.read_bytes() == before + encode_resumed(25)
 
 
 def test_runs_that_differ_in_what_a_clock_measured_compare_equal(tmp_path: Path) -> None:

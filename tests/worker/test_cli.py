@@ -211,7 +211,7 @@ def test_list_as_json_is_the_schema() -> None:
     found = json.loads(done.stdout)
     assert list(found) == list(DEFAULT_ALGO_REGISTRY)
     field = found["ppo"]["fields"][0]
-    assert set(field) == {"name", "type", "default", "optional", "choices", "help"}
+    assert set(field) == {"name", "type", "default", "optional", "choices", "help", "limits"}
     assert not any(line.rpartition("|")[2].strip() in ("torch", "gymnasium") for line in done.stderr.splitlines())
 
 

@@ -175,12 +175,31 @@ def test_num_envs_of_the_environment_counts_unless_the_extras_say_otherwise(monk
         ({"num_envs": 0}, "extras.algo_params.num_envs: 1 or more is needed, not 0 (default 4)"),
         ({"num_envs": -3}, "1 or more is needed, not -3"),
         ({"num_steps": 0}, "1 or more is needed, not 0 (default 128)"),
-        ({"num_minibatches": "0"}, "1 or more is needed"),
+        ({"num_minibatches": "0"}, "a number between 1 and 512 (num_envs * num_steps) is needed, not 0"),
         ({"update_epochs": 0}, "1 or more is needed"),
+        ({"learning_rate": -1}, "extras.algo_params.learning_rate: 0 or more is needed, not -1 (default 0.00025)"),
+        ({"gamma": 1.5}, "gamma: a number between 0 and 1 is needed, not 1.5 (default 0.99)"),
+        (
+            {"num_minibatches": 3000},
+            "a number between 1 and 512 (num_envs * num_steps) is needed, not 3000 (default 4)",
+        ),
+        ({"num_minibatches": 9, "num_envs": "2", "num_steps": 4}, "between 1 and 8 (num_envs * num_steps) is needed"),
+        ({"num_envs": 1, "num_steps": 3}, "num_minibatches: a number between 1 and 3 (num_envs * num_steps) is needed"),
+        ({"checkpoint_every": -1}, "checkpoint_every: 0 or more is needed, not -1"),
+        ({"batch_size": 64}, "batch_size: the run computes it from other parameters; leave it out (given: 64)"),
     ],
 )
 def test_parameter_that_the_algorithm_would_choke_on_is_refused(params: dict[str, Any], message: str) -> None:
     assert message in refusal(algo_params=params)
+
+
+def test_limits_hang_on_the_parameters_that_are_given_or_saved(home: Path) -> None:
+    many = {"num_minibatches": 3000, "num_envs": 100}
+    assert flags(algo_params=many) == ["--num-minibatches=3000", "--num-envs=100"]
+    (home / "policy").write_bytes(b"x")
+    resumed = {"mode": "resume_training", "checkpoint_path": "policy"}  # its run may have had more environments
+    assert "--num-minibatches=3000" in flags(**resumed, algo_params={"num_minibatches": 3000})
+    assert "1 or more is needed, not 0" in refusal(**resumed, algo_params={"num_minibatches": 0})
 
 
 def test_counts_of_which_none_is_too_few_are_refused_and_zeros_with_a_meaning_taken() -> None:
@@ -207,7 +226,7 @@ def test_values_given_twice_alike_or_as_text_are_taken() -> None:
 def test_num_threads_is_in_the_plan() -> None:
     assert plan(algo_params={"num_threads": 0}).num_threads == 0
     assert plan(num_threads=3).num_threads == 3
-    assert "num_threads is -1" in refusal(num_threads=-1)
+    assert "num_threads: 0 or more is needed, not -1" in refusal(num_threads=-1)
 
 
 def test_a_resumption_is_told_where_to_go_on_from_and_how_far(home: Path) -> None:

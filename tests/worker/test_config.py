@@ -323,3 +323,10 @@ def test_warm_start_takes_what_it_leaves_open_from_the_policys_sidecar(home: Pat
     policy(home, algo="ppo", env_id="CartPole-v1", args={"total_timesteps": 300})
     config = parse_worker_config({"extras": resume})
     assert (config.algo, config.env_id, config.total_timesteps) == ("ppo", "CartPole-v1", 300)
+
+
+@pytest.mark.parametrize("gamma", ["abc", "0.9", -0.1, 1.5, True, [1]])
+def test_a_discount_of_an_evaluation_that_is_none_is_refused(home: Path, gamma: Any) -> None:
+    extras = {"mode": "policy_eval", "policy_path": policy(home, algo="ppo", env_id="CartPole-v1"), "gamma": gamma}
+    with pytest.raises(ConfigError, match=r"extras\.gamma: a number between 0 and 1 is needed, not"):
+        parse_worker_config({"extras": extras})

@@ -230,6 +230,39 @@ def test_algorithm_that_just_dies_gives_the_code_of_the_signal(
     assert (payload["signal"], payload["stopped_by"], payload["hint"]) == (number.name, number.name, None)
 
 
+def stuck_in_its_imports(start_run: StartRun, folder: Path, until: Until, **options: Any) -> Any:
+    """A real ppo whose `import torch` never ends."""
+    (folder / "torch.py").write_text(
+        f"import pathlib, time\npathlib.Path({str(folder)!r}, 'here').touch()\ntime.sleep(600)"
+    )
+    path = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
+    registry = {"ppo": DEFAULT_ALGO_REGISTRY["ppo"]}
+    run = start_run(None, algo="ppo", algo_registry=registry, environment={"PYTHONPATH": path}, **options)
+    until(lambda: (folder / "here").exists(), 120, "the import of torch")
+    return run
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_training_that_is_stopped_while_it_starts_asks_to_be_started_again(
+    start_run: StartRun, tmp_path: Path, until: Until, number: signal.Signals
+) -> None:
+    run = stuck_in_its_imports(start_run, tmp_path, until)
+    run.process.send_signal(number)
+    assert run.wait(60) == 75
+    payload = run.events("run_failed")[0].payload
+    assert (payload["exit_code"], payload["signal"], payload["stopped_by"]) == (75, None, number.name)
+    assert "nothing new to save: start it again" in payload["hint"]
+
+
+def test_a_whole_group_that_is_told_to_stop_at_the_start_asks_to_be_started_again(
+    start_run: StartRun, tmp_path: Path, until: Until
+) -> None:
+    run = stuck_in_its_imports(start_run, tmp_path, until)
+    os.kill(run.algorithm_pid, signal.SIGTERM)  # as a cluster does, to every process of a job
+    run.process.send_signal(signal.SIGTERM)
+    assert run.wait(60) == 75
+
+
 def test_grace_period_comes_from_the_extras(start_run: StartRun) -> None:
     run = start_run(STUBBORN, {"grace_seconds": 0.5}, grace_seconds=None)
     run.first("episode")

@@ -298,7 +298,7 @@ def test_every_registered_algorithm_describes_itself_completely() -> None:
         assert set(entry["action_spaces"]) & {"discrete", "continuous"}, name
         assert {"env_id", "total_timesteps", "seed", "run_dir", "num_threads"} <= set(fields), name
         assert all(field["help"] for field in fields.values()), name
-        assert set(fields["env_id"]) == {"name", "type", "default", "optional", "choices", "help"}
+        assert set(fields["env_id"]) == {"name", "type", "default", "optional", "choices", "help", "limits"}
 
 
 def test_schema_says_what_the_algorithms_own_parser_says() -> None:

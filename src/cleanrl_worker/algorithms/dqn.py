@@ -13,7 +13,7 @@ from cleanrl_worker.agents.adam import FlatAdam
 from cleanrl_worker.agents.layers import NumpyNet, flat_size, numbers
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment
-from cleanrl_worker.kit.args import RunArgs, parse, require
+from cleanrl_worker.kit.args import Amount, Count, CountFrom0, RunArgs, Share, parse, require
 from cleanrl_worker.kit.buffers import ReplayBuffer
 from cleanrl_worker.kit.episodes import is_due
 from cleanrl_worker.kit.policy import Policy
@@ -26,31 +26,31 @@ OBSERVATION_SPACES = ("vector", "discrete", "tuple", "dict")
 class Args(RunArgs):
     env_id: str = "CartPole-v1"
     """environment to learn"""
-    total_timesteps: int = 500000
+    total_timesteps: Count = 500000
     """environment steps to train for, over all environments"""
-    learning_rate: float = 2.5e-4
+    learning_rate: Amount = 2.5e-4
     """step size of Adam"""
-    num_envs: int = 1
+    num_envs: Count = 1
     """environments stepped side by side"""
-    buffer_size: int = 10000
+    buffer_size: Count = 10000
     """transitions that the replay memory holds"""
-    gamma: float = 0.99
+    gamma: Share = 0.99
     """discount factor"""
-    tau: float = 1.0
+    tau: Share = 1.0
     """share of the online network that enters the target network (1: a plain copy)"""
-    target_network_frequency: int = 500
+    target_network_frequency: Count = 500
     """steps between two updates of the target network"""
-    batch_size: int = 128
+    batch_size: Count = 128
     """transitions per update"""
-    start_e: float = 1.0
+    start_e: Share = 1.0
     """share of random actions at the start"""
-    end_e: float = 0.05
+    end_e: Share = 0.05
     """share of random actions in the end"""
-    exploration_fraction: float = 0.5
+    exploration_fraction: Amount = 0.5
     """part of the run over which that share falls"""
-    learning_starts: int = 10000
+    learning_starts: CountFrom0 = 10000
     """steps before the first update"""
-    train_frequency: int = 10
+    train_frequency: Count = 10
     """steps between two updates"""
 
 
@@ -95,8 +95,7 @@ def linear_schedule(start: float, end: float, duration: float, step: int) -> flo
 
 def main(args: Args | None = None) -> None:
     args = args or parse(Args)
-    counts = ("buffer_size", "batch_size", "train_frequency", "target_network_frequency")
-    require(args, *counts, shares=("gamma", "tau", "start_e", "end_e"))
+    require(args)
     run = experiment.start(args)
     device = run.device
     envs = kit_envs.vector(args, run.video_folder)

@@ -17,7 +17,7 @@ from cleanrl_worker.agents.minigrid import GridPolicy, MinigridAgent, Rememberin
 from cleanrl_worker.agents.mlp import MLPAgent, SeparateMLPAgent
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment
-from cleanrl_worker.kit.args import RunArgs, check_minibatches, parse, refuse_derived, require
+from cleanrl_worker.kit.args import Amount, Computed, Count, Pieces, RunArgs, Share, check_minibatches, parse, require
 from cleanrl_worker.kit.policy import Policy
 from cleanrl_worker.wrappers.minigrid import WORDS, is_grid, view_of
 
@@ -29,7 +29,7 @@ OBSERVATION_SPACES = ("vector", "discrete", "tuple", "dict", "grid")
 class Args(RunArgs):
     env_id: str = "CartPole-v1"
     """environment to learn"""
-    total_timesteps: int = 500000
+    total_timesteps: Count = 500000
     """environment steps to train for, over all environments"""
     network: Literal["auto", "shared", "separate", "grid"] = "auto"
     """one trunk with two heads, CleanRL's two networks, or convolutions; auto: grid for MiniGrid, else separate"""
@@ -37,25 +37,25 @@ class Args(RunArgs):
     """read the instruction, too (grids only; most BabyAI levels need it)"""
     memory: bool = False
     """remember the episode with a GRU (grids only); minibatches are then whole environments"""
-    learning_rate: float = 2.5e-4
+    learning_rate: Amount = 2.5e-4
     """step size of Adam"""
-    num_envs: int = 4
+    num_envs: Count = 4
     """environments stepped side by side"""
-    num_steps: int = 128
+    num_steps: Count = 128
     """steps in each environment between two updates"""
     anneal_lr: bool = True
     """let the learning rate fall to zero over the run"""
-    gamma: float = 0.99
+    gamma: Share = 0.99
     """discount factor"""
-    gae_lambda: float = 0.95
+    gae_lambda: Share = 0.95
     """lambda of generalised advantage estimation"""
-    num_minibatches: int = 4
+    num_minibatches: Pieces = 4
     """pieces that a batch is cut into"""
-    update_epochs: int = 4
+    update_epochs: Count = 4
     """passes over a batch"""
     norm_adv: bool = True
     """normalise advantages per minibatch"""
-    clip_coef: float = 0.2
+    clip_coef: Amount = 0.2
     """how far the new policy may move from the old (epsilon)"""
     clip_vloss: bool = True
     """clip the value loss too"""
@@ -63,15 +63,15 @@ class Args(RunArgs):
     """weight of the entropy bonus"""
     vf_coef: float = 0.5
     """weight of the value loss"""
-    max_grad_norm: float = 0.5
+    max_grad_norm: Amount = 0.5
     """largest norm of the gradient"""
     target_kl: float | None = None
     """end an update early when the policy has moved this far"""
-    batch_size: int = 0
+    batch_size: Computed = 0
     """set at run time: num_envs * num_steps"""
-    minibatch_size: int = 0
+    minibatch_size: Computed = 0
     """set at run time: batch_size / num_minibatches"""
-    num_iterations: int = 0
+    num_iterations: Computed = 0
     """set at run time: total_timesteps / batch_size"""
 
 
@@ -210,11 +210,11 @@ def clipped_losses(
 
 def main(args: Args | None = None) -> None:
     args = args or parse(Args)
-    require(args, "num_steps", "num_minibatches", "update_epochs", shares=("gamma", "gae_lambda"))
-    refuse_derived(args, "batch_size", "minibatch_size", "num_iterations")
+    require(args)
     args.batch_size = args.num_envs * args.num_steps
     args.minibatch_size = args.batch_size // args.num_minibatches
-    check_minibatches(args.batch_size, args.num_minibatches, args.norm_adv)
+    if args.norm_adv:
+        check_minibatches(args.batch_size, args.num_minibatches)
     check_network(args)
     run = experiment.start(args)
     device = run.device

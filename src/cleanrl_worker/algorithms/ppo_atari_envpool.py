@@ -14,7 +14,18 @@ from cleanrl_worker.agents.adam import FlatAdam
 from cleanrl_worker.agents.layers import orthogonal
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment
-from cleanrl_worker.kit.args import RunArgs, check_minibatches, parse, refuse_derived, require
+from cleanrl_worker.kit.args import (
+    Amount,
+    Computed,
+    Count,
+    CountFrom0,
+    Pieces,
+    RunArgs,
+    Share,
+    check_minibatches,
+    parse,
+    require,
+)
 from cleanrl_worker.kit.policy import Policy
 
 ACTION_SPACES = ("discrete",)
@@ -27,33 +38,33 @@ DEFAULT_BACKEND = "envpool"
 class Args(RunArgs):
     env_id: str = "Breakout-v5"
     """game to learn: Breakout-v5, ALE/Breakout-v5 or BreakoutNoFrameskip-v4 are the same here"""
-    total_timesteps: int = 10000000
+    total_timesteps: Count = 10000000
     """environment steps to train for, over all environments (a step is four frames)"""
-    total_frames: int = 0
+    total_frames: CountFrom0 = 0
     """frames to train for, four a step; instead of total_timesteps"""
-    checkpoint_every: int = 1100000
+    checkpoint_every: CountFrom0 = 1100000
     """steps between two checkpoints of the whole training state (0: only at the end and on SIGTERM)"""
-    num_threads: int = 0
+    num_threads: CountFrom0 = 0
     """CPU threads for the network (0: torch's default, all cores; a convolution is worth them)"""
-    learning_rate: float = 2.5e-4
+    learning_rate: Amount = 2.5e-4
     """step size of Adam"""
-    num_envs: int = 8
+    num_envs: Count = 8
     """environments stepped side by side"""
-    num_steps: int = 128
+    num_steps: Count = 128
     """steps in each environment between two updates"""
     anneal_lr: bool = True
     """let the learning rate fall to zero over the run"""
-    gamma: float = 0.99
+    gamma: Share = 0.99
     """discount factor"""
-    gae_lambda: float = 0.95
+    gae_lambda: Share = 0.95
     """lambda of generalised advantage estimation"""
-    num_minibatches: int = 4
+    num_minibatches: Pieces = 4
     """pieces that a batch is cut into"""
-    update_epochs: int = 4
+    update_epochs: Count = 4
     """passes over a batch"""
     norm_adv: bool = True
     """normalise advantages per minibatch"""
-    clip_coef: float = 0.1
+    clip_coef: Amount = 0.1
     """how far the new policy may move from the old (epsilon)"""
     clip_vloss: bool = True
     """clip the value loss too"""
@@ -61,15 +72,15 @@ class Args(RunArgs):
     """weight of the entropy bonus"""
     vf_coef: float = 0.5
     """weight of the value loss"""
-    max_grad_norm: float = 0.5
+    max_grad_norm: Amount = 0.5
     """largest norm of the gradient"""
     target_kl: float | None = None
     """end an update early when the policy has moved this far"""
-    batch_size: int = 0
+    batch_size: Computed = 0
     """set at run time: num_envs * num_steps"""
-    minibatch_size: int = 0
+    minibatch_size: Computed = 0
     """set at run time: batch_size / num_minibatches"""
-    num_iterations: int = 0
+    num_iterations: Computed = 0
     """set at run time: total_timesteps / batch_size"""
 
 
@@ -137,11 +148,11 @@ def main(args: Args | None = None) -> None:
         if args.total_frames < 4:
             raise SystemExit(f"--total-frames must be at least 4, which is one step, not {args.total_frames}")
         args.total_timesteps = args.total_frames // 4
-    require(args, "num_steps", "num_minibatches", "update_epochs", shares=("gamma", "gae_lambda"))
-    refuse_derived(args, "batch_size", "minibatch_size", "num_iterations")
+    require(args)
     args.batch_size = args.num_envs * args.num_steps
     args.minibatch_size = args.batch_size // args.num_minibatches
-    check_minibatches(args.batch_size, args.num_minibatches, args.norm_adv)
+    if args.norm_adv:
+        check_minibatches(args.batch_size, args.num_minibatches)
     run = experiment.start(args)
     device = run.device
     envs = kit_envs.atari(args, run.video_folder)

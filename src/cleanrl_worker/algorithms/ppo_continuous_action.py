@@ -12,7 +12,7 @@ from cleanrl_worker.agents.adam import FlatAdam
 from cleanrl_worker.agents.layers import NumpyNet, Pullback, TanhTower, flat_size, numbers
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment
-from cleanrl_worker.kit.args import RunArgs, check_minibatches, parse, refuse_derived, require
+from cleanrl_worker.kit.args import Amount, Computed, Count, Pieces, RunArgs, Share, check_minibatches, parse, require
 from cleanrl_worker.kit.normalize import ObservationNormalizer, RewardNormalizer
 from cleanrl_worker.kit.policy import Policy, normalized
 
@@ -25,27 +25,27 @@ LOG_TWO_PI = float(np.log(2 * np.pi))
 class Args(RunArgs):
     env_id: str = "HalfCheetah-v5"
     """environment to learn"""
-    total_timesteps: int = 1000000
+    total_timesteps: Count = 1000000
     """environment steps to train for, over all environments"""
-    learning_rate: float = 3e-4
+    learning_rate: Amount = 3e-4
     """step size of Adam"""
-    num_envs: int = 1
+    num_envs: Count = 1
     """environments stepped side by side"""
-    num_steps: int = 2048
+    num_steps: Count = 2048
     """steps in each environment between two updates"""
     anneal_lr: bool = True
     """let the learning rate fall to zero over the run"""
-    gamma: float = 0.99
+    gamma: Share = 0.99
     """discount factor"""
-    gae_lambda: float = 0.95
+    gae_lambda: Share = 0.95
     """lambda of generalised advantage estimation"""
-    num_minibatches: int = 32
+    num_minibatches: Pieces = 32
     """pieces that a batch is cut into"""
-    update_epochs: int = 10
+    update_epochs: Count = 10
     """passes over a batch"""
     norm_adv: bool = True
     """normalise advantages per minibatch"""
-    clip_coef: float = 0.2
+    clip_coef: Amount = 0.2
     """how far the new policy may move from the old (epsilon)"""
     clip_vloss: bool = True
     """clip the value loss too"""
@@ -53,15 +53,15 @@ class Args(RunArgs):
     """weight of the entropy bonus"""
     vf_coef: float = 0.5
     """weight of the value loss"""
-    max_grad_norm: float = 0.5
+    max_grad_norm: Amount = 0.5
     """largest norm of the gradient"""
     target_kl: float | None = None
     """end an update early when the policy has moved this far"""
-    batch_size: int = 0
+    batch_size: Computed = 0
     """set at run time: num_envs * num_steps"""
-    minibatch_size: int = 0
+    minibatch_size: Computed = 0
     """set at run time: batch_size / num_minibatches"""
-    num_iterations: int = 0
+    num_iterations: Computed = 0
     """set at run time: total_timesteps / batch_size"""
 
 
@@ -191,11 +191,11 @@ def clipped_losses(
 
 def main(args: Args | None = None) -> None:
     args = args or parse(Args)
-    require(args, "num_steps", "num_minibatches", "update_epochs", shares=("gamma", "gae_lambda"))
-    refuse_derived(args, "batch_size", "minibatch_size", "num_iterations")
+    require(args)
     args.batch_size = args.num_envs * args.num_steps
     args.minibatch_size = args.batch_size // args.num_minibatches
-    check_minibatches(args.batch_size, args.num_minibatches, args.norm_adv)
+    if args.norm_adv:
+        check_minibatches(args.batch_size, args.num_minibatches)
     run = experiment.start(args)
     device = run.device
     envs = kit_envs.vector(args, run.video_folder)

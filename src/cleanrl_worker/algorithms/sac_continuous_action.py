@@ -13,7 +13,7 @@ from cleanrl_worker.agents.adam import FlatAdam
 from cleanrl_worker.agents.layers import NumpyNet, flat_size, numbers
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment
-from cleanrl_worker.kit.args import RunArgs, parse, require
+from cleanrl_worker.kit.args import Amount, Count, CountFrom0, RunArgs, Share, parse, require
 from cleanrl_worker.kit.buffers import ReplayBuffer
 from cleanrl_worker.kit.episodes import is_due
 from cleanrl_worker.kit.policy import Policy
@@ -28,29 +28,29 @@ LOG_TWO_PI = float(np.log(2 * np.pi))
 class Args(RunArgs):
     env_id: str = "Hopper-v5"
     """environment to learn"""
-    total_timesteps: int = 1000000
+    total_timesteps: Count = 1000000
     """environment steps to train for, over all environments"""
-    num_envs: int = 1
+    num_envs: Count = 1
     """environments stepped side by side"""
-    buffer_size: int = 1000000
+    buffer_size: Count = 1000000
     """transitions that the replay memory holds"""
-    gamma: float = 0.99
+    gamma: Share = 0.99
     """discount factor"""
-    tau: float = 0.005
+    tau: Share = 0.005
     """share of the online critics that enters the target critics"""
-    batch_size: int = 256
+    batch_size: Count = 256
     """transitions per update"""
-    learning_starts: int = 5000
+    learning_starts: CountFrom0 = 5000
     """steps of random actions before the first update"""
-    policy_lr: float = 3e-4
+    policy_lr: Amount = 3e-4
     """step size of the actor's Adam"""
-    q_lr: float = 1e-3
+    q_lr: Amount = 1e-3
     """step size of the critics' Adam"""
-    policy_frequency: int = 2
+    policy_frequency: Count = 2
     """critic updates between two rounds of actor updates (a round makes as many updates)"""
-    target_network_frequency: int = 1
+    target_network_frequency: Count = 1
     """critic updates between two updates of the target critics"""
-    alpha: float = 0.2
+    alpha: Amount = 0.2
     """weight of the entropy when it is not tuned"""
     autotune: bool = True
     """tune the weight of the entropy"""
@@ -151,8 +151,7 @@ def load_policy(state: dict[str, Any], spaces: Any, args: Mapping[str, Any]) -> 
 
 def main(args: Args | None = None) -> None:
     args = args or parse(Args)
-    counts = ("buffer_size", "batch_size", "policy_frequency", "target_network_frequency")
-    require(args, *counts, shares=("gamma", "tau"))
+    require(args)
     run = experiment.start(args)
     device = run.device
     envs = kit_envs.vector(args, run.video_folder)

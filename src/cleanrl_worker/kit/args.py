@@ -10,15 +10,23 @@ import sys
 import typing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NoReturn, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import tyro
 
-from cleanrl_worker.kit import policy as policies
 from mosaic.wire.checkpoints import saved_state
 from mosaic.wire.errors import nearest
+from mosaic.wire.limits import Limits
+from mosaic.wire.sidecars import read_sidecar
 
 LARGEST_SEED = 2**63 - 1  # what torch's generator takes
+# Fields that take any number are written int or float.
+Count = Annotated[int, Limits(1)]
+CountFrom0 = Annotated[int, Limits(0)]
+Amount = Annotated[float, Limits(0)]
+Share = Annotated[float, Limits(0, 1)]
+Pieces = Annotated[int, Limits(1, "num_envs * num_steps")]
+Computed = Annotated[int, Limits(0, 0)]
 
 
 @dataclass(kw_only=True)
@@ -27,7 +35,7 @@ class RunArgs:
 
     exp_name: str = ""
     """name of this experiment in file and run names (empty: the algorithm's name)"""
-    seed: int = 1
+    seed: Annotated[int, Limits(0, LARGEST_SEED)] = 1
     """seed of every random generator of the run"""
     torch_deterministic: bool = True
     """make cuDNN choose deterministic kernels"""
@@ -51,9 +59,9 @@ class RunArgs:
     """user or organisation on the hub (empty: whose token it is)"""
     env_id: str = "CartPole-v1"
     """environment to learn"""
-    total_timesteps: int = 500000
+    total_timesteps: Count = 500000
     """environment steps to train for, over all environments"""
-    num_envs: int = 1
+    num_envs: Count = 1
     """environments stepped side by side"""
     env_backend: Literal["auto", "gymnasium", "envpool"] = "auto"
     """who runs the environments; auto takes EnvPool where it matches Gymnasium and was measured faster"""
@@ -63,17 +71,17 @@ class RunArgs:
     """folder the run writes into (None: runs/<env>__<exp>__<seed>__<unix time>)"""
     tensorboard_dir: Path | None = None
     """folder for TensorBoard files (None: tensorboard/ in the run folder, when the file runs alone)"""
-    checkpoint_every: int = 100000
+    checkpoint_every: CountFrom0 = 100000
     """steps between two checkpoints of the whole training state (0: only at the end and on SIGTERM)"""
-    checkpoint_budget_mb: int = 10000
+    checkpoint_budget_mb: CountFrom0 = 10000
     """disk space for checkpoints, in megabytes (0: no limit)"""
     resume: Path | None = None
     """go on from a checkpoint, a run folder (its newest checkpoint) or, as a warm start, a policy file"""
-    additional_timesteps: int = 0
+    additional_timesteps: CountFrom0 = 0
     """with --resume: train so many steps on top of what was done, instead of up to total_timesteps"""
-    grace_seconds: float = 120.0
+    grace_seconds: Amount = 120.0
     """time to reach the next checkpoint after SIGTERM; what would take longer is saved at once"""
-    num_threads: int = 1
+    num_threads: CountFrom0 = 1
     """CPU threads for the networks (0: torch's default); small networks are fastest with 1"""
 
 
@@ -82,9 +90,9 @@ PLACES = frozenset(
     {"run_dir", "tensorboard_dir", "resume", "additional_timesteps", "exp_name", "track", "wandb_run_name"}
 )
 DERIVED = frozenset({"batch_size", "minibatch_size", "num_iterations"})  # computed by the run where the default is 0
-# Nor do these change what a run computes.
+# Nor do these change what a run computes; of --cuda, the device that was really used counts.
 BYSTANDERS = frozenset(
-    {"wandb_project_name", "wandb_entity", "save_model", "upload_model", "hf_entity", "capture_video"}
+    {"cuda", "wandb_project_name", "wandb_entity", "save_model", "upload_model", "hf_entity", "capture_video"}
     | {"checkpoint_budget_mb", "grace_seconds"}
 )
 
@@ -115,47 +123,25 @@ def parse(args_type: type[ArgsT], argv: list[str] | None = None) -> ArgsT:
         raise SystemExit(_first_paragraph(told.getvalue())) from None
 
 
-def require(args: RunArgs, *positive: str, shares: tuple[str, ...] = ()) -> None:
-    """Refuse what would only fail, or quietly learn nothing, later: the flags of every run, and those named.
-
-    `positive` must be at least 1, `shares` lie between 0 and 1.
-    """
-    for name in ("total_timesteps", "num_envs", *positive):
-        if getattr(args, name) < 1:
-            _refuse(args, name, "at least 1")
-    for name in ("seed", "num_threads", "checkpoint_every", "checkpoint_budget_mb", "additional_timesteps"):
-        if getattr(args, name) < 0:
-            _refuse(args, name, "0 or more")
+def require(args: RunArgs) -> None:
+    """Refuse values beyond the limits of their fields: they would only fail, or quietly learn nothing, later."""
+    for name, hint in typing.get_type_hints(type(args), include_extras=True).items():
+        value = getattr(args, name)
+        for limits in (extra for extra in getattr(hint, "__metadata__", ()) if isinstance(extra, Limits)):
+            if why := limits.refusal(value, lambda other: getattr(args, other)):
+                raise SystemExit(f"{_flag(name)}: {why}")
+        if isinstance(value, float) and math.isnan(value):
+            raise SystemExit(f"{_flag(name)}: a number is needed, not {value}")
     if args.upload_model and not args.save_model:
         raise SystemExit("--upload-model needs --save-model: there would be no policy to push")
     if args.upload_model and importlib.util.find_spec("huggingface_hub") is None:
         raise SystemExit("--upload-model needs huggingface_hub: pip install 'mosaic-rl[hub]'")
-    if args.seed > LARGEST_SEED:
-        _refuse(args, "seed", f"at most {LARGEST_SEED}")
-    for name in shares:
-        if not 0 <= getattr(args, name) <= 1:
-            _refuse(args, name, "between 0 and 1")
-    for name, value in vars(args).items():
-        if isinstance(value, float) and math.isnan(value):
-            _refuse(args, name, "a number")
 
 
-def refuse_derived(args: RunArgs, *names: str) -> None:
-    """Fields that CleanRL's forms show but a run computes: a value given for them would quietly do nothing."""
-    for name in names:
-        if getattr(args, name):
-            raise SystemExit(f"{_flag(name)} is computed from the other flags; leave it out")
-
-
-def check_minibatches(batch_size: int, num_minibatches: int, normalised: bool) -> None:
-    """Refuse to cut a batch into minibatches without a row, or of a single one where advantages are normalised."""
+def check_minibatches(batch_size: int, num_minibatches: int) -> None:
+    """Refuse to cut a batch so that a minibatch has a single row where advantages are normalised."""
     rows = batch_size // num_minibatches
-    if rows < 1:
-        raise SystemExit(
-            f"--num-minibatches must be at most {batch_size}, the rows of a batch (num_envs * num_steps), "
-            f"not {num_minibatches}"
-        )
-    if normalised and 1 in (rows, batch_size % rows):
+    if 1 in (rows, batch_size % rows):
         raise SystemExit(
             f"--num-minibatches={num_minibatches} cuts a batch of {batch_size} rows (num_envs * num_steps) so that a "
             "minibatch has one row, whose advantage cannot be normalised; change one of the three, or add --no-norm-adv"
@@ -190,7 +176,7 @@ def _saved_defaults(args_type: type[ArgsT], given: list[str]) -> ArgsT:
         return args_type()
     source, saved = Path(joined or after or ""), dict[str, typing.Any]()
     with contextlib.suppress(OSError, ValueError):  # a sidecar that cannot be read is refused with its policy
-        saved = policies.sidecar(source) if source.is_file() else saved_state(source)
+        saved = read_sidecar(source) if source.is_file() else saved_state(source)
     fields = dataclasses.fields(args_type)
     known = {field.name for field in fields if field.name not in DERIVED or field.default}
     return args_type(**{name: value for name, value in saved.get("args", {}).items() if name in known - PLACES})
@@ -231,10 +217,6 @@ def _first_paragraph(told: str) -> str:
         elif words:
             break
     return " ".join(words) or told
-
-
-def _refuse(args: RunArgs, name: str, allowed: str) -> NoReturn:
-    raise SystemExit(f"{_flag(name)} must be {allowed}, not {getattr(args, name)}")
 
 
 def _flag(name: str) -> str:

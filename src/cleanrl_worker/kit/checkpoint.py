@@ -98,7 +98,7 @@ def restore(
     """Put every part, every generator and the replay memory back into the state that was saved."""
     for name, part in parts.items():
         flat = dict(_of(checkpoint, name))
-        part.load_state_dict(_as_torch(flat) if _is_torch(part) else flat)
+        part.load_state_dict(_as_torch(flat) if is_torch(part) else flat)
     _restore_random(checkpoint.document["random"], rng, checkpoint.arrays)
     if replay is not None:
         _read_segments(checkpoint.path.parent / REPLAY, checkpoint.document[REPLAY], replay)
@@ -146,7 +146,7 @@ def _of(checkpoint: Checkpoint, name: str) -> Iterator[tuple[str, Any]]:
                 yield key.removeprefix(f"{name}/"), value
 
 
-def _is_torch(part: Part) -> bool:
+def is_torch(part: Part | None) -> bool:
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(part, torch.nn.Module)
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from cleanrl_worker.kit import episodes, play
 from cleanrl_worker.kit import policy as policies
-from cleanrl_worker.kit.args import RunArgs, about, algo_name, as_json, require
+from cleanrl_worker.kit.args import RunArgs, about, algo_name, as_json
 from cleanrl_worker.kit.buffers import ReplayBuffer
 from cleanrl_worker.kit.checkpoint import Part
 from cleanrl_worker.kit.episodes import Episode, VectorEnvs, View
@@ -39,7 +39,6 @@ TRACKER_PATIENCE = 20.0  # seconds that W&B may take to finish after training; t
 
 def start(args: RunArgs) -> "Run":
     """Seed everything, make the run's folder and open its logs."""
-    require(args)
     random.seed(args.seed)
     np.random.seed(args.seed % 2**32)
     if "torch" in sys.modules:
@@ -214,7 +213,7 @@ class Run:
     def _write_policy(
         self, ending: str, step: int, state: Mapping[str, Any], statistics: Mapping[str, np.ndarray] | None
     ) -> Path:
-        told = {"step": step, "training_return": self._score(), **about(self.args)}
+        told = {"step": step, "training_return": self._score(), **about(self.args), **self._continuation.setting}
         return policies.write(self.policy_folder / f"{self.exp_name}.{ending}", state, statistics, told)
 
     def finish(self, step: int) -> None:

@@ -17,8 +17,8 @@ from cleanrl_worker.kit.normalize import ObservationNormalizer
 from mosaic.wire import versions
 from mosaic.wire.errors import StorageError
 from mosaic.wire.paths import write_atomic
+from mosaic.wire.sidecars import FORMAT, sidecar_of
 
-FORMAT = 1
 PUSH_SECONDS = 300.0
 # What a damaged, foreign or hostile file makes readers and networks raise.
 UNREADABLE = (
@@ -52,7 +52,7 @@ def write(
     sidecar = {"format": FORMAT, **about, "observation_statistics": frozen or None, "versions": versions.installed()}
     try:
         write_atomic(path, _state_bytes(state))
-        write_atomic(path.with_name(path.name + ".json"), json.dumps(sidecar, indent=2))
+        write_atomic(sidecar_of(path), json.dumps(sidecar, indent=2))
     except StorageError as error:
         raise SystemExit(str(error)) from error
     return path
@@ -72,15 +72,6 @@ def read(data: bytes) -> Any:
         raise ValueError("it holds more than tensors and plain values, and loading it could run code") from error
     except (EOFError, LookupError) as error:
         raise ValueError("it is neither a torch nor a safetensors file") from error
-
-
-def sidecar(path: Path) -> dict[str, Any]:
-    """What lies beside a policy file; {} where there is nothing, as with CleanRL's."""
-    beside = path.with_name(path.name + ".json")
-    known = json.loads(beside.read_text()) if beside.exists() else {}
-    if not isinstance(known, dict) or not isinstance(known.get("args", {}), dict):
-        raise ValueError(f"{beside.name} is no JSON object with its args in another")
-    return known
 
 
 def push(path: Path, entity: str, returns: list[float], video: Path | None) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """When a run saves its whole state, and how it goes on from one."""
 
 import contextlib
+import errno
 import os
 import signal
 import sys
@@ -21,6 +22,7 @@ from cleanrl_worker.kit.checkpoint import Checkpoint, Part
 from cleanrl_worker.kit.episodes import VectorEnvs, is_due
 from mosaic.wire import metrics, variables
 from mosaic.wire.checkpoints import REPLAY, CheckpointError, adopt_segments, prune
+from mosaic.wire.sidecars import read_sidecar
 
 REQUEUE = 75  # EX_TEMPFAIL: the state is saved, start me again
 SAVING_SHARE = 0.8  # of the grace period: the rest is for writing the checkpoint itself
@@ -42,7 +44,10 @@ class Continuation:
     replay: ReplayBuffer | None = None
     _source: Checkpoint | None = None
     """what was restored and not yet gone on from"""
-    _envs: dict[str, Any] = field(default_factory=dict)
+    _made_for: str | None = None
+    """the spaces that what was restored says it is for"""
+    setting: dict[str, Any] = field(default_factory=dict)
+    """what the run really trains with: its backend, the spaces, the device"""
     _saved_at: int | None = None
     _asked_to_stop: float | None = None
     _handlers: dict[int, Any] = field(default_factory=dict)
@@ -76,21 +81,22 @@ class Continuation:
             raise self._does_not_fit(source, _line(error)) from error
         if self.args.additional_timesteps:
             self.args.total_timesteps = found.step + self.args.additional_timesteps
-        self._source, self._saved_at = found, found.step
+        self._source, self._saved_at, self._made_for = found, found.step, found.document.get("spaces")
         return found.step
 
     def begin(self, envs: VectorEnvs) -> None:
         """Before the first episode: refuse environments that the state was not made for, then go on in the logs."""
-        self._envs = {"env_backend": envs.backend, "spaces": _spaces(envs)}
-        found, self._source = self._source, None
+        spaces = _spaces(envs)
+        self.setting = {"env_backend": envs.backend, "spaces": spaces, "device": _device(self.parts.get("policy"))}
+        if self._made_for not in (None, spaces):
+            raise self._does_not_fit(self.args.resume, f"it was trained with {self._made_for}, not with {spaces}")
+        found, self._source, self._made_for = self._source, None, None
         if found is None:
             return
-        saved = found.document.get("spaces", self._envs["spaces"])
-        if saved != self._envs["spaces"]:
-            raise self._does_not_fit(found.path, f"it was trained with {saved}, not with {self._envs['spaces']}")
         if self.replay is not None:
             adopt_segments(found.path.parent / REPLAY, self.folder / REPLAY, self.replay.segments)
-        metrics.continue_rows(self.run_folder / "metrics.jsonl", _rows_of(found), found.step)
+        length = found.document.get("metrics_bytes")
+        metrics.continue_rows(self.run_folder / "metrics.jsonl", _rows_of(found), found.step, length)
         self._say_resumed(found)
 
     def due(self, previous: int, step: int) -> bool:
@@ -107,14 +113,16 @@ class Continuation:
         """Write the state of this step and delete what need not be kept."""
         exact = is_due(self.args.checkpoint_every, previous, step)
         told = {"run_folder": str(self.run_folder), "exact": exact, "score": score}
-        document = {**about(self.args), **self._envs, **told}
+        rows = self.run_folder / "metrics.jsonl"  # its length tells which of the run's lines the checkpoint is of
+        told["metrics_bytes"] = rows.stat().st_size if rows.exists() else 0
+        document = {**about(self.args), **self.setting, **told}
         started = time.monotonic()
         budget = self.args.checkpoint_budget_mb * 2**20 or None
         try:
             path = checkpoints.write(self.folder, step, self.parts, self.rng, document, self.replay)
             prune(self.folder, budget, step)
         except OSError as error:  # the earlier checkpoints are whole, and training need not end for a full disk
-            message = f"no checkpoint at step {step:,}: {error.strerror}; training goes on"
+            message = f"no checkpoint at step {step:,}: {_why_unwritten(error, self.folder)}; {self._consequence(step)}"
             print(message, file=sys.stderr, flush=True)
             with contextlib.suppress(OSError):
                 self.tell("warning", {"message": message})
@@ -146,7 +154,7 @@ class Continuation:
     def _warm_start(self, path: Path) -> None:
         """Weights and observation statistics of a policy file; everything else starts anew."""
         try:
-            known = policies.sidecar(path)
+            known = read_sidecar(path)
             self.parts["policy"].load_state_dict(policies.read(path.read_bytes()))
         except (OSError, *policies.UNREADABLE) as error:
             raise self._does_not_fit(path, _line(error)) from error
@@ -154,12 +162,14 @@ class Continuation:
         if statistics and "observations" in self.parts:
             self.parts["observations"].load_state_dict({"count": known.get("step", 1), **statistics})
         payload = {"step": 0, "from": str(path), "exact": False, "warm_start": True}
+        self._made_for = known.get("spaces")
         self.tell("resumed", payload | {"message": "warm start from a policy: weights only, a new optimizer, step 0"})
 
     def _say_resumed(self, found: Checkpoint) -> None:
         """List what differs from the saved recipe, the backend that was really chosen included."""
-        before = found.document["args"] | {"env_backend": found.document.get("env_backend")}
-        now = as_json(self.args) | {"env_backend": self._envs["env_backend"]}
+        real = {name: self.setting[name] for name in ("env_backend", "device")}
+        before = found.document["args"] | {name: found.document.get(name) for name in real}
+        now = as_json(self.args) | real
         computed = {name for name in DERIVED if not getattr(type(self.args), name, 0)}
         recipe = now.keys() - PLACES - BYSTANDERS - computed
         changed = {name: [before.get(name), now[name]] for name in sorted(recipe) if before.get(name) != now[name]}
@@ -177,7 +187,11 @@ class Continuation:
         kind = "exactly" if exact else "not bit for bit"
         print(f"resumed {kind} at step {found.step:,}" + ("; changed: " + ", ".join(said)) * bool(said), flush=True)
 
-    def _does_not_fit(self, source: Path, reason: str) -> SystemExit:
+    def _consequence(self, step: int) -> str:
+        over = self.stopping or step >= self.args.total_timesteps
+        return "what was learned since the last checkpoint is not saved" if over else "training goes on"
+
+    def _does_not_fit(self, source: Path | None, reason: str) -> SystemExit:
         return SystemExit(f"{source} does not fit {self.algo} on {self.args.env_id}: {reason}")
 
     def _refuse_over_budget(self) -> None:
@@ -200,6 +214,21 @@ def _spaces(envs: VectorEnvs) -> str:
     """What the networks depend on; backends differ in the type of numbers, which matters to none."""
     actions = str(envs.single_action_space).replace("float64", "float32")
     return f"observations of shape {envs.single_observation_space.shape} and actions {actions}"
+
+
+def _device(policy: Part | None) -> str:
+    """Where the network really is: `--cuda` asks for a GPU, and trains without where there is none."""
+    if checkpoints.is_torch(policy):
+        return str(next(policy.parameters()).device.type)  # type: ignore[union-attr]
+    return str(sys.modules["jax"].default_backend()) if "jax" in sys.modules else "cpu"
+
+
+def _why_unwritten(error: OSError, folder: Path) -> str:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return (
+            f"the disk of {folder} is full ({error.strerror}): free space there, or start with a MOSAIC_HOME elsewhere"
+        )
+    return f"cannot write {folder}: {error.strerror}"
 
 
 def _line(error: BaseException) -> str:

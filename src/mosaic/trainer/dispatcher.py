@@ -269,7 +269,7 @@ class Dispatcher:
             if row["state"] == State.HANDSHAKE:
                 return End(State.INIT, "its worker was never started", began=False)
         if code == REQUEUE:
-            return End(State.INIT, "its worker saved its state and asked to be started again")
+            return End(State.INIT, "its worker was told to stop and asked to be started again")
         if code == REFUSED and not closing and not row["events_seq"]:
             return End(State.FAILED, f"refused: {self._last_words(row) or 'the worker gave no reason'}", code)
         reason = _reason(payload, code, name, self._last_words(row))

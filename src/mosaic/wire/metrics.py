@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -41,11 +42,12 @@ def decode_row(line: bytes | str) -> dict[str, Any]:
 
 
 class Tail:
-    """Reads the rows that a file has grown by; `offset` is the byte after the last row read."""
+    """Reads the rows that a file has grown by, up to byte `end`; `offset` is the byte after the last row read."""
 
-    def __init__(self, path: Path, offset: int = 0) -> None:
+    def __init__(self, path: Path, offset: int = 0, end: int | None = None) -> None:
         self.path = Path(path)
         self.offset = offset
+        self._end = end
 
     def read(self) -> list[dict[str, Any]]:
         """Return the new whole rows, [] while the file does not exist.
@@ -74,17 +76,18 @@ class Tail:
         with file:
             if file.seek(0, 2) < self.offset:
                 raise EventError(f"{self.path} is shorter than the {self.offset} bytes already read; it may only grow")
-            file.seek(self.offset)
+            position = file.seek(self.offset)
             for line in file:
-                if not line.endswith(b"\n"):
+                position += len(line)
+                if not line.endswith(b"\n") or (self._end is not None and position > self._end):
                     return
                 yield line
 
 
-def read_rows(path: Path) -> list[dict[str, Any]]:
+def read_rows(path: Path, end: int | None = None) -> list[dict[str, Any]]:
     """Return the rows that count: a resumption drops the earlier rows beyond the step it resumed from."""
     rows: list[dict[str, Any]] = []
-    for row in _strict_rows(path):
+    for row in _strict_rows(path, end):
         if "resumed_from" in row:
             rows = [earlier for earlier in rows if earlier["step"] <= row["resumed_from"]]
         else:
@@ -92,16 +95,31 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def continue_rows(path: Path, parent: Path, step: int) -> None:
-    """Let the curve in `path` go on from `step`: rows beyond it stop counting; a new file starts with the parent's."""
+def continue_rows(path: Path, parent: Path, step: int, length: int | None = None) -> None:
+    """Let the curve in `path` go on from `step` of the parent's.
+
+    `length` is how long the parent's file was when that step was saved: what a resumption from an earlier step wrote
+    behind it is of another line. What `path` lacks of the rows up to `step` is appended to it, be it that the run is
+    new, that a killed process copied half of them, or that the run had left this line.
+    """
     with path.open("ab") as file:
+        if not parent.exists():
+            file.write(encode_resumed(step) * (file.tell() > 0))
+            return
+        end = _end_of_line(parent, length)
+        if parent.samefile(path) and end >= file.tell():
+            file.write(encode_resumed(step) * (file.tell() > 0))
+            return
+        wanted = [row for row in read_rows(parent, end) if row["step"] <= step]
         if file.tell() > 0:
-            file.write(encode_resumed(step))
-        elif parent.exists() and not parent.samefile(path):
-            for row in read_rows(parent):
-                if row["step"] <= step:
-                    tags = {tag: value for tag, value in row.items() if tag not in ("step", "time")}
-                    file.write(encode_row(row["step"], row["time"], tags))
+            has = [row for row in read_rows(path) if row["step"] <= step]
+            differ = next((pair for pair in zip_longest(has, wanted) if pair[0] != pair[1]), ())
+            kept = min((row["step"] - 1 for row in differ if row), default=step)
+            file.write(encode_resumed(kept))
+            wanted = [row for row in wanted if row["step"] > kept]
+        for row in wanted:
+            tags = {tag: value for tag, value in row.items() if tag not in ("step", "time")}
+            file.write(encode_row(row["step"], row["time"], tags))
 
 
 def comparable(path: Path) -> bytes:
@@ -119,8 +137,20 @@ def is_episode(row: Mapping[str, Any]) -> bool:
     return "charts/episodic_return" in row
 
 
-def _strict_rows(path: Path) -> Iterator[dict[str, Any]]:
-    tail = Tail(path)
+def _end_of_line(path: Path, length: int | None) -> int:
+    """The byte at which a resumption after `length` began another line; the file's end where none did."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        position = file.seek(size if length is None else length)
+        for line in file:
+            if line.startswith(b'{"resumed_from"'):
+                return position
+            position += len(line)
+    return size
+
+
+def _strict_rows(path: Path, end: int | None = None) -> Iterator[dict[str, Any]]:
+    tail = Tail(path, end=end)
     while rows := tail.read():
         yield from rows
 

@@ -1,0 +1,32 @@
+"""Limits of parameters: what they take, and how they say no."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from mosaic.wire.limits import Limits
+
+OTHERS = {"num_envs": 4, "num_steps": 8, "unknown": None}
+
+
+@pytest.mark.parametrize(
+    ("limits", "value", "why"),
+    [
+        (Limits(1), 1, None),
+        (Limits(1), 0, "1 or more is needed, not 0"),
+        (Limits(0), math.inf, None),
+        (Limits(0), math.nan, "0 or more is needed, not nan"),
+        (Limits(0, 1), 1.0, None),
+        (Limits(0, 1), 1.5, "a number between 0 and 1 is needed, not 1.5"),
+        (Limits(1, "num_envs * num_steps"), 32, None),
+        (Limits(1, "num_envs * num_steps"), 33, "a number between 1 and 32 (num_envs * num_steps) is needed, not 33"),
+        (Limits(1, "num_envs * unknown"), 33, None),
+        (Limits(1, "num_envs * unknown"), 0, "1 or more is needed, not 0"),
+        (Limits(0, 0), 0, None),
+        (Limits(0, 0), 7, "the run computes it from other parameters; leave it out (given: 7)"),
+    ],
+)
+def test_a_value_is_taken_or_refused_with_what_is_allowed(limits: Limits, value: float, why: str | None) -> None:
+    assert limits.refusal(value, OTHERS.__getitem__) == why
