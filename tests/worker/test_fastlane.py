@@ -28,7 +28,7 @@ from mosaic.wire.paths import RunPaths
 SRC = Path(cleanrl_worker.__file__).parents[1]
 FOREIGN = [
     *(SRC / "cleanrl_worker" / f"{name}.py" for name in ("launcher", "sitecustomize", "fastlane", "lane", "stage")),
-    SRC / "cleanrl_worker" / "renderer.py",
+    *(SRC / "cleanrl_worker" / f"{name}.py" for name in ("renderer", "canvas")),
     SRC / "mosaic" / "wire" / "ring.py",
 ]
 PATIENCE = 90.0
