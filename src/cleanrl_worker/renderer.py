@@ -70,7 +70,7 @@ class Physics:
             }
             seen = weakref.proxy(inner)  # whoever keeps this by its environment must not keep that alive
             return cls(lambda: (seen.model, seen.data), camera)
-        simulated = getattr(inner, "_env", None)  # DM Control behind Shimmy
+        simulated: Any = getattr(inner, "_env", None)  # DM Control behind Shimmy
         if not _is_mujoco(getattr(getattr(getattr(simulated, "physics", None), "model", None), "ptr", None)):
             return None
         camera = {"width": 320, "height": 240, "camera_id": 0, "config": {}}
