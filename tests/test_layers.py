@@ -25,11 +25,11 @@ SIDE = tuple(
     f"{WORKER}.{name}"
     for name in (
         *("evaluation", "eval_registry", "interactive", "session", "scene"),
-        *("curriculum_training", "fastlane", "lane", "stage", "renderer", "onlooker"),
+        *("curriculum_training", "fastlane", "lane", "stage", "renderer", "canvas", "onlooker"),
     )
 )
 # Loaded by file path inside people's own interpreters, too, where `_mosaic` stands for our packages.
-IN_FOREIGN = tuple(f"{WORKER}.{name}" for name in ("fastlane", "lane", "stage", "renderer"))
+IN_FOREIGN = tuple(f"{WORKER}.{name}" for name in ("fastlane", "lane", "stage", "renderer", "canvas"))
 KIT, AGENTS, WRAPPERS = (f"{WORKER}.{name}" for name in ("kit", "agents", "wrappers"))
 STDLIB_ONLY: tuple[str, ...] = ()
 

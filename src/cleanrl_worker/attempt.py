@@ -67,6 +67,8 @@ class Attempt:
         self._relay = make_relay(config, paths, self._hold, self._beat, self._tensorboard)
         self._notes = Notes(paths, self._hold)
         self._scalars = None if plan.ours else ScriptScalars(paths, self._tensorboard)
+        self._silence = None if plan.ours else live.Silence(paths, self._warn)
+        self._warned: set[str] = set()
         tracks_itself = not plan.ours and any(flag in ("--track", "--track=true", "--track=True") for flag in plan.argv)
         self._self_tracked = bool(extras.get("track_wandb")) and tracks_itself
         self._tracked = bool(extras.get("track_wandb")) and not tracks_itself
@@ -184,6 +186,8 @@ class Attempt:
         if self._scalars is not None:
             self._scalars.poll()
         self._notes.poll()
+        if self._silence is not None:
+            self._silence.poll()
         self._relay.poll()
         self._emitter.flush()
         if self._tracker is not None and (trouble := self._tracker.poll()):
@@ -283,6 +287,10 @@ class Attempt:
         return f"{self._config.env_id}__{name}__{self._config.seed}__{time.time():.0f}"
 
     def _emit(self, kind: str, payload: dict[str, Any]) -> None:
+        if kind == "warning":  # the shell and the algorithm may have found the same
+            if payload.get("message") in self._warned:
+                return
+            self._warned.add(str(payload.get("message")))
         self._emitter.emit(kind, self._config.run_id, payload)
 
     def _hold(self, kind: str, payload: dict[str, Any]) -> None:

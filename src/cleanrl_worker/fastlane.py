@@ -235,15 +235,12 @@ class Camera:
         self._renderer: Renderer | None = None
         self._physics: weakref.WeakKeyDictionary[Any, Physics | None] = weakref.WeakKeyDictionary()
         self._drawn = 0
-        self._time = 0.0
-        self._model = b""
 
     def picture(self, envs: Sequence[Any], reward: float, steps: int) -> Any:
         """A frame of one environment or of several; None when the renderer draws it."""
-        physics = [self._physics_of(env) for env in envs]
-        if physics and physics[0] is not None:
-            states = [each.state() for each in physics if each is not None]
-            return self._hand_over(physics[0], states, reward, steps)
+        physics = [each for each in map(self._physics_of, envs) if each is not None]
+        if physics:
+            return self._hand_over(physics[0], lambda: [each.state() for each in physics], reward, steps)
         if len(envs) == 1 and self._lane.settings.mode != "grid":
             return envs[0].render()
         return tiled([env.render() for env in envs], self._lane.settings.max_dim)
@@ -258,7 +255,7 @@ class Camera:
         states = stage.states()
         if states:
             physics = next(each for each in self._physics.values() if each is not None)
-            return self._hand_over(physics, states, reward, steps)
+            return self._hand_over(physics, lambda: states, reward, steps)
         frames = stage.frames()
         if all(frame is None for frame in frames):
             return None  # the header holds the reason
@@ -276,7 +273,10 @@ class Camera:
             self._physics[inner] = Physics.of(env)
         return self._physics[inner]
 
-    def _hand_over(self, physics: Physics, states: Sequence[np.ndarray], reward: float, steps: int) -> None:
+    def _hand_over(
+        self, physics: Physics, states_of_now: Callable[[], Sequence[np.ndarray]], reward: float, steps: int
+    ) -> None:
+        """Have the states of now drawn, unless earlier ones still are: none ever waits to be drawn when it is old."""
         lane = self._lane
         assert lane.writer is not None
         if self._renderer is None:
@@ -292,17 +292,12 @@ class Camera:
         if self._renderer.drawn > self._drawn:
             self._drawn = self._renderer.drawn
             lane.flowing(time.monotonic())
+        states = states_of_now()
+        if physics.changed and not self._renderer.fits(physics, states[0]):
+            self.close()  # the next frame finds one that does
+            return
         numbers = (reward, lane.rolling_return, lane.step_rate_hz)
-        self._renderer.ask(states, numbers, steps, self._changed_model(physics, states[0][0]))
-
-    def _changed_model(self, physics: Physics, now: float) -> np.ndarray | None:
-        """The model where a new episode has moved something within it, as DM Control's targets are."""
-        new_episode, self._time = now < self._time, now
-        if not new_episode and self._model:
-            return None
-        model = physics.saved_model()
-        changed, self._model = model.tobytes() != self._model, model.tobytes()
-        return model if changed and new_episode else None
+        self._renderer.ask(states, numbers, steps, physics.saved_model() if physics.changed else None)
 
 
 def why_no_picture(env: Any) -> str | None:

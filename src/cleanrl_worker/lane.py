@@ -78,6 +78,7 @@ class Lane:
         self._clock = ThreadClock()
         self._notes = folder / "logs" / "notes.jsonl"
         self._said: set[str] = set()
+        self._passing = ""  # a reason that ends by itself
         self._counted = (time.monotonic(), 0)
         self._shown_at = 0.0
         self.begin()
@@ -162,6 +163,7 @@ class Lane:
     def explain(self, reason: str, quietly: bool = False) -> None:
         """Say why no frame comes: in the ring's header and, unless it will pass, once as a warning event."""
         reason = " ".join(reason.split())[:500]
+        self._passing = reason if quietly else ""
         if self.writer is not None:
             self.writer.tell(reason=reason)
         if quietly or reason in self._said:
@@ -189,6 +191,9 @@ class Lane:
                 self.next = time.monotonic() + short
             return short <= 0
         self.next = time.monotonic() + self.settings.interval
+        if self._passing and self.writer.reason == self._passing:
+            self.writer.tell(reason="")  # there is something to be seen, only nobody who looks
+        self._passing = ""
         self.writer.beat()
         return False
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from mosaic.wire import variables
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
 
 MODES = ("single", "grid", "off")
 OFF = "the live view is off (fastlane_video_mode off)"
+WAITING = "no environment has been "  # how the reasons begin that a first step puts an end to
+SILENT_SECONDS = 30.0  # a script may load for long before it makes its environments
 
 
 def fastlane_variables(extras: Mapping[str, Any], inherited: Mapping[str, str]) -> dict[str, str]:
@@ -53,6 +57,29 @@ def keeping_clean(paths: RunPaths, environment: Mapping[str, str]) -> Iterator[N
         if writer is not None:
             writer.close()
         sweep(paths.run_id)  # what a killed algorithm could not remove itself
+
+
+class Silence:
+    """Says once, after a while, that a script which runs on has made no environment that could be watched.
+
+    One that ends sooner leaves the word itself, in its notes (`sitecustomize`).
+    """
+
+    def __init__(self, paths: RunPaths, warn: Callable[[str], None], seconds: float = SILENT_SECONDS) -> None:
+        self._record, self._warn = paths.fastlane, warn
+        self._due = time.monotonic() + seconds
+
+    def poll(self) -> None:
+        """Look, when it is time."""
+        if time.monotonic() < self._due:
+            return
+        self._due = math.inf
+        from mosaic.wire.frames import FastLaneReader, RingError
+
+        with contextlib.suppress(RingError, OSError), FastLaneReader.open(self._record) as reader:
+            reason = reader.status().reason
+            if reason.startswith(WAITING):
+                self._warn(f"no live view: {reason}")
 
 
 # Variables that hold a number, the least and the most it may be.

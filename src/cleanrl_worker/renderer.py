@@ -21,13 +21,17 @@ import subprocess
 import tempfile
 import time
 import types
-from typing import Any, Sequence
+import weakref
+import zlib
+from typing import Any, Callable, Sequence, Tuple
 
 import numpy as np
 
 if __name__.startswith("_mosaic."):
     from _mosaic import ring
+    from _mosaic.canvas import moving_parts
 elif __name__ != "__main__":
+    from cleanrl_worker.canvas import moving_parts
     from mosaic.wire import ring
 
 SILENCE_SECONDS = 5.0
@@ -40,17 +44,22 @@ CAMERA_AT, CAMERA_ROOM = 2048, 2000
 
 
 class Physics:
-    """The MuJoCo model and state behind an environment, and the camera that looks at it."""
+    """The MuJoCo model and state behind an environment, and the camera that looks at it.
 
-    def __init__(self, model: Any, data: Any, camera: dict[str, Any]) -> None:
-        self.model, self.data, self.camera = model, data, camera
+    `of_now` gives both as they are now: some tasks of DM Control compile another model for each episode.
+    """
+
+    def __init__(self, of_now: Callable[[], Tuple[Any, Any]], camera: dict[str, Any]) -> None:
+        self._of_now, self.camera = of_now, camera
+        self.changed = True  # since `saved_model`
+        self._ground = 0
+        self._take(*of_now())
 
     @classmethod
     def of(cls, env: Any) -> Physics | None:
         """None for an environment that MuJoCo does not simulate."""
         inner = env.unwrapped
-        model, data = getattr(inner, "model", None), getattr(inner, "data", None)
-        if _is_mujoco(model):
+        if _is_mujoco(getattr(inner, "model", None)):
             drawer = getattr(inner, "mujoco_renderer", None)
             config = getattr(drawer, "default_cam_config", None) or {}
             camera = {
@@ -59,18 +68,22 @@ class Physics:
                 "camera_id": getattr(drawer, "camera_id", None),
                 "config": {key: np.asarray(value).tolist() for key, value in config.items()},
             }
-            return cls(model, data, camera)
-        physics: Any = getattr(getattr(inner, "_env", None), "physics", None)  # DM Control behind Shimmy
-        model = getattr(getattr(physics, "model", None), "ptr", None)
-        if not _is_mujoco(model):
+            seen = weakref.proxy(inner)  # whoever keeps this by its environment must not keep that alive
+            return cls(lambda: (seen.model, seen.data), camera)
+        simulated: Any = getattr(inner, "_env", None)  # DM Control behind Shimmy
+        if not _is_mujoco(getattr(getattr(getattr(simulated, "physics", None), "model", None), "ptr", None)):
             return None
-        return cls(model, physics.data.ptr, {"width": 320, "height": 240, "camera_id": 0, "config": {}})
+        camera = {"width": 320, "height": 240, "camera_id": 0, "config": {}}
+        return cls(lambda: (simulated.physics.model.ptr, simulated.physics.data.ptr), camera)
 
     def state(self) -> np.ndarray:
-        """All that a picture depends on."""
-        data = self.data
-        parts = (data.qpos, data.qvel, data.mocap_pos.ravel(), data.mocap_quat.ravel())
-        return np.concatenate([[data.time], *parts])
+        """All that a picture depends on, but for the shapes in the model; notes where those have changed."""
+        model, data = self._of_now()
+        if model is not self.model or data is not self.data:
+            self._take(model, data)
+        if model.nhfield and zlib.crc32(model.hfield_data) != self._ground:
+            self.changed = True
+        return np.concatenate([[data.time], *(part.ravel() for part in self._parts)])
 
     def saved_model(self) -> np.ndarray:
         """The model, compiled, as bytes."""
@@ -78,15 +91,21 @@ class Physics:
 
         buffer = np.empty(mujoco.mj_sizeModel(self.model), np.uint8)
         mujoco.mj_saveModel(self.model, None, buffer)
+        self.changed, self._ground = False, zlib.crc32(self.model.hfield_data) if self.model.nhfield else 0
         return buffer
+
+    def _take(self, model: Any, data: Any) -> None:
+        self.model, self.data, self.changed = model, data, True
+        self._parts = moving_parts(model, data)
 
 
 class Renderer:
     """The training side: starts the process, hands states over, and ends it when it has been silent too long."""
 
     def __init__(self, ring_name: str, physics: Physics, limit: int, max_dim: int) -> None:
+        length = physics.state().size
         model = physics.saved_model()
-        self._room = limit * physics.state().size
+        self._room = limit * length
         self._model_at = HEAD + 8 * self._room
         camera = json.dumps(physics.camera).encode()
         if len(camera) > CAMERA_ROOM:
@@ -96,7 +115,7 @@ class Renderer:
             os.posix_fallocate(file.fileno(), 0, size) if hasattr(os, "posix_fallocate") else file.truncate(size)
             self._block = ring.Mapping(file.fileno(), size)
             self._block.bytes[CAMERA_AT : CAMERA_AT + len(camera)] = camera
-            self._block.words[LENGTH] = physics.state().size
+            self._block.words[LENGTH] = length
             self._put_model(model)
             command = [sys.executable, os.path.abspath(__file__), str(file.fileno()), ring_name, str(max_dim)]
             self._process = subprocess.Popen(
@@ -105,8 +124,8 @@ class Renderer:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 pass_fds=(file.fileno(),),
-                # Mesa draws with as many threads as there are cores: training needs the others.
-                env={**os.environ, "LP_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+                # Mesa draws with as many threads as there are cores; training needs the others.
+                env={**os.environ, "LP_NUM_THREADS": "0", "OMP_NUM_THREADS": "1"},
             )
         assert self._process.stdin is not None
         os.set_blocking(self._process.stdin.fileno(), False)
@@ -122,14 +141,22 @@ class Renderer:
         """How many pictures it has published."""
         return int(self._block.words[DONE])
 
+    def fits(self, physics: Physics, state: np.ndarray) -> bool:
+        """Whether it can draw what this is now: a model of another size needs a process with room for it."""
+        import mujoco
+
+        words = self._block.words
+        return bool(state.size == words[LENGTH] and mujoco.mj_sizeModel(physics.model) == words[MODEL_BYTES])
+
     def ask(self, states: Sequence[np.ndarray], numbers: Sequence[float], step: int, model: np.ndarray | None) -> None:
         """Have these states drawn, tiled where there are several; only while `idle`. `model` replaces a changed one."""
         block = self._block
-        flat = np.concatenate(states)
+        alike = [state for state in states if state.size == block.words[LENGTH]]
+        flat = np.concatenate(alike)
         block.bytes[HEAD : HEAD + flat.nbytes] = flat.tobytes()
-        if model is not None and model.size == block.words[MODEL_BYTES]:
+        if model is not None:
             self._put_model(model)
-        block.words[COUNT], block.words[STEP] = len(states), step
+        block.words[COUNT], block.words[STEP] = len(alike), step
         for word, number in zip((LAST_REWARD, ROLLING_RETURN, STEP_RATE), numbers):
             block.floats[word] = number
         block.floats[DRAWN_AT] = self._asked_at = self._looked_at = time.monotonic()
@@ -180,12 +207,16 @@ def main() -> None:
     package = types.ModuleType("_mosaic")
     package.__path__ = [os.path.dirname(os.path.abspath(__file__)), os.path.dirname(ring_file)]
     sys.modules["_mosaic"] = package
-    ring, lane = importlib.import_module("_mosaic.ring"), importlib.import_module("_mosaic.lane")
+    ring, lane, drawing = (importlib.import_module(f"_mosaic.{name}") for name in ("ring", "lane", "canvas"))
     os.nice(5)  # training comes first
     block = ring.Mapping(descriptor, os.fstat(descriptor).st_size)
     os.close(descriptor)
+    about = json.loads(bytes(block.bytes[CAMERA_AT : CAMERA_AT + CAMERA_ROOM]).rstrip(b"\0"))
+    length, loaded = block.words[LENGTH], block.words[MODEL_VERSION]
     try:
-        canvas = _Canvas(block)
+        canvas = drawing.Canvas(about, max_dim, lane.ThreadClock().now)
+        canvas.load(_model_of(block))
+        canvas.open(1)
     except Exception as error:  # GL fails in as many ways as there are drivers
         block.write_text("reason", _no_gl(error))
         raise SystemExit(1) from error
@@ -198,8 +229,11 @@ def main() -> None:
         asked = block.words[ASKED]
         if block.words[DONE] == asked:
             continue
-        frames = canvas.draw()
-        frame = lane.fitted(frames[0], max_dim) if len(frames) == 1 else lane.tiled(frames, max_dim)
+        if block.words[MODEL_VERSION] != loaded:
+            canvas.load(_model_of(block))
+            loaded = block.words[MODEL_VERSION]
+        states = bytes(block.bytes[HEAD : HEAD + 8 * length * block.words[COUNT]])
+        frame = canvas.draw(np.frombuffer(states).reshape(-1, length))
         now = time.monotonic()
         gap, shown_at = now - shown_at, now
         rate = 0.9 * rate + 0.1 / max(gap, 1e-3) if rate and gap < 1.0 else 1.0 / max(gap, 1e-3)
@@ -217,75 +251,8 @@ def main() -> None:
         block.words[DONE] = asked
 
 
-class _Canvas:
-    """MuJoCo's own renderer on a copy of the model."""
-
-    def __init__(self, block: Any) -> None:
-        import mujoco
-
-        self._mujoco, self._block = mujoco, block
-        camera = bytes(block.bytes[CAMERA_AT : CAMERA_AT + CAMERA_ROOM]).rstrip(b"\0")
-        self._about = json.loads(camera)
-        self._version = -1
-        self._renderer: Any = None
-        self._refresh()
-
-    def draw(self) -> list[np.ndarray]:
-        """A picture of each state in the block."""
-        self._refresh()
-        count, length = self._block.words[COUNT], self._block.words[LENGTH]
-        states = np.frombuffer(bytes(self._block.bytes[HEAD : HEAD + 8 * count * length])).reshape(count, length)
-        return [self._picture(state) for state in states]
-
-    def _picture(self, state: np.ndarray) -> np.ndarray:
-        model, data = self._model, self._data
-        data.time = state[0]
-        at = 1
-        for part in (data.qpos, data.qvel, data.mocap_pos, data.mocap_quat):
-            part[:] = state[at : at + part.size].reshape(part.shape)
-            at += part.size
-        self._mujoco.mj_forward(model, data)
-        self._renderer.update_scene(data, camera=self._camera)
-        picture: np.ndarray = self._renderer.render()
-        return picture
-
-    def _refresh(self) -> None:
-        """Take the model anew where it has changed: some tasks move their targets within it."""
-        version = self._block.words[MODEL_VERSION]
-        if version == self._version:
-            return
-        self._version = version
-        size, start = self._block.words[MODEL_BYTES], self._block.size - self._block.words[MODEL_BYTES]
-        saved = bytes(self._block.bytes[start : start + size])
-        model = self._mujoco.MjModel.from_binary_path("model.mjb", {"model.mjb": saved})
-        width, height = self._about["width"], self._about["height"]
-        model.vis.global_.offwidth = max(model.vis.global_.offwidth, width)
-        model.vis.global_.offheight = max(model.vis.global_.offheight, height)
-        if self._renderer is not None:
-            self._renderer.close()
-        self._model, self._data = model, self._mujoco.MjData(model)
-        self._renderer = self._mujoco.Renderer(model, height, width)
-        self._camera = self._camera_of(model)
-
-    def _camera_of(self, model: Any) -> Any:
-        """Gymnasium's choice: the camera called "track", else a free one as the environment sets it up."""
-        camera = self._mujoco.MjvCamera()
-        number = self._about["camera_id"]
-        if number is None:
-            number = self._mujoco.mj_name2id(model, self._mujoco.mjtObj.mjOBJ_CAMERA, "track")
-        if 0 <= number < model.ncam:
-            camera.type, camera.fixedcamid = self._mujoco.mjtCamera.mjCAMERA_FIXED, number
-            return camera
-        self._mujoco.mj_forward(model, self._data)
-        camera.type, camera.fixedcamid = self._mujoco.mjtCamera.mjCAMERA_FREE, -1
-        camera.lookat[:] = np.median(self._data.geom_xpos, axis=0)
-        camera.distance = model.stat.extent
-        for name, value in self._about["config"].items():
-            if isinstance(value, list):
-                getattr(camera, name)[:] = value
-            else:
-                setattr(camera, name, value)
-        return camera
+def _model_of(block: Any) -> bytes:
+    return bytes(block.bytes[block.size - block.words[MODEL_BYTES] :])
 
 
 def _no_gl(error: Exception) -> str:

@@ -19,6 +19,7 @@ WIRE = os.path.join(os.path.dirname(HERE), "mosaic", "wire")
 REGISTRATION = "gymnasium.envs.registration"
 # Where the files that this process shares with us are found in an interpreter that has no packages of ours.
 PRIVATE = "_mosaic"
+WAITING = "no environment has been "  # how the reasons begin that a first step puts an end to
 
 writer: Any = None
 trouble = ""
@@ -40,14 +41,29 @@ def install(foreign: bool) -> None:
     ring = importlib.import_module(_names["ring"])
     try:
         writer = ring.FastLaneWriter.create(os.environ["MOSAIC_RUN_ID"], os.path.join(os.getcwd(), "fastlane.json"))
-        writer.tell(reason="no environment has been made with gymnasium.make yet; one made otherwise cannot be watched")
-        atexit.register(writer.close)
+        writer.tell(reason=WAITING + "made with gymnasium.make yet; one made otherwise cannot be watched")
+        atexit.register(_leave, os.path.join(os.getcwd(), "logs", "notes.jsonl") if foreign else "")
     except (ring.RingError, OSError) as error:
         trouble = str(error)
     if REGISTRATION in sys.modules:
         _patch(sys.modules[REGISTRATION])
     else:
         sys.meta_path.insert(0, _OnceImported())
+
+
+def _leave(notes: str) -> None:
+    """Remove the ring; a script that ends without having shown anything leaves the reason in its notes.
+
+    The shell may not have looked at the ring before it goes, and a viewer may come only now.
+    """
+    reason = writer.reason
+    if notes and writer.pid == os.getpid() and reason.startswith(WAITING):
+        try:
+            with open(notes, "a") as file:
+                file.write('{"event": "warning", "payload": {"message": "no live view: %s"}}\n' % reason)
+        except OSError:
+            print("no live view: " + reason, file=sys.stderr)
+    writer.close()
 
 
 class _OnceImported:

@@ -1,3 +1,5 @@
+import sys
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -154,3 +156,27 @@ def test_a_native_or_pooled_environment_says_that_it_is_not_filmed(tmp_path):
 def test_an_environment_that_envpool_lacks_is_refused():
     with pytest.raises(SystemExit, match="EnvPool has no environment"):
         kit_envs.vector(RunArgs(env_id="Tiny/Terminating-v0", env_backend="envpool"))
+
+
+@pytest.mark.parametrize(
+    ("module", "env_id", "said"),
+    [
+        ("shimmy", "dm_control/cheetah-run-v0", "needs shimmy: pip install 'mosaic-rl[dm_control]'"),
+        ("ale_py", "ALE/Pong-v5", "needs ale-py: pip install 'mosaic-rl[atari]'"),
+        ("minigrid", "BabyAI-GoToObj-v0", "needs minigrid: pip install 'mosaic-rl'"),
+    ],
+)
+def test_a_plugin_that_is_not_installed_is_named_with_what_installs_it(module, env_id, said, monkeypatch):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(SystemExit) as refused:
+        kit_envs.register_plugins(env_id)
+    assert str(refused.value) == f"{env_id} {said}"
+
+
+def test_dm_control_is_made_through_shimmy():
+    pytest.importorskip("dm_control")
+    pytest.importorskip("shimmy")
+    envs = kit_envs.vector(RunArgs(env_id="dm_control/cartpole-balance-v0", num_envs=2))
+    assert envs.reset(seed=1).shape == (2, 5)
+    assert envs.step(np.zeros((2, 1), np.float32)).obs.shape == (2, 5)
+    envs.close()

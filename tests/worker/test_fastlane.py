@@ -28,7 +28,7 @@ from mosaic.wire.paths import RunPaths
 SRC = Path(cleanrl_worker.__file__).parents[1]
 FOREIGN = [
     *(SRC / "cleanrl_worker" / f"{name}.py" for name in ("launcher", "sitecustomize", "fastlane", "lane", "stage")),
-    SRC / "cleanrl_worker" / "renderer.py",
+    *(SRC / "cleanrl_worker" / f"{name}.py" for name in ("renderer", "canvas")),
     SRC / "mosaic" / "wire" / "ring.py",
 ]
 PATIENCE = 90.0
@@ -308,6 +308,37 @@ def test_nobody_looking_means_nothing_is_drawn(watch: Callable[..., Watcher], tm
     run = watch(textwrap.dedent(text))
     assert run.process.wait(PATIENCE) == 0, run.errors()
     assert (tmp_path / "drawn").read_text() == "0"
+    assert unseen(run) == [], "it could have been watched"
+
+
+NATIVE = "envs = gym.make_vec('CartPole-v1', 2, vectorization_mode='vector_entry_point')\n"
+SPAWNED = """
+if __name__ == "__main__":
+    envs = gym.vector.AsyncVectorEnv([functools.partial(gym.make, "CartPole-v1")] * 2, context="spawn")
+    envs.reset(seed=1)
+    envs.step(np.zeros(2, np.int64))
+    envs.close()
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (NATIVE + "envs.reset(seed=1)\nenvs.step(np.zeros(2, np.int64))\n", "made with gymnasium.make"),
+        ("import functools\n" + SPAWNED, "in spawned processes"),
+    ],
+    ids=["native", "spawned"],
+)
+def test_a_script_that_could_not_be_watched_leaves_one_warning_however_soon_it_ends(
+    watch: Callable[..., Watcher], text: str, why: str
+) -> None:
+    run = watch(text)
+    assert run.process.wait(PATIENCE) == 0, run.errors()
+    assert [why in warning for warning in unseen(run)] == [True], run.warnings()
+
+
+def unseen(run: Watcher) -> list[str]:
+    return [warning for warning in run.warnings() if "no live view" in warning]
 
 
 def test_frames_of_changing_size_and_below_the_longest_side(watch: Callable[..., Watcher]) -> None:

@@ -116,6 +116,17 @@ def test_a_reason_stands_in_the_header_and_is_warned_of_once(
     assert reader.status().reason == "", "a frame has come"
 
 
+def test_a_passing_reason_ends_with_the_first_step_though_nobody_looks(
+    writer: FastLaneWriter, reader: FastLaneReader, tmp_path: Path
+) -> None:
+    lane = Lane(PLAIN, writer, tmp_path)
+    lane.explain("soon", quietly=True)
+    assert not lane.due() and reader.status().reason == ""
+    lane.explain("no paint")
+    lane.next = 0.0
+    assert not lane.due() and reader.status().reason == "no paint"
+
+
 def test_drawing_that_fails_three_times_is_given_up(
     writer: FastLaneWriter, reader: FastLaneReader, tmp_path: Path
 ) -> None:

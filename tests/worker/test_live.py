@@ -10,7 +10,7 @@ import pytest
 from cleanrl_worker import live
 from mosaic.wire import ring
 from mosaic.wire.errors import ConfigError
-from mosaic.wire.frames import FastLaneReader
+from mosaic.wire.frames import FastLaneReader, FastLaneWriter
 from mosaic.wire.paths import RunPaths
 
 ON = {"GYM_GUI_FASTLANE_ENABLED": "1", "GYM_GUI_FASTLANE_VIDEO_MODE": "single"}
@@ -72,3 +72,26 @@ def test_the_ring_of_a_killed_algorithm_is_swept_up(tmp_path: Path) -> None:
         subprocess.run([sys.executable, "-c", code], check=False)
         assert list(Path("/dev/shm").glob(f"fl-{ring.run_digest('live-killed')}-*"))
     assert not list(Path("/dev/shm").glob(f"fl-{ring.run_digest('live-killed')}-*"))
+
+
+def test_a_script_that_runs_on_unseen_is_told_of_once(tmp_path: Path) -> None:
+    paths = RunPaths("silent-run", tmp_path)
+    paths.create()
+    said: list[str] = []
+    live.Silence(paths, said.append, seconds=0.0).poll()
+    assert said == [], "without a ring there is nothing to tell"
+    writer = FastLaneWriter.create(paths.run_id, paths.fastlane)
+    try:
+        writer.tell(reason="Blind-v0 has no rgb_array render mode")
+        live.Silence(paths, said.append, seconds=0.0).poll()
+        assert said == [], "that one has said so itself"
+        writer.tell(reason=live.WAITING + "made with gymnasium.make yet")
+        live.Silence(paths, said.append, seconds=3600.0).poll()
+        assert said == [], "it may still make one"
+        silence = live.Silence(paths, said.append, seconds=0.0)
+        silence.poll()
+        silence.poll()
+        assert said == ["no live view: no environment has been made with gymnasium.make yet"]
+        assert not writer.watched, "looking at the reason is no looking on"
+    finally:
+        writer.close()

@@ -5,6 +5,7 @@ Every backend is presented as SAME_STEP: the step that ends an episode returns t
 """
 
 import contextlib
+import importlib
 import multiprocessing
 import os
 import signal
@@ -29,6 +30,12 @@ ACTION_KINDS = {
     gym.spaces.Box: "continuous",
     gym.spaces.MultiDiscrete: "multi_discrete",
 }
+PLUGINS = (
+    (("ALE/", "NoFrameskip"), "ale_py", "mosaic-rl[atari]"),
+    (("MiniGrid-", "BabyAI-"), "minigrid", "mosaic-rl"),
+    (("dm_control/",), "shimmy", "mosaic-rl[dm_control]"),
+)
+"""parts of ids, the module that registers them, what installs it"""
 
 
 def vector(args: RunArgs, video_folder: Path | None = None, view: View | None = None) -> VectorEnvs:
@@ -228,18 +235,13 @@ def make_native(env_id: str, num_envs: int, **options: Any) -> gym.vector.Vector
 
 
 def register_plugins(env_id: str) -> None:
-    """Let the packages whose environments Gymnasium does not register by itself do so."""
-    if env_id.startswith("ALE/") or "NoFrameskip" in env_id:
-        try:
-            import ale_py
-        except ImportError:
-            raise SystemExit(f"{env_id} needs ale-py: pip install 'mosaic-rl[atari]'") from None
-
-        gym.register_envs(ale_py)
-    elif env_id.startswith(("MiniGrid-", "BabyAI-")) and "minigrid" not in sys.modules:
-        import minigrid
-
-        gym.register_envs(minigrid)
+    """Let the packages whose environments Gymnasium does not register by itself do so, which importing them does."""
+    for parts, module, package in PLUGINS:
+        if any(part in env_id for part in parts):
+            try:
+                importlib.import_module(module)
+            except ImportError:
+                raise SystemExit(f"{env_id} needs {module.replace('_', '-')}: pip install '{package}'") from None
 
 
 @contextlib.contextmanager

@@ -1,0 +1,195 @@
+"""A MuJoCo model and the GL buffer it is drawn in, with as much detail as there is time for; lives in the renderer.
+
+Loaded by file path inside people's own interpreters, too: Python 3.8, numpy, MuJoCo.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+DRAW_SECONDS = 0.025  # a viewer looks every 17 to 33 ms: so what it finds is seldom older than 50
+
+# What a task may move or colour within its model: targets, mostly.
+LOOKS = (
+    *(f"{kind}_{what}" for kind in ("body", "geom", "site") for what in ("pos", "quat")),
+    *(f"{kind}_{what}" for kind in ("geom", "site") for what in ("size", "rgba")),
+    "mat_rgba",
+)
+# What a GL context keeps a copy of.
+HELD = ("mesh_vert", "hfield_data", "tex_data", "tex_rgb", "skin_vert")
+
+
+def moving_parts(model: Any, data: Any) -> list[np.ndarray]:
+    """All that a picture of a model depends on, besides its shapes, as views."""
+    return [data.qpos, data.qvel, data.mocap_pos, data.mocap_quat, *(getattr(model, name) for name in LOOKS)]
+
+
+class Detail(NamedTuple):
+    """How finely is drawn: samples of a pixel, a shadow's side, slices of a ball, mirrors; every n-th pixel."""
+
+    samples: int
+    shadow: int
+    slices: int
+    reflection: bool
+    every: int = 1
+
+
+# The first is as the model has it, which a GPU has time for. In software, on one core, the first four draw HalfCheetah
+# in 70, 17, 10 and 6 ms, and eight of it (960×480) in 437, 73, 31 and 16.
+DETAILS = (
+    Detail(64, 1 << 16, 1000, True),
+    Detail(0, 1024, 28, True),
+    Detail(0, 0, 28, True),
+    Detail(0, 0, 12, False),
+    Detail(0, 0, 12, False, every=2),
+    Detail(0, 0, 8, False, every=3),
+)
+
+
+class Pace:
+    """Chooses the detail: the next lower one when even the quickest of three pictures took too long.
+
+    The quickest, as a busy machine slows down even what is on its cores; the very first compiles shaders.
+    """
+
+    def __init__(self) -> None:
+        self.level = 0
+        self.begin()
+
+    def begin(self) -> None:
+        """Something else is drawn from now on, or otherwise."""
+        self._fresh = True
+        self._times: deque[float] = deque(maxlen=3)
+
+    def took(self, seconds: float) -> None:
+        """Note how long a picture took."""
+        if self._fresh:
+            self._fresh = False
+            return
+        self._times.append(seconds)
+        if len(self._times) == 3 and min(self._times) > DRAW_SECONDS and self.level < len(DETAILS) - 1:
+            self.level += 1
+            self.begin()
+
+
+class Canvas:
+    """Draws states of a model side by side, in floor(sqrt(n)) rows, no side longer than `max_dim`.
+
+    `about` tells the size and the camera, `clock` the seconds of this thread.
+    """
+
+    def __init__(self, about: Mapping[str, Any], max_dim: int, clock: Callable[[], float]) -> None:
+        import mujoco
+
+        self._mujoco, self._about, self._max_dim, self._clock = mujoco, about, max_dim, clock
+        self._pace = Pace()
+        self._open_for: tuple[int, int] | None = None  # how many states, at which detail
+        self._held = -1
+        self._gl: Any = None
+        self._context: Any = None
+
+    def load(self, saved: bytes) -> None:
+        """Take a model, compiled, in the place of the one before: some tasks change their shapes."""
+        self._model = self._mujoco.MjModel.from_binary_path("model.mjb", {"model.mjb": saved})
+        quality = self._model.vis.quality
+        self._own = Detail(quality.offsamples, quality.shadowsize, quality.numslices, True)
+        self._stacks = quality.numstacks
+        self._data = self._mujoco.MjData(self._model)
+        self._parts = moving_parts(self._model, self._data)
+        self._camera = self._chosen_camera()
+        held = zlib.crc32(b"".join(getattr(self._model, name).tobytes() for name in HELD if hasattr(self._model, name)))
+        if held != self._held:  # else the buffer stays: making one takes as long as ten pictures
+            self._held, self._open_for = held, None
+
+    def open(self, count: int) -> None:
+        """Have a buffer for so many states; whatever is wrong with GL is raised here."""
+        if count > 1:
+            self._pace.level = max(self._pace.level, 1)  # what is lost there cannot be seen in a tile
+        if self._open_for != (count, self._pace.level):
+            self._make_buffer(count, DETAILS[self._pace.level])
+            self._open_for = (count, self._pace.level)
+
+    def draw(self, states: np.ndarray) -> np.ndarray:
+        """One picture of these states, a row each, as `Physics.state` gives them."""
+        mujoco, count = self._mujoco, len(states)
+        self.open(count)
+        started = self._clock()
+        for index, state in enumerate(states):
+            self._draw_one(index, state)
+        whole = self._whole
+        mujoco.mjr_readPixels(whole, None, mujoco.MjrRect(0, 0, whole.shape[1], whole.shape[0]), self._context)
+        self._pace.took(self._clock() - started)
+        picture = whole[::-1]  # GL counts rows from below
+        width, height = self._tile
+        for row, column in (divmod(index, self._columns) for index in range(count, whole.size // (3 * width * height))):
+            picture[row * height : (row + 1) * height, column * width : (column + 1) * width] = 0
+        return picture
+
+    def _draw_one(self, index: int, state: np.ndarray) -> None:
+        mujoco, model, data = self._mujoco, self._model, self._data
+        data.time = state[0]
+        at = 1
+        for part in self._parts:
+            part[:] = state[at : at + part.size].reshape(part.shape)
+            at += part.size
+        mujoco.mj_forward(model, data)
+        everything = mujoco.mjtCatBit.mjCAT_ALL.value
+        mujoco.mjv_updateScene(model, data, self._options, None, self._camera, everything, self._scene)
+        width, height = self._tile
+        row, column = divmod(index, self._columns)
+        below = self._whole.shape[0] - (row + 1) * height
+        mujoco.mjr_render(mujoco.MjrRect(column * width, below, width, height), self._scene, self._context)
+
+    def _make_buffer(self, count: int, detail: Detail) -> None:
+        mujoco, vis = self._mujoco, self._model.vis
+        rows = int(count**0.5)
+        self._columns = -(-count // rows)
+        width, height = self._about["width"], self._about["height"]
+        every = max(1, -(-max(rows * height, self._columns * width) // self._max_dim)) * detail.every
+        self._tile = width, height = -(-width // every), -(-height // every)
+        self._whole = np.zeros((rows * height, self._columns * width, 3), np.uint8)
+        vis.global_.offwidth, vis.global_.offheight = self._columns * width, rows * height
+        vis.quality.offsamples = min(self._own.samples, detail.samples)
+        vis.quality.shadowsize = min(self._own.shadow, detail.shadow)
+        vis.quality.numslices = min(self._own.slices, detail.slices)
+        vis.quality.numstacks = min(self._stacks, detail.slices)
+        if self._gl is not None:
+            self._context.free()
+            self._gl.free()
+        self._gl = mujoco.GLContext(self._columns * width, rows * height)
+        self._gl.make_current()
+        self._context = mujoco.MjrContext(self._model, mujoco.mjtFontScale.mjFONTSCALE_150.value)
+        mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN.value, self._context)
+        self._options, self._scene = mujoco.MjvOption(), mujoco.MjvScene(self._model, maxgeom=10_000)
+        self._scene.flags[mujoco.mjtRndFlag.mjRND_SHADOW] = detail.shadow > 0
+        self._scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = detail.reflection
+
+    def _chosen_camera(self) -> Any:
+        """The camera that the environment names, else the model's own that follows its agent, else a free one.
+
+        Gymnasium takes the free one by default, and a cheetah has run out of its picture within seconds.
+        """
+        mujoco, model = self._mujoco, self._model
+        camera, kinds = mujoco.MjvCamera(), mujoco.mjtCamera
+        number = self._about["camera_id"]
+        if number is None or number < 0:
+            number = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_CAMERA, "track")
+        if 0 <= number < model.ncam:
+            camera.type, camera.fixedcamid = kinds.mjCAMERA_FIXED, number
+            return camera
+        mujoco.mj_forward(model, self._data)
+        followed = self._about["config"].get("trackbodyid", 0) > 0  # 0 is the world
+        camera.type, camera.fixedcamid = kinds.mjCAMERA_TRACKING if followed else kinds.mjCAMERA_FREE, -1
+        camera.lookat[:] = np.median(self._data.geom_xpos, axis=0)
+        camera.distance = model.stat.extent
+        for name, value in self._about["config"].items():
+            if isinstance(value, list):
+                getattr(camera, name)[:] = value
+            else:
+                setattr(camera, name, value)
+        return camera
