@@ -10,11 +10,11 @@ CORE := $(VENV)/.installed-core
 FULL := $(VENV)/.installed-test
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check setup system proto bench-learning bench-speed bench-start bench-envpool bench-kills bench-checkpoints bench-fastlane bench-trainer clean
+.PHONY: help run test check setup system proto bench-learning bench-speed bench-start bench-envpool bench-kills bench-checkpoints bench-fastlane bench-trainer bench-web clean
 
 help:
 	@echo "MOSAIC"
-	@echo "  make run             set up, start the daemon, then watch PPO solve CartPole in this terminal"
+	@echo "  make run             set up, start daemon and web GUI, then watch PPO solve CartPole"
 	@echo "  make test            set up everything the tests use, then run them"
 	@echo "  make check           ruff and mypy"
 	@echo "  make setup           only set up: $(VENV) with every extra the tests use"
@@ -26,6 +26,7 @@ help:
 	@echo "  make bench-checkpoints  what checkpoints cost in speed"
 	@echo "  make bench-fastlane  what the live view costs, watched and unwatched"
 	@echo "  make bench-trainer   the daemon: curves, lists, streams, what it costs a run"
+	@echo "  make bench-web       the GUI: first page, large curves, what a viewer costs"
 	@echo "  make proto           generate src/mosaic/wire/_pb from trainer.proto"
 	@echo "  make clean           remove $(VENV) and caches (runs in var/ stay)"
 	@echo "Settings: PYTHON=python3.12 (the interpreter of $(VENV)), JOBS=2 (test processes), ARGS='…' (for bench-*)"
@@ -39,11 +40,14 @@ run: $(CORE)
 	@echo "  mosaic train dqn Acrobot-v1 --seeds 1-3                  three runs; they go on when this terminal closes"
 	@echo "  mosaic runs                                              all runs; mosaic show latest: the newest in full"
 	@echo "  mosaic algos ppo                                         every parameter, its default and what it does"
-	@echo "  mosaic envs                                              what there is to train on"
-	@echo "The trainer daemon stays, so that runs can; 'mosaic down' ends it."
+	@echo "  mosaic url                                               an address for your browser: forms, live view, curves"
+	@echo "Daemon and web GUI stay, so that runs can; 'mosaic down' ends them."
+
+# Real processes on a busy machine: a test that fails is tried once more, and the summary names it.
+RERUNS := --reruns 1 -r R
 
 test: $(FULL) system
-	@$(BIN)/python -m pytest -n $(JOBS) $(ARGS) tests
+	@$(BIN)/python -m pytest -n $(JOBS) $(RERUNS) $(ARGS) tests
 
 check: $(FULL)
 	$(BIN)/ruff check .
@@ -75,6 +79,9 @@ bench-fastlane: $(FULL)
 bench-trainer: $(FULL)
 	$(BIN)/python benchmarks/trainer.py $(ARGS)
 
+bench-web: $(FULL) system
+	$(BIN)/python benchmarks/web.py $(ARGS)
+
 proto: $(FULL)
 	$(BIN)/python -m grpc_tools.protoc -Imosaic/wire/_pb=src/mosaic/wire --python_out=src --pyi_out=src --grpc_python_out=src \
 	  mosaic/wire/_pb/trainer.proto
@@ -101,11 +108,16 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 	  echo "'$(PYTHON) -m venv' failed. On Debian and Ubuntu: sudo apt-get install python3-venv"; exit 1; }
 
-# MuJoCo draws through EGL. Training needs no drawing, so a machine without it is told, not stopped.
+# MuJoCo draws through EGL; the browser tests drive Chromium. What cannot be installed is told, with the line to type.
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo -n)
-APT := $(SUDO) apt-get install -qq -y libegl1
+CHROMIUM := $(firstword $(foreach name,chromium chromium-browser google-chrome,$(shell command -v $(name))))
 
 system: | $(BIN)/python
-	@if [ "$$(uname)" != Linux ] || $(BIN)/python -c 'import ctypes; ctypes.CDLL("libEGL.so.1")' 2> /dev/null; then :; \
-	elif { $(APT) || { $(SUDO) apt-get update -qq && $(APT); }; } > /dev/null 2>&1; then echo "Installed libegl1: pictures of MuJoCo need it."; \
-	else echo "Note: pictures of MuJoCo need one system package: sudo apt-get install -y libegl1 (elsewhere: the EGL library)"; fi
+	@if [ "$$(uname)" != Linux ]; then exit 0; fi; \
+	missing=""; \
+	$(BIN)/python -c 'import ctypes; ctypes.CDLL("libEGL.so.1")' 2> /dev/null || missing="libegl1"; \
+	[ -n "$(CHROMIUM)" ] || missing="$$missing chromium"; \
+	[ -z "$$missing" ] || { echo "Set-up, once: installing$${missing:+ $$missing} with apt-get …"; \
+	  { $(SUDO) apt-get install -qq -y $$missing || { $(SUDO) apt-get update -qq && $(SUDO) apt-get install -qq -y $$missing; }; } \
+	    > /dev/null 2>&1; } \
+	|| echo "Note: pictures of MuJoCo and the browser tests need system packages: sudo apt-get install -y $$missing"
