@@ -1,6 +1,6 @@
 """The trainer daemon: long curves, long lists, many streams, what it costs a run, a registry that takes nothing.
 
-    python benchmarks/trainer.py [--only curves,list,streams,cost,telemetry,stopping,locked,full] [--seconds 60]
+    python benchmarks/trainer.py [--only curves,list,streams,cost,telemetry,stopping,delay,locked,full] [--seconds 60]
 
 Every part starts a daemon of its own on an empty home. Times are taken at the client, through gRPC.
 """
@@ -275,6 +275,7 @@ PARTS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "cost": cost,
     "telemetry": trainer_cost.telemetry,
     "stopping": trainer_cost.stopping,
+    "delay": trainer_cost.delay,
     "locked": trainer_faults.locked,
     "full": trainer_faults.full,
 }

@@ -90,6 +90,27 @@ def stopping(args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def delay(args: argparse.Namespace) -> dict[str, Any]:
+    """How old the newest number is that a client can read while a run logs some forty rows a second."""
+    with home() as folder, serving(folder) as (client, _):
+        run = client.submit_run(CONFIG)
+        while client.get_run(run.run_id).step < 20_000:
+            time.sleep(0.2)
+        ages = []
+        end = time.monotonic() + args.switching / 6
+        while time.monotonic() < end:
+            (series,) = client.get_metrics(run.run_id, ["charts/SPS"], max_points=2)
+            ages.append(time.time() - float(series.times[-1]))
+            time.sleep(0.02)
+        client.cancel_run(run.run_id, 5)
+        client.wait_run(run.run_id, 60)
+    return {
+        "age of the newest number, s (median, 99 of 100, worst)": ", ".join(
+            f"{value:.2f}" for value in (*np.percentile(ages, [50, 99]), max(ages))
+        )
+    }
+
+
 class Switching(MetricsRelay):
     """A relay whose events are off in every other block; marks what was used until then."""
 

@@ -50,14 +50,15 @@ def test_log_that_is_not_there_or_empty_says_why(mosaic: Callable[..., Any], sta
 
 
 def test_followed_log_ends_with_the_run_and_loses_nothing(
-    mosaic: Callable[..., Any], start: Callable[..., Any]
+    mosaic: Callable[..., Any], start: Callable[..., Any], tmp_path: Path
 ) -> None:
-    run = start(until="EXECUTING", episodes=40, pause=0.05)
+    run = start(until="EXECUTING", episodes=4, gate=str(tmp_path / "gate"))
     write_log(run, "before\n")
 
     def later() -> None:
         time.sleep(0.6)
         write_log(run, "during ä\n")
+        (tmp_path / "gate").touch()
 
     thread = threading.Thread(target=later)
     thread.start()

@@ -73,13 +73,17 @@ def test_a_watcher_from_now_on_sees_only_what_comes_and_numbers_that_move(served
 
     reader = threading.Thread(target=watch, daemon=True)
     reader.start()
-    time.sleep(0.5)
+    end = time.monotonic() + 60
+    while not found:  # until the watcher is there
+        assert time.monotonic() < end
+        served.add(f"early-{time.monotonic_ns()}")
+        time.sleep(0.1)
     served.add("a", total_timesteps=10)
     served.execute("a")
     served.append("a", rows=({"step": 5, "charts/SPS": 3.0},))
     reader.join(60)
     assert not reader.is_alive(), found
-    assert {c.run_id for c in found} == {"a"}
+    assert {c.run_id.partition("-")[0] for c in found} == {"early", "a"}
 
 
 def test_followed_events_come_in_order_to_the_end_however_slow_the_reader(served: Any) -> None:
@@ -114,10 +118,12 @@ def test_a_reader_without_credit_is_passed_over_told_once_and_told_when_it_goes_
     for number in range(10):  # seq 1 to 10
         served.append("a", ("warning", {"message": str(number)}))
     requests.put(pb.TelemetryRequest(refill=5))
-    time.sleep(0.2)
+    replies = []
+    while not any(reply.HasField("resumed") for reply in replies):
+        replies.append(next(stream))
     served.append("a", ("warning", {"message": "after"}))
     served.end("a")
-    replies = list(stream)
+    replies += stream
     told = [reply.WhichOneof("reply") for reply in replies]
     assert told.count("starved") == 1 and told.count("resumed") == 1 and told[-1] == "ended"
     starved, resumed = (next(r for r in replies if r.HasField(kind)) for kind in ("starved", "resumed"))

@@ -24,7 +24,8 @@ SRC = Path(__file__).resolve().parents[2] / "src"
 
 # A worker in a few lines. `extras` say what it does: episodes N, pause (seconds between
 #   two), exit code, child (a process that ignores SIGTERM), stubborn (ignores SIGTERM),
-#   silent (emits nothing), checkpoints (writes one at half-way and resumes from it), crash_at (dies there, once)
+#   silent (emits nothing), checkpoints (writes one at half-way and resumes from it), crash_at (dies there, once),
+#   gate (a file: it stands still after step gate_at, 2 when not given, until that is there)
 WORKER = '''
 """A tiny worker."""
 import argparse, json, os, signal, subprocess, sys, time
@@ -115,6 +116,8 @@ def run(config, extras, paths):
                     os.kill(os.getpid(), signal.SIGKILL)
                 log.append("run_failed", {"exit_code": code, "signal": None})
                 return code
+            while step == extras.get("gate_at", 2) and not os.path.exists(extras.get("gate", "/")):
+                time.sleep(0.02)
             time.sleep(extras.get("pause", 0))
     code = extras.get("exit", 0)
     if code == 0:

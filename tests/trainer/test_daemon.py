@@ -25,7 +25,7 @@ from mosaic.wire.errors import AccessError, NoDaemonError, RefusedError
 def test_a_run_goes_from_the_queue_to_its_end_and_leaves_events_and_metrics(daemon: Any) -> None:
     run = daemon.submit({"episodes": 5, "pause": 0.05})
     assert (run.state, run.algo, run.seed, run.worker_type) == (State.INIT, "tiny", 1, "tiny")
-    ended = daemon.client.wait_run(run.run_id, 60)
+    ended = daemon.client.wait_run(run.run_id, 120)
     assert (ended.state, ended.step, ended.episodes, ended.last_return) == (State.COMPLETED, 5, 5, 5.0)
     assert [event.seq for event in daemon.events(run.run_id)] == list(range(7))
     (curve,) = daemon.client.get_metrics(run.run_id, ["charts/episodic_return"])
@@ -47,7 +47,7 @@ def _changes(client: Client, run_id: str) -> list[Any]:
 
 def test_files_of_a_run_are_where_the_contract_says(daemon: Any) -> None:
     run = daemon.submit({"episodes": 1}, environment={"PLAIN": "x"})
-    daemon.client.wait_run(run.run_id, 60)
+    daemon.client.wait_run(run.run_id, 120)
     paths = daemon.paths(run.run_id)
     payload = json.loads(paths.config_file.read_text())
     assert payload["metadata"]["worker"]["config"]["algo"] == "tiny" and payload["environment"] == {"PLAIN": "x"}
@@ -67,8 +67,9 @@ def test_a_refused_submission_keeps_its_folder_and_the_reason(daemon: Any) -> No
     assert daemon.paths(run.run_id).config_file.exists()
 
 
-def test_killing_the_daemon_stops_no_run_and_a_new_one_adopts_them(daemon: Any, lives: Any) -> None:
-    runs = [daemon.submit({"episodes": 60, "pause": 0.1}) for _ in range(5)]
+def test_killing_the_daemon_stops_no_run_and_a_new_one_adopts_them(daemon: Any, lives: Any, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    runs = [daemon.submit({"episodes": 60, "pause": 0.01, "gate": str(gate)}) for _ in range(5)]
     for run in runs:
         daemon.until_state(run.run_id, State.EXECUTING)
     pids = [daemon.client.get_run(run.run_id).pid for run in runs]
@@ -76,6 +77,7 @@ def test_killing_the_daemon_stops_no_run_and_a_new_one_adopts_them(daemon: Any, 
     assert all(map(lives, pids))
     daemon.start()
     assert [daemon.client.get_run(run.run_id).pid for run in runs] == pids
+    gate.touch()
     for run in runs:
         ended = daemon.client.wait_run(run.run_id, 90)
         assert (ended.state, ended.attempt, ended.episodes) == (State.COMPLETED, 1, 60)
@@ -85,24 +87,28 @@ def test_killing_the_daemon_stops_no_run_and_a_new_one_adopts_them(daemon: Any, 
     assert daemon.log().count("run.adopted") == 5
 
 
-def test_a_run_that_ended_while_no_daemon_ran_is_settled_by_what_it_wrote(daemon: Any, lives: Any, until: Any) -> None:
-    good = daemon.submit({"episodes": 20, "pause": 0.05})
-    bad = daemon.submit({"episodes": 20, "pause": 0.05, "exit": 3})
-    killed = daemon.submit({"episodes": 2000, "pause": 0.05})
+def test_a_run_that_ended_while_no_daemon_ran_is_settled_by_what_it_wrote(
+    daemon: Any, lives: Any, until: Any, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    good = daemon.submit({"episodes": 20, "gate": str(gate)})
+    bad = daemon.submit({"episodes": 20, "gate": str(gate), "exit": 3})
+    killed = daemon.submit({"episodes": 100_000, "pause": 0.05})
     pids = [daemon.until_state(run.run_id, State.EXECUTING).pid for run in (good, bad, killed)]
     daemon.kill()
+    gate.touch()
     os.kill(pids[2], signal.SIGKILL)
     until(lambda: not any(map(lives, pids)), "the workers to end")
     daemon.start()
-    assert daemon.client.wait_run(good.run_id, 60).state == State.COMPLETED
-    ended = daemon.client.wait_run(bad.run_id, 60)
+    assert daemon.client.wait_run(good.run_id, 120).state == State.COMPLETED
+    ended = daemon.client.wait_run(bad.run_id, 120)
     assert (ended.state, ended.exit_code, ended.reason) == (State.FAILED, 3, "exit code 3: it was told to")
-    ended = daemon.client.wait_run(killed.run_id, 60)
+    ended = daemon.client.wait_run(killed.run_id, 120)
     assert (ended.state, ended.reason) == (State.FAILED, "its worker ended without a closing event")
 
 
 def test_the_death_of_a_worker_fails_its_run_and_names_the_signal(daemon: Any, lives: Any) -> None:
-    run = daemon.submit({"episodes": 2000, "pause": 0.05, "child": True})
+    run = daemon.submit({"episodes": 100_000, "pause": 0.05, "child": True})
     pid = daemon.until_state(run.run_id, State.EXECUTING).pid
     children = [child.pid for child in psutil.Process(pid).children(recursive=True)]
     os.kill(pid, signal.SIGKILL)
@@ -211,7 +217,7 @@ def test_a_daemon_that_was_killed_is_no_daemon(daemon: Any) -> None:
 
 
 def test_stopping_the_daemon_leaves_runs_alive_and_removes_its_cards(daemon: Any, lives: Callable[[int], bool]) -> None:
-    run = daemon.submit({"episodes": 2000, "pause": 0.05})
+    run = daemon.submit({"episodes": 100_000, "pause": 0.05})
     pid = daemon.until_state(run.run_id, State.EXECUTING).pid
     daemon.stop()
     assert lives(pid) and not daemon_card(daemon.home).exists()

@@ -166,12 +166,14 @@ def test_jumps_of_the_wall_clock_end_no_run_and_lose_no_order(bench: Bench) -> N
     assert cursors == sorted(cursors)
 
 
-def test_a_grace_period_is_measured_by_a_clock_that_nobody_sets(bench: Bench, lives: Callable[[int], bool]) -> None:
-    stubborn = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+def test_a_grace_period_is_measured_by_a_clock_that_nobody_sets(
+    bench: Bench, lives: Callable[[int], bool], until: Callable[..., Any]
+) -> None:
+    stubborn = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); open('deaf', 'w'); time.sleep(600)"
     bench.add("a", stubborn, grace=1000.0)
     bench.dispatcher.tick()
     pid = bench.registry.get_run("a").pid
-    time.sleep(0.5)
+    until((bench.folder / "deaf").exists, "the worker to hear nothing")
     bench.registry.cancel_run("a")
     bench.wall = lambda: time.time() + 10_000
     for _ in range(5):

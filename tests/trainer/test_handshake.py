@@ -22,11 +22,13 @@ from mosaic.wire.metrics import read_rows
 from mosaic.wire.paths import RunPaths
 
 SCRIPT = """
-import argparse, json, time
+import argparse, json, os, time
 parser = argparse.ArgumentParser()
 parser.add_argument("--env-id"), parser.add_argument("--total-timesteps", type=int), parser.add_argument("--seed")
 args = parser.parse_args()
 for step in range(args.total_timesteps):
+    while step == 40 and os.path.exists(os.path.join(os.path.dirname(__file__), "wait")):
+        time.sleep(0.02)
     with open("metrics.jsonl", "a") as file:
         row = {"step": step, "time": time.time(), "charts/episodic_return": float(step), "charts/episodic_length": 1}
         file.write(json.dumps(row) + "\\n")
@@ -91,7 +93,8 @@ def test_a_worker_with_grpc_registers_itself_before_it_trains(daemon: Any, scrip
 
 
 def test_a_worker_started_by_hand_makes_itself_known(daemon: Any, script: str, tmp_path: Path) -> None:
-    config = {"run_id": "by-hand", "algo": script, "env_id": "CartPole-v1", "total_timesteps": 150, "seed": 1}
+    config = {"run_id": "by-hand", "algo": script, "env_id": "CartPole-v1", "total_timesteps": 80, "seed": 1}
+    (tmp_path / "wait").touch()
     target = daemon.client.address.target
     process = worker(daemon.environment, config, tmp_path / "cwd", "--grpc-target", target)
     run = daemon.until_state("by-hand", State.EXECUTING) if _known(daemon, process) else None
@@ -99,8 +102,9 @@ def test_a_worker_started_by_hand_makes_itself_known(daemon: Any, script: str, t
     daemon.client.pause_run("by-hand")
     daemon.until_state("by-hand", State.PAUSED)
     daemon.client.continue_run("by-hand")
+    (tmp_path / "wait").unlink()
     ended = daemon.client.wait_run("by-hand", 90)
-    assert ended.state == State.COMPLETED and ended.step == 149
+    assert ended.state == State.COMPLETED and ended.step == 79
     process.communicate()
 
 
@@ -122,15 +126,17 @@ def test_a_remote_worker_sends_all_it_wrote_through_a_daemon_that_dies_meanwhile
     target = daemon.client.address.target
     there = tmp_path / "there"
     environment = {**daemon.environment, "MOSAIC_HOME": str(there), "MOSAIC_TOKEN": daemon.client.address.token}
-    config = {"run_id": "far", "algo": script, "env_id": "CartPole-v1", "total_timesteps": 250, "seed": 1}
+    config = {"run_id": "far", "algo": script, "env_id": "CartPole-v1", "total_timesteps": 120, "seed": 1}
+    (tmp_path / "wait").touch()
     process = worker(environment, config, there, "--grpc-target", target)
     assert _known(daemon, process)
     daemon.until_state("far", State.EXECUTING)
     daemon.kill()
+    (tmp_path / "wait").unlink()
     daemon.start("--listen", target)
     ended = daemon.client.wait_run("far", 90)
-    assert ended.state == State.COMPLETED and ended.step == 249, ended
-    assert process.wait(60) == 0 and process.communicate()[1] == b""
+    assert ended.state == State.COMPLETED and ended.step == 119, ended
+    assert process.wait(120) == 0 and process.communicate()[1] == b""
     own, mirrored = RunPaths("far", there), daemon.paths("far")
     assert mirrored.metrics.read_bytes() == own.metrics.read_bytes()
     assert list(replay(mirrored.events)) == list(replay(own.events))
@@ -165,7 +171,7 @@ def test_what_a_daemon_refuses_is_one_warning_and_training_goes_on(daemon: Any, 
 
 
 def test_registration_is_refused_for_unknown_live_or_ended_runs_and_other_versions(daemon: Any, stub: Stub) -> None:
-    run = daemon.submit({"episodes": 3000, "pause": 0.05})
+    run = daemon.submit({"episodes": 100_000, "pause": 0.05})
     daemon.until_state(run.run_id, State.EXECUTING)
     refusals = [
         (("nobody",), {}, grpc.StatusCode.NOT_FOUND, "is unknown"),
@@ -343,3 +349,33 @@ def test_a_distant_worker_is_watched_and_its_logs_lie_where_it_runs(daemon: Any,
     unseen = logs(MOSAIC_HOME=str(elsewhere), MOSAIC_TARGET=address.target, MOSAIC_TOKEN=address.token)
     assert unseen.returncode == 2 and "is not on this machine; read it where the daemon runs" in unseen.stderr, unseen
     assert len(unseen.stderr.splitlines()) == 1
+
+
+EXAMPLES = [
+    '{"track_wandb": true, "tensorboard_dir": "tb", "wandb_entity": "myteam", "wandb_project": "mosaic"}',
+    '{"track_wandb": true, "tensorboard_dir": "tb", "algo_params": {"num_envs": 8, "learning_rate": 0.0003}}',
+    '{"supports_pause": true, "supports_checkpoint": true, "schema_version": 2}',
+]
+
+
+def test_the_examples_of_the_workers_command_line_work_against_the_daemon(daemon: Any, tmp_path: Path) -> None:
+    """Real PPO, all at once; without a key W&B is offline."""
+    pytest.importorskip("wandb")
+    config = {"algo": "ppo", "env_id": "CartPole-v1", "total_timesteps": 2048, "seed": 1}
+    target = daemon.client.address.target
+    started = {
+        f"example-{number}": worker(
+            *(daemon.environment, {**config, "run_id": f"example-{number}"}, tmp_path / f"cwd-{number}"),
+            *("--grpc-target", target, "--extras", extras),
+        )
+        for number, extras in enumerate(EXAMPLES)
+    }
+    for run_id, process in started.items():
+        said = process.communicate(timeout=300)[1]
+        assert process.returncode == 0, said
+        run = daemon.client.wait_run(run_id, 120)
+        assert (run.state, run.external, run.step) == (State.COMPLETED, True, 2048)
+        tracked = run_id != "example-2"
+        assert bool(list(Path(run.folder).glob("tb/events.out.tfevents.*"))) == tracked
+        assert bool(list(Path(run.folder).glob("wandb/offline-run-*"))) == tracked
+    assert daemon.log().count("by=worker") == 3

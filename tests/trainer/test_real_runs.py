@@ -11,7 +11,7 @@ from mosaic.wire.events import replay
 from mosaic.wire.metrics import comparable
 from mosaic.wire.ring import run_digest
 
-STEPS, EVERY = 6_144, 2_048
+STEPS, EVERY = 10_240, 2_048  # long enough that one who sees the first checkpoint still finds it at work
 PARAMS: dict[str, Any] = {"num_steps": 64, "num_envs": 4, "checkpoint_every": EVERY, "save_model": True}
 
 
@@ -27,10 +27,13 @@ def saved_policy(folder: Path) -> dict[str, Any]:
 
 
 def pids_after_checkpoint(daemon: Any, run: Any, until: Any) -> tuple[int, int]:
-    """The worker's and the algorithm's pid, once there is a checkpoint to go back to and the run is past it."""
-    events = daemon.paths(run.run_id).events
-    until(lambda: any(event.event == "checkpoint" for event in replay(events)), "a checkpoint", 180)
-    started = next(event for event in replay(events) if event.event == "run_started")
+    """The worker's and the algorithm's pid, once there is a checkpoint to go back to."""
+    paths = daemon.paths(run.run_id)
+    started = until(lambda: next((e for e in replay(paths.events) if e.event == "run_started"), None), "a start", 180)
+    end = time.monotonic() + 180
+    while not (paths.checkpoints / str(EVERY) / "state.json").exists():
+        assert time.monotonic() < end
+        time.sleep(0.002)
     return started.payload["pid"], started.payload["algorithm_pid"]
 
 

@@ -26,7 +26,7 @@ def leaks(folder: Path, *needles: str) -> list[str]:
 
 def test_no_secret_is_in_any_file_log_event_or_command_line(daemon: Any) -> None:
     extras = {
-        "episodes": 100,
+        "episodes": 100_000,
         "pause": 0.05,
         "wandb_use_vpn_proxy": True,
         "wandb_https_proxy": f"http://{LOGIN}@proxy:3128",
@@ -55,13 +55,13 @@ def test_no_secret_is_in_any_file_log_event_or_command_line(daemon: Any) -> None
 
 
 def test_a_queued_run_whose_key_is_gone_after_a_restart_says_so(daemon: Any) -> None:
-    busy = daemon.submit({"episodes": 3000, "pause": 0.05}, resources={"cpus": 8})
+    busy = daemon.submit({"episodes": 100_000, "pause": 0.05}, resources={"cpus": 8})
     daemon.until_state(busy.run_id, State.EXECUTING)
     run = daemon.submit({"episodes": 1}, environment={"WANDB_API_KEY": KEY})
     daemon.kill()
     daemon.start()
     daemon.client.cancel_run(busy.run_id)
-    ended = daemon.client.wait_run(run.run_id, 60)
+    ended = daemon.client.wait_run(run.run_id, 120)
     assert ended.state == State.COMPLETED
     assert ended.warnings == ("the daemon was restarted and no longer has WANDB_API_KEY: tracking is offline",)
     assert "run.secrets_gone" in daemon.log()
@@ -106,13 +106,13 @@ def test_the_same_payload_twice_makes_two_runs_and_its_run_id_is_not_taken(share
     runs = [shared.client.submit_run(payload) for _ in range(2)]
     assert len({run.run_id for run in runs} | {"mine"}) == 3
     for run in runs:
-        shared.client.wait_run(run.run_id, 60)
+        shared.client.wait_run(run.run_id, 120)
 
 
 def test_what_nobody_gave_is_filled_in_by_the_worker(shared: Any) -> None:
     run = shared.client.submit_run({"algo": "tiny", "env_id": "x", "extras": {"episodes": 1, "warn": ["careful"]}})
     assert (run.seed, run.total_timesteps, run.warnings) == (7, 100, ("careful",))
-    own = shared.client.wait_run(run.run_id, 60)
+    own = shared.client.wait_run(run.run_id, 120)
     (config,) = shared.paths(run.run_id).configs_folder.glob(f"worker-{run.run_id}-*.json")
     assert json.loads(config.read_text())["seed"] == 7 and own.payload["metadata"]["worker"]["config"]["seed"] == 7
     assert not list(shared.paths(run.run_id).configs_folder.glob(".dry-run*"))
@@ -122,19 +122,19 @@ def test_dry_run_only_is_a_run_that_completes_without_training(shared: Any) -> N
     config = {"algo": "tiny", "env_id": "x", "total_timesteps": 1}
     worker = {"config": config, "arguments": ["--dry-run", "--emit-summary"]}
     run = shared.client.submit_run({"metadata": {"worker": worker}})
-    assert shared.client.wait_run(run.run_id, 60).state == State.COMPLETED
+    assert shared.client.wait_run(run.run_id, 120).state == State.COMPLETED
     paths = shared.paths(run.run_id)
     assert not paths.events.exists() and "dry-run" in (paths.logs / "worker.stdout.log").read_text()
 
 
 def test_the_clients_own_wandb_key_goes_with_a_tracked_run(shared: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_API_KEY", KEY)
-    extras = {"episodes": 1000, "pause": 0.05, "track_wandb": True}
+    extras = {"episodes": 100_000, "pause": 0.05, "track_wandb": True}
     run = shared.client.train("tiny", "x", total_timesteps=5, extras=extras)
     pid = shared.until_state(run.run_id, State.EXECUTING).pid
     assert psutil.Process(pid).environ()["WANDB_API_KEY"] == KEY
     run.cancel()
-    assert run.wait(60).info.state == State.CANCELLED
+    assert run.wait(120).info.state == State.CANCELLED
     assert os.environ["WANDB_API_KEY"] == KEY and leaks(shared.home, KEY) == []
 
 
