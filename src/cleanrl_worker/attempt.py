@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from cleanrl_worker.command import Plan
     from cleanrl_worker.config import CleanRLWorkerConfig
     from cleanrl_worker.handshake import Publisher
+    from cleanrl_worker.phase import Phase
 
 # Often enough that a viewer sees episodes as they come, seldom enough to cost nothing.
 POLL_SECONDS = 0.25
@@ -45,9 +46,15 @@ class Attempt:
     """One start of a run: the algorithm's process and all that follows it."""
 
     def __init__(
-        self, config: CleanRLWorkerConfig, plan: Plan, paths: RunPaths, emitter: LifecycleEmitter, signals: Signals
+        self,
+        config: CleanRLWorkerConfig,
+        plan: Plan,
+        paths: RunPaths,
+        emitter: LifecycleEmitter,
+        signals: Signals,
+        phase: Phase | None = None,
     ) -> None:
-        self._config, self._plan, self._paths = config, plan, paths
+        self._config, self._plan, self._paths, self._phase = config, plan, paths, phase
         self._emitter = emitter
         self._signals = signals
         self._stopped_by: signal.Signals | None = None
@@ -64,9 +71,10 @@ class Attempt:
         self._ended: float | None = None
         extras = config.extras
         self._tensorboard = paths.inside(extras["tensorboard_dir"]) if extras.get("tensorboard_dir") else None
-        self._relay = make_relay(config, paths, self._hold, self._beat, self._tensorboard)
+        first_step = phase.first_step if phase is not None else 0
+        self._relay = make_relay(config, paths, self._hold, self._beat, self._tensorboard, first_step)
         self._notes = Notes(paths, self._hold)
-        self._scalars = None if plan.ours else ScriptScalars(paths, self._tensorboard)
+        self._scalars = None if plan.ours else ScriptScalars(paths, self._tensorboard, first_step)
         self._silence = None if plan.ours else live.Silence(paths, self._warn)
         self._warned: set[str] = set()
         tracks_itself = not plan.ours and any(flag in ("--track", "--track=true", "--track=True") for flag in plan.argv)
@@ -122,7 +130,8 @@ class Attempt:
         """The algorithm's variables; W&B's process gets those that the shell itself was given."""
         self._inherited = {**worker_variables(), **self._config.environment, **self._handed_over}
         self._inherited.update(wandb_variables(self._config.extras, self._inherited))
-        return child_environment(self._config.extras, self._plan, self._paths, self._inherited)
+        environment = child_environment(self._config.extras, self._plan, self._paths, self._inherited)
+        return environment if self._phase is None else environment | self._phase.variables()
 
     def _start(self, environment: dict[str, str]) -> None:
         config, paths = self._config, self._paths
@@ -262,12 +271,15 @@ class Attempt:
         }
 
     def _write_manifest(self) -> dict[str, Any]:
+        if self._phase is not None:
+            self._phase.share_checkpoints()
+        summary = self._relay.progress.summary(self._seconds())
         manifest = build_manifest(
             self._config,
             self._paths,
             tensorboard=self._tensorboard or (self._scalars.folder if self._scalars is not None else None),
             wandb=self._tracked or self._self_tracked,
-            summary=self._relay.progress.summary(self._seconds()),
+            summary=summary if self._phase is None else self._phase.summary(summary),
         )
         write_manifest(self._paths, manifest)
         return manifest

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from cleanrl_worker.config import CleanRLWorkerConfig, load_worker_config, parse_worker_config, read_object
+from cleanrl_worker.phase import note_refused
 from mosaic.wire.errors import ConfigError, MosaicError
 
 PROGRAM = "cleanrl-worker"
@@ -21,11 +22,15 @@ EXIT_REFUSED = 2
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the worker and return its exit code: 0, the algorithm's own, 128 + signal, 2 refused, 1 unexpected."""
+    args = None
     try:
-        return _run(_parser().parse_args(argv))
+        args = _parser().parse_args(argv)
+        return _run(args)
     except subprocess.CalledProcessError as error:
         return error.returncode if error.returncode > 0 else 128 - error.returncode
     except ConfigError as error:
+        if args is None or not (args.dry_run or args.interactive or args.list):
+            note_refused(error, getattr(args, "algo", None), getattr(args, "env_id", None))
         return _complain(error, EXIT_REFUSED)
     except MosaicError as error:
         return _complain(error, EXIT_UNEXPECTED)

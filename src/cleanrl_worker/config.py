@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cleanrl_worker import phase
 from cleanrl_worker.saved import check_paths, read_object
 from mosaic.wire import variables
 from mosaic.wire.errors import ConfigError, nearest, shown
@@ -209,6 +210,11 @@ def _build(
 ) -> CleanRLWorkerConfig:
     extras = _own_extras(flat)
     _apply_variables(extras, {**worker_variables(), **environment})
+    run_id = flat.get("run_id")
+    if run_id is None:
+        run_id = os.environ.get(variables.MOSAIC_RUN_ID) or new_run_id()
+    if phase.is_phase(run_id):
+        phase.settle(flat, extras, check_run_id(run_id))
     values: dict[str, Any] = {name: flat.get(name) for name in ("algo", "env_id", "total_timesteps", "seed")}
     check_paths(extras, values)
     _count_frames(values, extras)
@@ -219,9 +225,6 @@ def _build(
         values["total_timesteps"] = int(values["total_timesteps"])  # JSON writes 1e6 for a million
     if values["seed"] is None:
         values["seed"] = int.from_bytes(os.urandom(4), "big") >> 1
-    run_id = flat.get("run_id")
-    if run_id is None:
-        run_id = os.environ.get(variables.MOSAIC_RUN_ID) or new_run_id()
     return CleanRLWorkerConfig(
         run_id=run_id,
         **values,

@@ -19,13 +19,18 @@ BEATS_PER_POLL = 4
 
 
 def make_relay(
-    config: CleanRLWorkerConfig, paths: RunPaths, emit: Emit, beat: Callable[[], None], tensorboard: Path | None
+    config: CleanRLWorkerConfig,
+    paths: RunPaths,
+    emit: Emit,
+    beat: Callable[[], None],
+    tensorboard: Path | None,
+    first_step: int = 0,
 ) -> MetricsRelay:
     """The relay that the config's mode asks for; `beat` is called after each batch of an evaluation."""
     events = config.extras.get("telemetry") != "off" and not config.extras.get("fastlane_only")
     if config.mode == "policy_eval":
         return EvaluationRelay(paths, emit, beat, events=events)
-    return MetricsRelay(paths, emit, events=events, tensorboard=tensorboard)
+    return MetricsRelay(paths, emit, events=events, tensorboard=tensorboard, first_step=first_step)
 
 
 class EvaluationProgress(Progress):

@@ -297,6 +297,7 @@ class Camera:
             self.close()  # the next frame finds one that does
             return
         numbers = (reward, lane.rolling_return, lane.step_rate_hz)
+        steps += lane.settings.first_step
         self._renderer.ask(states, numbers, steps, physics.saved_model() if physics.changed else None)
 
 

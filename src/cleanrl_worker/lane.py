@@ -45,6 +45,8 @@ class Settings(NamedTuple):
     interval: float
     max_dim: int
     budget: float
+    first_step: int = 0
+    """where a script's phase goes on counting"""
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> Settings | None:
@@ -59,6 +61,7 @@ class Settings(NamedTuple):
             _number(environment, "CLEANRL_FASTLANE_INTERVAL_MS", INTERVAL_MS) / 1000,
             min(MOST_DIM, max(16, int(_number(environment, "CLEANRL_FASTLANE_MAX_DIM", MAX_DIM)))),
             min(1.0, max(1e-4, _number(environment, "CLEANRL_FASTLANE_BUDGET", BUDGET))),
+            int(_number(environment, "MOSAIC_FIRST_STEP", 0)),
         )
 
 
@@ -134,7 +137,7 @@ class Lane:
             rolling_return=self.rolling_return,
             step_rate_hz=self.step_rate_hz,
             frame_rate_hz=self.frame_rate_hz,
-            step=steps,
+            step=self.settings.first_step + steps,
             drawn_at=drawn_at,
         )
 

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from mosaic.wire import variables
+from cleanrl_worker.phase import is_phase
 from mosaic.wire.errors import ConfigError, storage_error
 
 if TYPE_CHECKING:
@@ -21,27 +21,24 @@ _NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
 
 @contextlib.contextmanager
 def holding(paths: RunPaths) -> Iterator[None]:
-    """Be the run's only shell inside; ConfigError while another lives. The phases of a script share their run.
+    """Be the run's only shell inside; ConfigError while another lives. The phases of a script share theirs.
 
     The kernel lets go of the lock of a process that has died, however it died; the file stays.
     """
-    if os.environ.get(variables.MOSAIC_SCRIPT) == "1":
-        yield
-        return
     try:
         descriptor = os.open(paths.lock, os.O_RDWR | os.O_CREAT, 0o666)
     except OSError as error:
         raise storage_error(paths.lock, error) from None
     try:
-        _take(descriptor, paths)
+        _take(descriptor, paths, fcntl.LOCK_SH if is_phase(paths.run_id) else fcntl.LOCK_EX)
         yield
     finally:
         os.close(descriptor)
 
 
-def _take(descriptor: int, paths: RunPaths) -> None:
+def _take(descriptor: int, paths: RunPaths, kind: int) -> None:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "unknown"
         raise ConfigError(

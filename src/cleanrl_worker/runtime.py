@@ -11,6 +11,7 @@ import orjson
 
 from cleanrl_worker.attempt import Attempt
 from cleanrl_worker.lock import holding
+from cleanrl_worker.phase import Phase, PhaseEmitter, is_phase
 from cleanrl_worker.process import Signals
 from cleanrl_worker.telemetry import LifecycleEmitter
 from mosaic.wire.events import EventLog, cut_torn_tail
@@ -112,10 +113,12 @@ class CleanRLWorkerRuntime:
     def _run(self, plan: Plan) -> dict[str, Any]:
         cut_torn_tail(self.paths.metrics)
         self.paths.pause_file.unlink(missing_ok=True)
-        emitter = LifecycleEmitter(EventLog(self.paths.events, self.config.run_id))
+        log = EventLog(self.paths.events, self.config.run_id)
+        phase = Phase(self.config, self.paths) if is_phase(self.config.run_id) else None
+        emitter = LifecycleEmitter(log) if phase is None else PhaseEmitter(log, phase)
         try:
             with Signals() as signals:
-                attempt = Attempt(self.config, plan, self.paths, emitter, signals)
+                attempt = Attempt(self.config, plan, self.paths, emitter, signals, phase)
                 return attempt.to_end(self._warnings(), self._grpc_target, self._heartbeat_seconds, self._grace_seconds)
         finally:
             emitter.close()

@@ -53,11 +53,15 @@ class LifecycleEmitter:
 
     def run_failed(self, run_id: str, payload: dict[str, Any]) -> bool:
         """The algorithm did not end as it should; False when only stdout could be told, the log's disk being full."""
+        return self.emit_or_say("run_failed", run_id, payload)
+
+    def emit_or_say(self, kind: str, run_id: str, payload: dict[str, Any]) -> bool:
+        """Emit; where the log's disk is full, tell stdout alone and return False."""
         try:
-            self.emit("run_failed", run_id, payload)
+            self.emit(kind, run_id, payload)
         except StorageError:
             self._held.clear()
-            self._outlet.put([encode(Event("run_failed", run_id, self._seq, time.time(), payload))])
+            self._outlet.put([encode(Event(kind, run_id, self._seq, time.time(), payload))])
             return False
         return True
 
@@ -104,10 +108,10 @@ class LifecycleEmitter:
 
 
 class Progress:
-    """The headline numbers of a run so far."""
+    """The headline numbers of a run so far; a phase's steps go on from where its script stands."""
 
-    def __init__(self) -> None:
-        self.step = 0
+    def __init__(self, first_step: int = 0) -> None:
+        self.step = self._first_step = first_step
         self.episodes = 0
         self.last_return: float | None = None
         self.best_return: float | None = None
@@ -123,7 +127,8 @@ class Progress:
         """As the algorithm reports it, else steps over seconds of training."""
         if self.reported_sps is not None:
             return self.reported_sps
-        return round(self.step / seconds, 1) if self.step and seconds > 0 else None
+        done = self.step - self._first_step
+        return round(done / seconds, 1) if done and seconds > 0 else None
 
     def summary(self, seconds: float) -> dict[str, Any]:
         """What the manifest says of a run that has trained so long."""
@@ -151,8 +156,10 @@ class Progress:
 class MetricsRelay:
     """Follows metrics.jsonl from its present end: rows become events and, where asked for, TensorBoard scalars."""
 
-    def __init__(self, paths: RunPaths, emit: Emit, *, events: bool, tensorboard: Path | None) -> None:
-        self.progress = Progress()
+    def __init__(
+        self, paths: RunPaths, emit: Emit, *, events: bool, tensorboard: Path | None, first_step: int = 0
+    ) -> None:
+        self.progress = Progress(first_step)
         self._emit = emit
         self._events = events
         self._folder = tensorboard
@@ -251,7 +258,8 @@ class ScriptScalars:
     # Folders that may hold thousands of files, none of them the script's scalars.
     ELSEWHERE = frozenset({"logs", "checkpoints", "videos", "wandb"})
 
-    def __init__(self, paths: RunPaths, ours: Path | None) -> None:
+    def __init__(self, paths: RunPaths, ours: Path | None, first_step: int = 0) -> None:
+        self._first_step = first_step
         self._root = paths.folder
         self._metrics = paths.metrics
         self._ours = ours
@@ -288,7 +296,7 @@ class ScriptScalars:
         if reader.path in self._unreadable:
             return []
         try:
-            return reader.read()
+            return [(at, self._first_step + step, tag, value) for at, step, tag, value in reader.read()]
         except EventError:
             self._unreadable.add(reader.path)  # a corrupt record: nothing behind it can be trusted
             return []

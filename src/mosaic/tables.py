@@ -1,6 +1,7 @@
 """What the lists of the `mosaic` command print: algorithms, their parameters, families, environments."""
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -9,6 +10,8 @@ from rich.text import Text
 
 from mosaic import catalog
 from mosaic.catalog import Environment, Family
+from mosaic.wire.paths import resolve_home
+from mosaic.wire.scripts import Script
 
 # A list that goes into a file or another program is not cut to the width of a terminal that is not there.
 PIPE_WIDTH = 500
@@ -31,6 +34,23 @@ def show_algo(name: str, entry: Mapping[str, Any]) -> None:
     ]
     show(("parameter", "type", "default", "what it does"), rows)
     hint(f"Change one: mosaic train {name} ENV --set {next((row[0] for row in rows if row[0] == 'gamma'), 'seed')}=…")
+
+
+def show_scripts(scripts: Iterable[Script]) -> None:
+    """Print each script with what its header says; shipped ones by the name that is enough to start them."""
+    rows = [
+        (
+            script.path.name if script.shipped else _shortest(script.path),
+            script.env_family,
+            "" if script.phases is None else str(script.phases),
+            "" if script.total_timesteps is None else f"{script.total_timesteps:,}",
+            script.author,
+            script.description,
+        )
+        for script in scripts
+    ]
+    show(("script", "family", "phases", "steps", "author", "what it does"), rows)
+    hint("Run one: mosaic script curriculum_doorkey.sh --follow    Write one: docs/scripts.md")
 
 
 def show_families(documents: Iterable[Mapping[str, Any]]) -> None:
@@ -120,3 +140,8 @@ def hint(text: str) -> None:
     console = Console()
     if console.is_terminal:
         console.print(text, style="dim", markup=False, highlight=False)
+
+
+def _shortest(path: Path) -> str:
+    home = resolve_home()
+    return str(path.relative_to(home) if path.is_relative_to(home) else path)

@@ -13,6 +13,7 @@ import numpy as np
 from mosaic.wire.errors import ConfigError, WorkerError
 from mosaic.wire.frames import FastLaneReader, Frame, RingError, Status, encode_png
 from mosaic.wire.paths import RunPaths, resolve_home, write_atomic
+from mosaic.wire.phases import is_alive
 
 LATEST = "latest"
 LINES_BENEATH = 3
@@ -49,7 +50,7 @@ def watch(run: str, stream: TextIO | None = None) -> int:
         seen = 0
         while True:
             frame, status = reader.latest_frame(seen), reader.status()
-            if status.state == "closed":
+            if status.state == "closed" and not _goes_on(paths):
                 break
             if frame is not None:
                 seen = frame.index
@@ -71,10 +72,11 @@ def snapshot(run: str, target: Path, seconds: float = 30.0) -> str:
             # one that was drawn before anybody asked may be hours old
             if frame is not None and frame.time >= asked:
                 break
-            if status.state == "closed" or time.monotonic() - asked > seconds:
+            ended = status.state == "closed" and not _goes_on(paths)
+            if ended or time.monotonic() - asked > seconds:
                 waited = f"no frame within {seconds:.0f} s: the run is between two steps, or paused"
-                ended = "the run has ended" if status.state == "closed" else ""
-                raise WorkerError(f"no picture of {paths.run_id}: {ended or status.reason or waited}")
+                over = "the run has ended" if ended else ""
+                raise WorkerError(f"no picture of {paths.run_id}: {over or status.reason or waited}")
             time.sleep(0.02)
     write_atomic(target, encode_png(frame.array))
     return f"{target}: {frame.width}×{frame.height}, {numbers(frame, status)}"
@@ -184,6 +186,11 @@ def _open(paths: RunPaths) -> FastLaneReader:
         return FastLaneReader.open(paths.fastlane)
     except RingError as error:
         raise WorkerError(f"run {paths.run_id} cannot be watched: {error}") from None
+
+
+def _goes_on(paths: RunPaths) -> bool:
+    """Whether a script still runs whose next phase will open a ring of its own."""
+    return paths.phases.exists() and is_alive(paths)
 
 
 def _started(paths: RunPaths) -> float:

@@ -61,7 +61,9 @@ def test_lock_ends_with_the_run_and_no_child_inherits_it(paths: RunPaths) -> Non
 def test_phases_of_a_script_share_their_run(paths: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MOSAIC_SCRIPT", "1")
     with holding(paths), holding(paths):
-        assert not paths.lock.exists()
+        monkeypatch.delenv("MOSAIC_SCRIPT")
+        with pytest.raises(ConfigError, match="is still alive"), holding(paths):
+            pytest.fail("a run that is no phase must not join them")
 
 
 def test_lock_that_cannot_be_made_is_a_storage_error(paths: RunPaths) -> None:

@@ -85,7 +85,7 @@ class Run:
 
     def reset(self, envs: VectorEnvs, step: int) -> np.ndarray:
         """First observations; a run that was interrupted and one that was not start the same episodes at a step."""
-        steps.count_from(step)
+        steps.count_from(step + self._continuation.shift)
         self._continuation.begin(envs)
         return envs.reset(play.episode_seed(self.args.seed, step) if step else self.args.seed)
 
@@ -115,6 +115,7 @@ class Run:
     def tell(self, kind: str, payload: dict[str, Any]) -> None:
         """Hand an event to the shell that hosts the run; alone, only what went wrong is shown."""
         if self.hosted:
+            payload = payload | {key: payload[key] + self._continuation.shift for key in payload if key == "step"}
             with (self.folder / "logs" / "notes.jsonl").open("a") as notes:
                 notes.write(json.dumps({"event": kind, "payload": payload}) + "\n")
         elif kind == "warning":
@@ -122,7 +123,7 @@ class Run:
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         """Append one row; tags are CleanRL's (`losses/value_loss`)."""
-        row = metrics.encode_row(step, time.time(), values)
+        row = metrics.encode_row(step + self._continuation.shift, time.time(), values)
         try:
             written = os.write(self._metrics, row)
         except OSError as error:

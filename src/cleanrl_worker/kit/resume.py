@@ -21,7 +21,7 @@ from cleanrl_worker.kit.buffers import ReplayBuffer
 from cleanrl_worker.kit.checkpoint import Checkpoint, Part
 from cleanrl_worker.kit.episodes import VectorEnvs, is_due
 from mosaic.wire import metrics, variables
-from mosaic.wire.checkpoints import REPLAY, CheckpointError, adopt_segments, prune
+from mosaic.wire.checkpoints import REPLAY, CheckpointError, adopt_segments, curve_of, prune
 from mosaic.wire.sidecars import read_sidecar
 
 REQUEUE = 75  # EX_TEMPFAIL: the state is saved, start me again
@@ -42,6 +42,8 @@ class Continuation:
     """the run's steps per second at a step"""
     parts: Mapping[str, Part] = field(default_factory=dict)
     replay: ReplayBuffer | None = None
+    shift: int = 0
+    """steps of a script's earlier phases: a phase counts its own, and its logs go on from theirs"""
     _source: Checkpoint | None = None
     """what was restored and not yet gone on from"""
     _made_for: str | None = None
@@ -65,16 +67,14 @@ class Continuation:
         self.parts, self.replay = parts, replay
         self._refuse_over_budget()
         self._handlers = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
-        source = self.args.resume
-        if source is None:
-            return 0
-        if source.is_file():
-            self._warm_start(source)
-            self.args.total_timesteps = self.args.additional_timesteps or self.args.total_timesteps
-            return 0
+        source, first = self.args.resume, int(os.environ.get(variables.MOSAIC_FIRST_STEP, 0))
+        if source is None or source.is_file():
+            self.shift = first
+            return 0 if source is None else self._warm_start(source)
         try:
             found = checkpoints.newest(source, lambda message: self.tell("warning", {"message": message}))
-            checkpoints.restore(found, parts, self.rng, replay)
+            same = found.document.get("env_id") == self.args.env_id  # returns of another environment are none of ours
+            checkpoints.restore(found, {k: v for k, v in parts.items() if same or k != "run"}, self.rng, replay)
         except CheckpointError as error:
             raise SystemExit(str(error)) from error
         except (RuntimeError, KeyError, ValueError) as error:  # torch and numpy tell sizes and names that differ
@@ -82,6 +82,7 @@ class Continuation:
         if self.args.additional_timesteps:
             self.args.total_timesteps = found.step + self.args.additional_timesteps
         self._source, self._saved_at, self._made_for = found, found.step, found.document.get("spaces")
+        self.shift = first - found.step if first else found.document.get("shift", 0)
         return found.step
 
     def begin(self, envs: VectorEnvs) -> None:
@@ -95,8 +96,9 @@ class Continuation:
             return
         if self.replay is not None:
             adopt_segments(found.path.parent / REPLAY, self.folder / REPLAY, self.replay.segments)
-        length = found.document.get("metrics_bytes")
-        metrics.continue_rows(self.run_folder / "metrics.jsonl", _rows_of(found), found.step, length)
+        if variables.MOSAIC_FIRST_STEP not in os.environ:  # a later phase's rows follow those of the one before
+            rows, length = self.run_folder / "metrics.jsonl", found.document.get("metrics_bytes")
+            metrics.continue_rows(rows, curve_of(found.path, found.document), found.step + self.shift, length)
         self._say_resumed(found)
 
     def due(self, previous: int, step: int) -> bool:
@@ -112,7 +114,7 @@ class Continuation:
     def save(self, previous: int, step: int, score: float | None) -> None:
         """Write the state of this step and delete what need not be kept."""
         exact = is_due(self.args.checkpoint_every, previous, step)
-        told = {"run_folder": str(self.run_folder), "exact": exact, "score": score}
+        told = {"run_folder": str(self.run_folder), "exact": exact, "score": score, "shift": self.shift}
         rows = self.run_folder / "metrics.jsonl"  # its length tells which of the run's lines the checkpoint is of
         told["metrics_bytes"] = rows.stat().st_size if rows.exists() else 0
         document = {**about(self.args), **self.setting, **told}
@@ -151,8 +153,9 @@ class Continuation:
         with contextlib.suppress(OSError):
             os.write(1, b"told to stop: saving a checkpoint first; another signal ends at once\n")
 
-    def _warm_start(self, path: Path) -> None:
-        """Weights and observation statistics of a policy file; everything else starts anew."""
+    def _warm_start(self, path: Path) -> int:
+        """Weights and observation statistics of a policy file; everything else starts anew, at step 0."""
+        self.args.total_timesteps = self.args.additional_timesteps or self.args.total_timesteps
         try:
             known = read_sidecar(path)
             self.parts["policy"].load_state_dict(policies.read(path.read_bytes()))
@@ -164,6 +167,7 @@ class Continuation:
         payload = {"step": 0, "from": str(path), "exact": False, "warm_start": True}
         self._made_for = known.get("spaces")
         self.tell("resumed", payload | {"message": "warm start from a policy: weights only, a new optimizer, step 0"})
+        return 0
 
     def _say_resumed(self, found: Checkpoint) -> None:
         """List what differs from the saved recipe, the backend that was really chosen included."""
@@ -202,12 +206,6 @@ class Continuation:
                 f"one checkpoint takes up to {needed / 2**20:,.0f} MB, more than --checkpoint-budget-mb {budget}; "
                 "raise it, or lower --buffer-size"
             )
-
-
-def _rows_of(found: Checkpoint) -> Path:
-    """The curve that a checkpoint is of: its run may have been moved since, or keep its checkpoints elsewhere."""
-    beside = found.path.parent.parent / "metrics.jsonl"
-    return beside if beside.exists() else Path(found.document.get("run_folder") or ".") / "metrics.jsonl"
 
 
 def _spaces(envs: VectorEnvs) -> str:

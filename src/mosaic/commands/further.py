@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mosaic.commands.connection import connect_or_start
 from mosaic.commands.naming import find_run
+from mosaic.commands.printing import print_json
 from mosaic.commands.settings import add_settings, find_schema, parse_settings, payload_of, split_settings
 from mosaic.commands.submission import add_follow, submit
 from mosaic.wire.checkpoints import checkpoints_of, saved_state
 from mosaic.wire.errors import ConfigError
 from mosaic.wire.paths import resolve_home
+from mosaic.wire.scripts import find_script, list_scripts, shipped_folders
+from mosaic.wire.workers import discover_workers
 
 if TYPE_CHECKING:
     from mosaic.trainer.client import Client
@@ -41,10 +46,12 @@ def add_to(commands: Any) -> None:
     add_follow(two)
     two.set_defaults(command=evaluate)
 
-    three = commands.add_parser("script", help="run a bash script of phases as one run")
-    three.add_argument("script", metavar="FILE", help="a script inside MOSAIC_HOME, or one that comes with the worker")
-    three.add_argument("algo", metavar="ALGO", help="the algorithm of its base config")
-    three.add_argument("env_id", metavar="ENV", help="the environment of its base config")
+    three = commands.add_parser("script", help="run a bash script of phases as one run; without one, list the scripts")
+    three.add_argument(
+        "script", nargs="?", metavar="FILE", help="a script inside MOSAIC_HOME, or one that comes with the worker"
+    )
+    three.add_argument("algo", nargs="?", metavar="ALGO", help="the algorithm of its base config (as its header says)")
+    three.add_argument("env_id", nargs="?", metavar="ENV", help="the environment of its base config (its header's)")
     add_settings(three)
     add_follow(three)
     three.set_defaults(command=script)
@@ -79,20 +86,52 @@ def evaluate(args: argparse.Namespace) -> int:
 
 
 def script(args: argparse.Namespace) -> int:
-    """Submit a script; it finds its base config in MOSAIC_CONFIG_FILE and starts workers on it as it likes."""
-    config = {
-        "algo": args.algo,
-        "env_id": args.env_id,
-        **split_settings(parse_settings(args.settings), find_schema(args.algo)),
-    }
+    """Submit a script, or list what there is; it finds its base config in MOSAIC_CONFIG_FILE."""
+    if args.script is None:
+        return _list_scripts(as_json=args.json)
     path = Path(args.script).expanduser()
     with connect_or_start() as client:
         home = Path(client.address.home or resolve_home())
-        if path.is_file() and not path.resolve().is_relative_to(home.resolve()):
+        if path.is_file() and not _allowed(path.resolve(), home):
             raise ConfigError(f"{args.script} lies outside the daemon's home {home}; copy it there")
+        name = str(path.resolve()) if path.is_file() else args.script
+        algo = args.algo or _header_algo(name, home) or "ppo"
+        config = {"algo": algo, **split_settings(parse_settings(args.settings), find_schema(algo))}
+        if args.env_id is not None:
+            config["env_id"] = args.env_id
         payload = payload_of(config, args)
-        payload["metadata"]["worker"]["script"] = str(path.resolve()) if path.is_file() else args.script
+        payload["metadata"]["worker"]["script"] = name
         return submit(client, [payload], args)
+
+
+def _list_scripts(*, as_json: bool) -> int:
+    """The person's own scripts, then the workers'."""
+    found = [script for command in _commands() for script in list_scripts(resolve_home(), command)]
+    scripts = list({script.path: script for script in found}.values())
+    if as_json:
+        print_json({"scripts": [{**asdict(script), "path": str(script.path)} for script in scripts]})
+        return 0
+    from mosaic import tables
+
+    tables.show_scripts(scripts)
+    return 0
+
+
+def _commands() -> list[tuple[str, ...]]:
+    return [worker.command for worker in discover_workers()[0].values()]
+
+
+def _allowed(path: Path, home: Path) -> bool:
+    folders = [home.resolve(), *(folder for command in _commands() for folder in shipped_folders(command))]
+    return any(path.is_relative_to(folder) for folder in folders)
+
+
+def _header_algo(name: str, home: Path) -> str:
+    """The algorithm that a script's header names; "" where it names none, or only a remote daemon has the script."""
+    for command in _commands():
+        with contextlib.suppress(ConfigError):
+            return find_script(name, home, command).algo
+    return ""
 
 
 def _checkpoint(client: Client, source: str) -> tuple[str, str]:

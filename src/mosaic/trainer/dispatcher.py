@@ -17,7 +17,6 @@ from mosaic.trainer.gpu import Claim, Machine, Room
 from mosaic.trainer.launch import discard, prepare
 from mosaic.trainer.registry import Registry
 from mosaic.trainer.relay import Relay
-from mosaic.trainer.scripts import script_exit
 from mosaic.trainer.states import ENDED, State
 from mosaic.trainer.submission import Vault
 from mosaic.wire.errors import MosaicError, MoveError, StorageError, UnavailableError, UnknownRunError
@@ -221,8 +220,6 @@ class Dispatcher:
         row = self._relay.drain(run_id)
         if row["state"] in ENDED:
             return
-        if row["mode"] == "script" and ended.code is None:
-            ended = Exit(script_exit(self._registry.paths(run_id)))
         end = self._judge(row, identity, ended)
         ran = elapsed_seconds(identity) if identity is not None else 0.0
         try:
@@ -254,8 +251,10 @@ class Dispatcher:
 
     def _judge(self, row: sqlite3.Row, identity: Identity | None, ended: Exit) -> End:
         """How an attempt ended, from its closing event, its exit code, and what was asked of it."""
-        closing = json.loads(row["closing"]) if row["closing"] and row["mode"] != "script" else {}
+        closing = json.loads(row["closing"]) if row["closing"] else {}
         payload: Mapping[str, Any] = closing.get("payload", {})
+        if row["mode"] == "script" and "script" not in payload:  # a phase's, of a worker that knows nothing of scripts
+            closing, payload = {}, {}
         told = payload.get("exit_code")
         code = ended.code if ended.code is not None else told if type(told) is int and abs(told) < 1 << 31 else None
         name = ended.signal or str(payload.get("signal") or "")

@@ -41,7 +41,12 @@ def prepare(
     payload, config, command = recipe
     told = payload["metadata"]["worker"]
     paths.create()
-    flat = dict(config) if row["attempt"] == 1 else _next_attempt(config, paths, _checkpoints(payload, paths))
+    if row["attempt"] == 1:
+        flat = dict(config)
+    elif told.get("script"):
+        flat = _start_over(config, paths)  # which of its phases were done, only the script could tell
+    else:
+        flat = _next_attempt(config, paths, _checkpoints(payload, paths))
     own = paths.worker_config(row["slot"])
     environment = {
         **worker_environment(paths.home),
@@ -52,7 +57,7 @@ def prepare(
         **_visible_gpus(row),
     }
     if told.get("script"):
-        argv, more = script_command(told["script"], flat, own, paths, command)
+        argv, more = script_command(told["script"], flat, own, paths, command, environment, row["attempt"])
         environment |= more
     else:
         write_atomic(own, json.dumps(flat, indent=2) + "\n")
@@ -82,12 +87,16 @@ def _next_attempt(config: Mapping[str, Any], paths: RunPaths, checkpoints: Path)
             # The first attempt worked out its end, and saved it; more on top of that would be too many.
             flat["total_timesteps"] = saved_state(checkpoints).get("args", {}).get("total_timesteps")
         return flat
+    return _start_over(flat, paths)
+
+
+def _start_over(config: Mapping[str, Any], paths: RunPaths) -> dict[str, Any]:
+    """The same config once more: the rows of the attempt before no longer count."""
     if paths.metrics.exists():
-        # Starting over: the rows of the attempt before no longer count.
         cut_torn_tail(paths.metrics)
         with paths.metrics.open("ab") as file:
             file.write(encode_resumed(-1))
-    return flat
+    return dict(config)
 
 
 def _checkpoints(payload: Mapping[str, Any], paths: RunPaths) -> Path:

@@ -185,6 +185,8 @@ class _Taking:
         elif kind == "checkpoint":
             self._keep("checkpoint", self._inside(payload.get("path")), payload.get("step"), event.timestamp)
             self._tell("run.checkpoint", step=payload.get("step"))
+        elif kind == "phase":
+            self._take_phase(payload)
         elif kind == "resumed":
             self._take_total(resumed_total(payload))
             self._tell("run.resumed", step=payload.get("step"), exact=payload.get("exact"))
@@ -234,6 +236,15 @@ class _Taking:
         """How far the worker means to go: a resumption may find a newer checkpoint than its submission did."""
         if self._row["mode"] == "resume_training" and isinstance(total, int) and 0 < total < _INT64:
             self._columns["total_timesteps"] = total
+
+    def _take_phase(self, payload: dict[str, Any]) -> None:
+        """A script may do more than its submission said; which phase runs, its log tells."""
+        total = payload.get("total_timesteps")
+        known = self._columns.get("total_timesteps", self._row["total_timesteps"])
+        if payload.get("status") == "started" and isinstance(total, int) and known < total < _INT64:
+            self._columns["total_timesteps"] = total
+        status, outcome = payload.get("status"), payload.get("outcome")
+        self._tell("run.phase", phase=payload.get("name"), status=status, outcome=outcome)
 
     def _take_headline(self, pulse: dict[str, Any]) -> None:
         """A heartbeat's numbers, where no row tells them better."""

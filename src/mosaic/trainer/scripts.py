@@ -1,20 +1,26 @@
-"""Scripts as runs: which may be started, what they are given, how their exit code is learnt."""
+"""Scripts as runs: what they are given, and the command that starts one under its host."""
 
 from __future__ import annotations
 
 import json
 import os
-import shlex
+import shutil
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from mosaic.wire import variables
-from mosaic.wire.errors import ConfigError, shown
 from mosaic.wire.paths import RunPaths, write_atomic
+from mosaic.wire.scripts import find_script
 
 # These have places of their own in a config.
-_NOT_PARAMS = frozenset({"env_id", "seed", "total_timesteps", "track", "tensorboard_dir"})
+_NOT_PARAMS = frozenset(
+    {"env_id", "seed", "total_timesteps", "track", "tensorboard_dir"}
+    | {"run_dir", "resume", "additional_timesteps", "grace_seconds"}
+)
+# What a phase shows where nobody says how many.
+_GRID_LIMIT = 8
 
 
 def all_params(given: Mapping[str, Any], fields: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
@@ -26,66 +32,69 @@ def all_params(given: Mapping[str, Any], fields: Iterable[Mapping[str, Any]]) ->
     return {**{name: value for name, value in named.items() if value is not None}, **given}
 
 
-def find_script(text: str, paths: RunPaths, command: Sequence[str]) -> Path:
-    """A script inside MOSAIC_HOME or among those that come with the worker; ConfigError for any other."""
-    homes = [paths.home.resolve(), *_worker_scripts(command)]
-    for home in homes:
-        path = (home / text).resolve()
-        if path.is_file() and path.is_relative_to(home):
-            return path
-    raise ConfigError(f"script {shown(text)} is not there; it lies in {paths.home} or in the worker's scripts folder")
-
-
-def script_exit(paths: RunPaths) -> int | None:
-    """The exit code that a script's own wrapper wrote, None where there is none."""
-    try:
-        return int(_exit_file(paths).read_text())
-    except (OSError, ValueError):
-        return None
-
-
 def script_command(
-    text: str, flat: Mapping[str, Any], own: Path, paths: RunPaths, command: Sequence[str]
+    text: str,
+    flat: Mapping[str, Any],
+    own: Path,
+    paths: RunPaths,
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    attempt: int = 1,
 ) -> tuple[list[str], dict[str, str]]:
     """The command and the variables of a script; its config names no run, since its phases share this one."""
-    script = find_script(text, paths, command)
+    script = find_script(text, paths.home, command)
     base = {name: value for name, value in flat.items() if name != "run_id"}
     write_atomic(own, json.dumps(base, indent=2) + "\n")
-    exit_file = _exit_file(paths)
-    exit_file.unlink(missing_ok=True)
-    extras = base.get("extras") or {}
-    params = extras.get("algo_params") or {}
-    interpreter = Path(command[0]).parent
-    environment = {
+    given = {
         variables.MOSAIC_SCRIPT: "1",
         variables.MOSAIC_CONFIG_FILE: str(own),
-        variables.MOSAIC_CHECKPOINT_DIR: str(paths.checkpoints),
-        variables.TRACK_TENSORBOARD: str(int(bool(extras.get("tensorboard_dir")))),
-        variables.TRACK_WANDB: str(int(bool(extras.get("track_wandb")))),
-        "PATH": f"{interpreter}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+        variables.MOSAIC_CHECKPOINT_DIR: environment.get(variables.MOSAIC_CHECKPOINT_DIR) or str(paths.checkpoints),
+        **_settings(base, environment),
+        "PATH": f"{_interpreter_folder(command[0], paths)}{os.pathsep}{environment.get('PATH') or os.defpath}",
     }
-    if params.get("num_envs") is not None:
-        environment[variables.CLEANRL_NUM_ENVS] = str(params["num_envs"])
-    # The code is also written down: a daemon that is not the parent has no other way to learn it.
-    wrapper = f'bash "$0"; code=$?; echo $code > {shlex.quote(str(exit_file))}; exit $code'
-    return ["bash", "-c", wrapper, str(script)], environment
+    host = [sys.executable, "-P", "-m", "mosaic.trainer.script_host"]
+    return [*host, "--script", str(script.path), "--config", str(own), "--attempt", str(attempt)], given
 
 
-def _exit_file(paths: RunPaths) -> Path:
-    return paths.logs / "script.exit"
+def _settings(base: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, str]:
+    """The base config's settings as variables: extras beat the environment, the environment beats the defaults."""
+    extras = base.get("extras") or {}
+    params = extras.get("algo_params") or {}
+
+    def first(*values: Any, default: Any) -> str:
+        return str(next((value for value in values if value not in (None, "")), default))
+
+    def switch(name: str, *values: Any) -> str:
+        found = first(*values, environment.get(name), default=False).lower()
+        return "0" if found in ("0", "false", "no", "off") else "1"
+
+    enabled = environment.get(variables.GYM_GUI_FASTLANE_ENABLED) != "0"
+    inherited = environment.get(variables.GYM_GUI_FASTLANE_VIDEO_MODE) if enabled else "off"
+    mode = first(extras.get("fastlane_video_mode"), extras.get("video_mode"), inherited, default="single")
+    limit = environment.get(variables.GYM_GUI_FASTLANE_GRID_LIMIT)
+    envs = environment.get(variables.CLEANRL_NUM_ENVS)
+    return {
+        variables.CLEANRL_AGENT_ID: first(base.get("agent_id"), extras.get("agent_id"), default=""),
+        variables.CLEANRL_NUM_ENVS: first(params.get("num_envs"), extras.get("num_envs"), envs, default=1),
+        variables.GYM_GUI_FASTLANE_ENABLED: str(int(mode != "off")),
+        variables.GYM_GUI_FASTLANE_VIDEO_MODE: mode,
+        variables.GYM_GUI_FASTLANE_GRID_LIMIT: first(
+            extras.get("fastlane_grid_limit"), extras.get("grid_limit"), limit, default=_GRID_LIMIT
+        ),
+        variables.TRACK_TENSORBOARD: switch(variables.TRACK_TENSORBOARD, extras.get("tensorboard_dir")),
+        variables.TRACK_WANDB: switch(variables.TRACK_WANDB, extras.get("track_wandb"), params.get("track")),
+    }
 
 
-def _worker_scripts(command: Sequence[str]) -> list[Path]:
-    """The `scripts` folder of the package that a worker's command names."""
-    from importlib.util import find_spec
-
-    found = []
-    for part in command:
-        root = part.split(".")[0]
-        if not root.isidentifier():
-            continue
-        spec = find_spec(root)
-        for place in (spec.submodule_search_locations or ()) if spec else ():
-            if (Path(place) / "scripts").is_dir():
-                found.append((Path(place) / "scripts").resolve())
-    return found
+def _interpreter_folder(interpreter: str, paths: RunPaths) -> Path:
+    """A folder in which `python` is the worker's interpreter: its own, or one that says so."""
+    folder = Path(interpreter).parent
+    found = shutil.which("python", path=str(folder))
+    if found is not None and os.path.realpath(found) == os.path.realpath(interpreter):
+        return folder
+    own = paths.logs / "bin"
+    for name in ("python", "python3"):
+        # not a link: an interpreter finds its packages by the folder it is called from
+        write_atomic(own / name, f'#!/bin/sh\nexec "{interpreter}" "$@"\n')
+        (own / name).chmod(0o755)
+    return own

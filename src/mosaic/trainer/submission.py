@@ -13,12 +13,13 @@ from typing import Any
 from mosaic.trainer.gpu import Claim, Machine, check_claim
 from mosaic.trainer.registry import NewRun, Registry
 from mosaic.trainer.run import Run
-from mosaic.trainer.scripts import all_params, find_script
+from mosaic.trainer.scripts import all_params
 from mosaic.wire import variables
 from mosaic.wire.errors import ConfigError, MosaicError, RefusedError, WorkerError, nearest, shown
 from mosaic.wire.happenings import Happenings
 from mosaic.wire.job import JobConfig
 from mosaic.wire.paths import new_run_id, write_atomic
+from mosaic.wire.scripts import find_script
 from mosaic.wire.secrets import is_secret, mask_secrets, proxy_variables, without_secrets
 from mosaic.wire.workers import WorkerCapabilities, discover_workers, schema_of
 
@@ -103,7 +104,6 @@ class Submissions:
         worker = self._worker_for(job)
         config = self._completed(run_id, job, worker)
         if job.metadata.worker.script is not None:
-            find_script(job.metadata.worker.script, self._registry.paths(run_id), worker.command)
             fields = self._schema(worker).get(str(config.get("algo")), {}).get("fields", ())
             given = _object(config.get("extras"))
             config["extras"] = {**given, "algo_params": all_params(_object(given.get("algo_params")), fields)}
@@ -150,6 +150,8 @@ class Submissions:
         for name, value in (("worker_id", told.worker_id), ("agent_id", told.agent_id or job.metadata.ui.agent_id)):
             if value and not config.get(name):
                 config[name] = value
+        if told.script is not None:
+            self._add_script_defaults(config, told.script, worker)
         extras = _object(config.get("extras"))
         trains = extras.get("mode") in (None, "", "train") and "total_frames" not in {
             *extras,
@@ -161,6 +163,17 @@ class Submissions:
             if default is not None:
                 config["total_timesteps"] = default
         return config
+
+    def _add_script_defaults(self, config: dict[str, Any], name: str, worker: WorkerCapabilities) -> None:
+        """What a script's base config leaves open: as its header says, else as the worker's first algorithm has it."""
+        script = find_script(name, self._registry.home, worker.command)
+        schema = self._schema(worker)
+        config["algo"] = config.get("algo") or script.algo or next(iter(schema), None)
+        fields = schema.get(str(config["algo"]), {}).get("fields", ())
+        default = next((field.get("default") for field in fields if field["name"] == "env_id"), None)
+        config["env_id"] = config.get("env_id") or script.env_id or default
+        if config.get("total_timesteps") is None:
+            config["total_timesteps"] = script.total_timesteps
 
     def _worker_for(self, job: JobConfig) -> WorkerCapabilities:
         if not self.workers:

@@ -93,12 +93,29 @@ def adopt_segments(source: Path, folder: Path, segments: list[dict[str, Any]]) -
     """Link another run's segments into `folder`, or copy them where it lies on another disk."""
     folder.mkdir(parents=True, exist_ok=True)
     for segment in segments:
-        if (folder / segment["file"]).exists():
+        if not (folder / segment["file"]).exists():
+            _link(source / segment["file"], folder / segment["file"])
+
+
+def mirror(source: Path, folder: Path) -> None:
+    """Let `folder` have the checkpoints that `source` has, sharing their bytes where both lie on one disk."""
+    kept = [path for path in find_all(source) if path.parent == source]
+    for path in kept:
+        beside, final = folder / f".{path.name}.{os.getpid()}", folder / path.name
+        if _document(final) == _document(path):
             continue
-        try:
-            os.link(source / segment["file"], folder / segment["file"])
-        except OSError:  # another file system
-            shutil.copy2(source / segment["file"], folder / segment["file"])
+        shutil.rmtree(beside, ignore_errors=True)
+        beside.mkdir(parents=True)
+        for file in path.iterdir():
+            _link(file, beside / file.name)
+        if final.exists():
+            _remove(final)
+        os.replace(beside, final)
+        if segments := _segments(path):
+            adopt_segments(source / REPLAY, folder / REPLAY, segments)
+    for path in find_all(folder):
+        if path.parent == folder and not (source / path.name).exists():
+            _remove(path)
 
 
 def find_all(folder: Path) -> list[Path]:
@@ -120,6 +137,14 @@ def checkpoints_of(source: Path) -> list[Path]:
     if (source / "state.json").exists():
         return [source]
     return find_all(source / "checkpoints" if (source / "checkpoints").is_dir() else source)
+
+
+def curve_of(path: Path, document: Mapping[str, Any]) -> Path:
+    """The rows that a checkpoint is of: its run may have been moved since, or keep its checkpoints elsewhere."""
+    for run_folder in (path.parent.parent, path.parent.parent.parent):  # of `<step>` and of `<phase>/<step>`
+        if (run_folder / "metrics.jsonl").exists():
+            return run_folder / "metrics.jsonl"
+    return Path(document.get("run_folder") or ".") / "metrics.jsonl"
 
 
 def saved_state(source: Path) -> dict[str, Any]:
@@ -156,6 +181,13 @@ def prune(folder: Path, budget_bytes: int | None, step: int | None = None) -> No
     for segment in (folder / REPLAY).glob("*.safetensors"):
         if segment.name not in used:
             segment.unlink()
+
+
+def _link(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # another file system
+        shutil.copy2(source, target)
 
 
 def _remove(path: Path) -> None:

@@ -32,6 +32,7 @@ NAMES: dict[str, str] = {
     "run.cancel_requested": "a person, or one of its limits, asked it to end",
     "run.killed": "its processes were ended by force, the grace period being over",
     "run.checkpoint": "it saved its whole state",
+    "run.phase": "a phase of a script has started or ended",
     "run.resumed": "it went on from a checkpoint",
     "run.warning": "its worker warns",
     "run.requeued": "it goes back into the queue, with the reason",

@@ -97,6 +97,11 @@ class RunPaths:
         return self.logs / "notes.jsonl"
 
     @property
+    def phases(self) -> Path:
+        """What the phases of a script tell of themselves (mosaic.wire.phases); only scripts have it."""
+        return self.logs / "phases.jsonl"
+
+    @property
     def pause_file(self) -> Path:
         """Seconds this run has spent paused; they leave the steps per second."""
         return self.logs / "paused_seconds"

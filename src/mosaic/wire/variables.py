@@ -21,6 +21,7 @@ MOSAIC_CONFIG_FILE = _variable("MOSAIC_CONFIG_FILE", "flat base config that a sc
 MOSAIC_RUN_ID = _variable("MOSAIC_RUN_ID", "run id for a config that names none; set for the algorithm")
 MOSAIC_CHECKPOINT_DIR = _variable("MOSAIC_CHECKPOINT_DIR", "where a script keeps its checkpoints")
 MOSAIC_SCRIPT = _variable("MOSAIC_SCRIPT", "1 inside a script: a phase's start and end are `phase` events")
+MOSAIC_FIRST_STEP = _variable("MOSAIC_FIRST_STEP", "step at which a phase's curve goes on from the one before it")
 MOSAIC_SHELL_PID = _variable(
     "MOSAIC_SHELL_PID",
     "pid of the shell that tails metrics.jsonl: its child writes no TensorBoard files and starts no W&B itself",
@@ -53,6 +54,7 @@ HTTP_PROXY = _variable("HTTP_PROXY", "proxy for W&B's plain requests (extras.wan
 HTTPS_PROXY = _variable("HTTPS_PROXY", "proxy for W&B's encrypted requests (extras.wandb_https_proxy)")
 NO_PROXY = _variable("NO_PROXY", "hosts that are reached without the proxy; loopback is always among them")
 
+TMPDIR = _variable("TMPDIR", "folder for temporary files; a script's own, so that two never meet")
 CUDA_VISIBLE_DEVICES = _variable("CUDA_VISIBLE_DEVICES", "GPUs that a run sees; set for runs that asked for some")
 CUDA_DEVICE_ORDER = _variable("CUDA_DEVICE_ORDER", "PCI_BUS_ID for such runs: GPUs are numbered as nvidia-smi does")
 MUJOCO_GL = _variable("MUJOCO_GL", "how MuJoCo renders; egl when unset and headless")

@@ -96,7 +96,7 @@ class LocalExecutor:
 
     def pause(self, identity: Identity, nonce: str) -> bool:
         """Stop a run; True where its worker was asked and will tell, False where the processes were stopped here."""
-        if _catches(identity.pid, signal.SIGUSR1):
+        if catches(identity.pid, signal.SIGUSR1):
             self._send(identity, signal.SIGUSR1)
             return True
         self._send_all(identity, nonce, signal.SIGSTOP)
@@ -104,7 +104,7 @@ class LocalExecutor:
 
     def go_on(self, identity: Identity, nonce: str) -> bool:
         """Let a paused run go on; True where its worker will tell."""
-        if _catches(identity.pid, signal.SIGUSR2):
+        if catches(identity.pid, signal.SIGUSR2):
             self._send(identity, signal.SIGUSR2)
             return True
         self._send_all(identity, nonce, signal.SIGCONT)
@@ -112,7 +112,7 @@ class LocalExecutor:
 
     def wake(self, identity: Identity, nonce: str) -> None:
         """Let processes that were stopped here hear what they were asked; a worker that pauses by itself does so."""
-        if not _catches(identity.pid, signal.SIGUSR2):
+        if not catches(identity.pid, signal.SIGUSR2):
             self._send_all(identity, nonce, signal.SIGCONT)
 
     def kill_tree(self, identity: Identity | None, nonce: str, seconds: float = 4.0) -> bool:
@@ -217,7 +217,7 @@ def _runs(process: psutil.Process) -> bool:
         return False
 
 
-def _catches(pid: int, number: signal.Signals) -> bool:
+def catches(pid: int, number: signal.Signals) -> bool:
     """Whether a process handles a signal; one that does not would die of it."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()

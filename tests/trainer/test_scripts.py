@@ -1,0 +1,311 @@
+"""Scripts as runs, under a real daemon: their phases, their variables, how they fail, pause, end and start over."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from mosaic.trainer.states import State
+from mosaic.wire.errors import RefusedError
+from mosaic.wire.events import Event, replay
+from mosaic.wire.metrics import read_rows
+from mosaic.wire.phases import read_phases
+
+PPO = {"num_steps": 32, "num_envs": 4, "checkpoint_every": 256}
+WORK = "python -m cleanrl_worker.cli --config"
+
+# An algorithm without torch: a row a step, so that whole scripts take a second or two.
+MINE = """
+import argparse, json, os, signal, sys, time
+parser = argparse.ArgumentParser()
+parser.add_argument("--env-id")
+parser.add_argument("--total-timesteps", type=int)
+parser.add_argument("--pause", type=float, default=0.0)
+parser.add_argument("--code", type=int, default=0)
+args = parser.parse_args()
+with open("metrics.jsonl", "ab", buffering=0) as file:
+    for step in range(1, args.total_timesteps + 1):
+        row = {"step": step, "time": time.time(), "charts/episodic_return": 1.0, "charts/episodic_length": 1}
+        file.write(json.dumps(row).encode() + b"\\n")
+        time.sleep(args.pause)
+if args.code:
+    print("it was told to", file=sys.stderr)
+sys.exit(args.code)
+"""
+
+
+def submit(daemon: Any, text: str, name: str = "script.sh", retry: int = 0, **config: Any) -> Any:
+    """Submit a bash text whose base config trains with MINE, or as `config` says."""
+    (daemon.home / "mine.py").write_text(MINE)
+    (daemon.home / name).write_text(text)
+    base = {"algo": "mine.py", "env_id": "CartPole-v1", "total_timesteps": 3, "seed": 1, **config}
+    worker = {"script": name, "config": base}
+    return daemon.client.submit_run({"metadata": {"worker": worker}, "retry": {"max_restarts": retry}})
+
+
+def ended(daemon: Any, run: Any) -> Any:
+    return daemon.client.wait_run(run.run_id, 240)
+
+
+def events(daemon: Any, run: Any, *kinds: str) -> list[Event]:
+    return [event for event in replay(daemon.paths(run.run_id).events) if event.event in kinds]
+
+
+def phases(daemon: Any, run: Any) -> list[tuple[Any, ...]]:
+    """Number, status, outcome of each phase event."""
+    found = events(daemon, run, "phase")
+    return [tuple(event.payload.get(key) for key in ("number", "status", "outcome")) for event in found]
+
+
+def test_phases_share_one_run_one_stream_of_events_and_one_step_axis(shared: Any) -> None:
+    text = f"""
+set -euo pipefail
+{WORK} "$MOSAIC_CONFIG_FILE" --total-timesteps 512
+{WORK} "$MOSAIC_CONFIG_FILE" --total-timesteps 384 --extras '{{"mode": "resume_training"}}'
+{WORK} "$MOSAIC_CONFIG_FILE" --env-id Acrobot-v1 --total-timesteps 256
+"""
+    extras = {"algo_params": PPO, "tensorboard_dir": "tensorboard"}
+    run = submit(shared, text, "three.sh", algo="ppo", total_timesteps=512, extras=extras)
+    end = ended(shared, run)
+    assert end.state == State.COMPLETED, (end.reason, shared.log()[-2000:])
+    assert (end.mode, end.step, end.total_timesteps) == ("script", 1152, 1152)
+    paths = shared.paths(run.run_id)
+    assert [event.event for event in events(shared, run, "run_started", "run_completed", "run_failed")] == [
+        "run_started",
+        "run_completed",
+    ]
+    told = [event.payload for event in events(shared, run, "phase")]
+    assert [(one["number"], one["status"]) for one in told] == [
+        (number, status) for number in (1, 2, 3) for status in ("started", "ended")
+    ]
+    assert [(one["start_step"], one["end_step"], one["outcome"]) for one in told[1::2]] == [
+        (0, 512, "completed"),
+        (512, 896, "completed"),
+        (896, 1152, "completed"),
+    ]
+    assert [one["env_id"] for one in told[::2]] == ["CartPole-v1", "CartPole-v1", "Acrobot-v1"]
+    steps = [row["step"] for row in read_rows(paths.metrics) if "losses/value_loss" in row]
+    assert steps == list(range(128, 1153, 128)), "nothing is lost, nothing comes twice"
+    (curve,) = shared.client.get_metrics(run.run_id, ["losses/value_loss"])
+    assert [int(step) for step in curve.steps] == steps
+    (resumed,) = events(shared, run, "resumed")
+    assert (resumed.payload["step"], resumed.payload["exact"]) == (512, False)
+    saved = {event.payload["path"] for event in events(shared, run, "checkpoint")}
+    assert {Path(path).parent.name for path in saved} == {
+        "phase1-CartPole-v1",
+        "phase2-CartPole-v1",
+        "phase3-Acrobot-v1",
+    }
+    assert _tensorboard_steps(paths.tensorboard) == steps
+    summary = events(shared, run, "run_completed")[0].payload["manifest"]["summary"]
+    assert (summary["steps"], summary["phases"]) == (1152, 3)
+    longer = shared.client.resume(run.run_id, additional_timesteps=128).wait(240)
+    assert longer.info.step == 1280, "a run that goes on from a script's goes on on its axis"
+
+
+def _tensorboard_steps(folder: Path) -> list[int]:
+    from mosaic.wire.tensorboard import ScalarReader
+
+    files = sorted(folder.glob("events.out.tfevents.*"), key=lambda path: path.stat().st_mtime_ns)
+    scalars = [scalar for file in files for scalar in ScalarReader(file).read()]
+    return sorted(step for _, step, tag, _ in scalars if tag == "losses/value_loss")
+
+
+def test_script_gets_every_variable_and_a_config_with_every_parameter(shared: Any, tmp_path: Path) -> None:
+    text = """
+set -euo pipefail
+env > seen.env
+cp "$MOSAIC_CONFIG_FILE" seen.json
+python -c 'import sys; print(sys.executable)' > seen.python
+pwd > seen.folder
+test -d "$TMPDIR" && echo "$TMPDIR" > seen.tmp
+"""
+    extras = {"algo_params": {"num_envs": 3, "track": True}, "agent_id": "robin", "video_mode": "grid", "grid_limit": 2}
+    run = submit(shared, text, "look.sh", algo="ppo", extras={**extras, "grace_seconds": 9})
+    end = ended(shared, run)
+    assert end.state == State.COMPLETED, end.reason
+    home = shared.home
+    seen = dict(line.partition("=")[::2] for line in (home / "seen.env").read_text().splitlines())
+    paths = shared.paths(run.run_id)
+    expected = {
+        "MOSAIC_SCRIPT": "1",
+        "MOSAIC_HOME": str(home),
+        "MOSAIC_RUN_ID": run.run_id,
+        "MOSAIC_CHECKPOINT_DIR": str(paths.checkpoints),
+        "CLEANRL_AGENT_ID": "robin",
+        "CLEANRL_NUM_ENVS": "3",
+        "GYM_GUI_FASTLANE_ENABLED": "1",
+        "GYM_GUI_FASTLANE_VIDEO_MODE": "grid",
+        "GYM_GUI_FASTLANE_GRID_LIMIT": "2",
+        "TRACK_TENSORBOARD": "0",
+        "TRACK_WANDB": "1",
+    }
+    assert {name: seen.get(name) for name in expected} == expected
+    assert Path((home / "seen.folder").read_text().strip()).samefile(home)
+    config = json.loads((home / "seen.json").read_text())
+    assert "run_id" not in config and config["extras"]["algo_params"]["learning_rate"] == 2.5e-4
+    assert config["extras"]["algo_params"]["num_envs"] == 3
+    from cleanrl_worker import get_worker_metadata
+
+    assert (home / "seen.python").read_text().strip() == get_worker_metadata().command[0]
+    assert not Path((home / "seen.tmp").read_text().strip()).exists(), "its temporary folder is gone"
+
+
+@pytest.mark.parametrize("strict", ["set -e", "set +e"])
+def test_failing_phase_fails_the_run_by_name_and_its_code_passes_on(shared: Any, strict: str) -> None:
+    text = f"""{strict}
+{WORK} "$MOSAIC_CONFIG_FILE"
+{WORK} "$MOSAIC_CONFIG_FILE" --env-id Acrobot-v1 --extras '{{"algo_params": {{"code": 7}}}}'
+true
+"""
+    run = submit(shared, text, f"fails{strict[-2]}.sh")
+    end = ended(shared, run)
+    assert (end.state, end.exit_code) == (State.FAILED, 7)
+    assert end.reason == "phase 2 (phase2-Acrobot-v1) failed: exit code 7: it was told to"
+    assert phases(shared, run) == [
+        (1, "started", None),
+        (1, "ended", "completed"),
+        (2, "started", None),
+        (2, "ended", "failed"),
+    ]
+
+
+def test_refused_phase_and_a_script_that_fails_by_itself_say_why(shared: Any) -> None:
+    refused = submit(shared, f'{WORK} "$MOSAIC_CONFIG_FILE" --algo nonsense\n', "refused.sh")
+    lost = submit(shared, "set -e\nno-such-program-here\n", "lost.sh")
+    end = ended(shared, refused)
+    assert (end.state, end.exit_code) == (State.FAILED, 2)
+    assert end.reason.startswith("phase 1 (phase1--) failed: unknown algo 'nonsense'")
+    end = ended(shared, lost)
+    assert (end.state, end.exit_code) == (State.FAILED, 127)
+    assert end.reason.startswith("script lost.sh failed: exit code 127:") and "no-such-program-here" in end.reason
+
+
+def test_cancel_ends_the_whole_tree_and_starts_no_further_phase(shared: Any, until: Any, lives: Any) -> None:
+    text = f"""
+trap 'echo tidy > tidied' EXIT
+sleep 600 &
+{WORK} "$MOSAIC_CONFIG_FILE" --total-timesteps 100000 --extras '{{"algo_params": {{"pause": 0.05}}}}'
+touch went_on
+{WORK} "$MOSAIC_CONFIG_FILE"
+"""
+    run = submit(shared, text, "long.sh", extras={"grace_seconds": 20})
+    until(lambda: shared.client.get_run(run.run_id).state == State.EXECUTING, "the first rows")
+    host = shared.client.get_run(run.run_id).pid
+    tree = [host, *(process.pid for process in psutil.Process(host).children(recursive=True))]
+    assert len(tree) >= 4, "host, bash, sleep, shell, algorithm"
+    shared.client.cancel_run(run.run_id)
+    end = ended(shared, run)
+    assert end.state == State.CANCELLED
+    until(lambda: not any(lives(pid) for pid in tree), "every process to end")
+    assert phases(shared, run) == [(1, "started", None), (1, "ended", "stopped")]
+    assert (shared.home / "tidied").exists() and not (shared.home / "went_on").exists()
+
+
+def test_pause_holds_a_script_and_continue_lets_it_end(shared: Any, until: Any) -> None:
+    text = f"""
+set -e
+{WORK} "$MOSAIC_CONFIG_FILE" --total-timesteps 300 --extras '{{"algo_params": {{"pause": 0.02}}}}'
+{WORK} "$MOSAIC_CONFIG_FILE"
+"""
+    run = submit(shared, text, "pause.sh")
+    paths = shared.paths(run.run_id)
+    until(lambda: shared.client.get_run(run.run_id).state == State.EXECUTING, "the first rows")
+    shared.client.pause_run(run.run_id)
+    until(lambda: shared.client.get_run(run.run_id).state == State.PAUSED, "the pause")
+    host = psutil.Process(shared.client.get_run(run.run_id).pid)
+    below = host.children(recursive=True)
+    until(lambda: [one.status() for one in below].count(psutil.STATUS_STOPPED) == 2, "bash and the algorithm to stand")
+    rows = paths.metrics.read_bytes().count(b"\n")
+    assert rows < 300 and not events(shared, run, "continued")
+    shared.client.continue_run(run.run_id)
+    end = ended(shared, run)
+    assert end.state == State.COMPLETED, end.reason
+    (paused,) = events(shared, run, "paused")
+    (continued,) = events(shared, run, "continued")
+    assert continued.payload["paused_seconds"] > 0 and paused.payload["step"] is not None
+    assert phases(shared, run)[-1] == (2, "ended", "completed")
+
+
+def test_script_that_is_tried_again_starts_over_and_says_so(shared: Any) -> None:
+    text = f"""
+set -e
+{WORK} "$MOSAIC_CONFIG_FILE"
+test -e second_time || {{ touch second_time; exit 5; }}
+{WORK} "$MOSAIC_CONFIG_FILE"
+"""
+    run = submit(shared, text, "again.sh", retry=1)
+    end = ended(shared, run)
+    assert (end.state, end.attempt) == (State.COMPLETED, 2), end.reason
+    assert [number for number, status, _ in phases(shared, run) if status == "started"] == [1, 1, 2]
+    assert any("a script starts over" in warning for warning in end.warnings)
+
+
+def test_two_scripts_at_once_do_not_meet(shared: Any) -> None:
+    text = f"""
+set -euo pipefail
+jq_or_python() {{ python -c 'import json, sys; c = json.load(open(sys.argv[1])); c["total_timesteps"] += 1
+print(json.dumps(c))' "$1"; }}
+jq_or_python "$MOSAIC_CONFIG_FILE" > "$TMPDIR/phase.json"
+{WORK} "$TMPDIR/phase.json" --extras '{{"algo_params": {{"pause": 0.02}}}}'
+"""
+    runs = [submit(shared, text, "same.sh", total_timesteps=total) for total in (10, 20)]
+    for run, total in zip(runs, (11, 21), strict=True):
+        end = ended(shared, run)
+        assert (end.state, end.step) == (State.COMPLETED, total), end.reason
+
+
+def test_script_whose_host_was_killed_fails_and_leaves_nothing(shared: Any, until: Any, lives: Any) -> None:
+    text = f"""{WORK} "$MOSAIC_CONFIG_FILE" --total-timesteps 90000 --extras '{{"algo_params": {{"pause": 0.05}}}}'\n"""
+    run = submit(shared, text, "host.sh")
+    until(lambda: shared.client.get_run(run.run_id).state == State.EXECUTING, "the first rows")
+    host = shared.client.get_run(run.run_id).pid
+    tree = [process.pid for process in psutil.Process(host).children(recursive=True)]
+    os.kill(host, signal.SIGKILL)
+    end = ended(shared, run)
+    assert (end.state, end.signal) == (State.FAILED, "SIGKILL")
+    until(lambda: not any(lives(pid) for pid in tree), "every process to end")
+
+
+def test_phase_that_is_killed_is_named(shared: Any, until: Any) -> None:
+    text = f"""set -e
+{WORK} "$MOSAIC_CONFIG_FILE" --total-timesteps 90000 --extras '{{"algo_params": {{"pause": 0.05}}}}'\n"""
+    run = submit(shared, text, "killed.sh")
+    until(lambda: shared.client.get_run(run.run_id).state == State.EXECUTING, "the first rows")
+    os.kill(read_phases(shared.paths(run.run_id))[0].pid, signal.SIGKILL)
+    end = ended(shared, run)
+    assert (end.state, end.exit_code) == (State.FAILED, 137)
+    assert end.reason.startswith("phase 1 (phase1-CartPole-v1) failed")
+
+
+def test_scripts_outside_the_home_are_refused(shared: Any, tmp_path: Path) -> None:
+    (tmp_path / "outside.sh").write_text("true\n")
+    (shared.home / "link.sh").symlink_to(tmp_path / "outside.sh")
+    for name in (str(tmp_path / "outside.sh"), "../outside.sh", "link.sh", "/etc/profile"):
+        worker = {"script": name, "config": {"algo": "ppo", "env_id": "CartPole-v1"}}
+        with pytest.raises(RefusedError, match="is not there; it lies in"):
+            shared.client.submit_run({"metadata": {"worker": worker}})
+
+
+def test_shipped_scripts_are_clean_and_say_what_they_do() -> None:
+    from cleanrl_worker import get_worker_metadata
+    from mosaic.wire.scripts import list_scripts, shipped_folders
+
+    command = get_worker_metadata().command
+    (folder,) = shipped_folders(command)
+    found = {script.path.name: script for script in list_scripts(Path("/nowhere"), command)}
+    assert set(found) == {"curriculum_doorkey.sh", "curriculum_babyai_goto.sh", "curriculum_dynamic_obstacles.sh"}
+    door = found["curriculum_doorkey.sh"]
+    assert (door.phases, door.total_timesteps, door.env_family) == (3, 600000, "minigrid")
+    assert all(script.description and script.author and script.shipped for script in found.values())
+    for path in sorted(folder.glob("*.sh")):
+        # Where shellcheck is not installed, bash's own check of the syntax is what can be had.
+        check = ["shellcheck", str(path)] if shutil.which("shellcheck") else ["bash", "-n", str(path)]
+        done = subprocess.run(check, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
