@@ -81,6 +81,8 @@ def evaluate(args: argparse.Namespace) -> int:
             "eval_greedy": True if args.greedy else None,
             "eval_capture_video": True if args.video else None,
         }
+        if "algo" in config["extras"]:  # for a policy whose files do not tell it
+            config["algo"] = config["extras"].pop("algo")
         config["extras"] |= {key: value for key, value in given.items() if value is not None}
         return submit(client, [payload_of(config, args)], args)
 

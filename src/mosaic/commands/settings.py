@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,8 +11,8 @@ from typing import Any
 from mosaic.wire import variables
 from mosaic.wire.errors import ConfigError, WorkerError, nearest
 from mosaic.wire.paths import resolve_home
-from mosaic.wire.secrets import is_secret
-from mosaic.wire.workers import discover_workers
+from mosaic.wire.settings import parse_setting
+from mosaic.wire.workers import DRY_RUN, discover_workers
 
 # The daemon was started somewhere else, at another time: what a person sets here for one run goes with the run.
 FORWARDED = (
@@ -24,9 +23,6 @@ FORWARDED = (
     *(variables.GYM_GUI_FASTLANE_ENABLED, variables.GYM_GUI_FASTLANE_VIDEO_MODE),
     *(variables.GYM_GUI_FASTLANE_GRID_LIMIT, variables.GYM_GUI_FASTLANE_SLOT),
 )
-
-# Each becomes a run of its own: more is a slip of the finger.
-MOST_SEEDS = 1000
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
@@ -41,45 +37,15 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--name", metavar="TEXT", help="a name for the run, to find it by: mosaic runs --text TEXT")
     parser.add_argument("--priority", type=int, default=0, metavar="N", help="higher ones leave the queue first (0)")
+    parser.add_argument("--worker-id", metavar="TEXT", help="a name for the worker (cleanrl-worker-…)")
+    parser.add_argument("--max-seconds", type=float, metavar="N", help="end the run after so many seconds")
+    parser.add_argument("--dry-run", action="store_true", help="submit a run that only checks itself and ends")
     parser.add_argument("--gpus", type=int, default=0, metavar="N", help="GPUs for this run alone; CPU if none exist")
 
 
 def parse_settings(texts: Sequence[str]) -> dict[str, Any]:
     """All of `--set`; the last of a name counts."""
     return dict(parse_setting(text) for text in texts)
-
-
-def parse_setting(text: str) -> tuple[str, Any]:
-    """`key=value` as a pair; the value is JSON where it can be read as JSON, else the text itself."""
-    key, equals, value = text.partition("=")
-    key = key.strip().lstrip("-").replace("-", "_")
-    if not equals or not key:
-        raise ConfigError(f"--set takes KEY=VALUE, not {text!r}; for example: --set learning_rate=0.001")
-    if is_secret(key):
-        raise ConfigError(f"{key} looks like a secret; secrets travel in the environment: export WANDB_API_KEY=…")
-    lowered = value.strip().lower()
-    try:
-        found = json.loads(lowered if lowered in ("true", "false", "null") else value)
-        json.dumps(found, allow_nan=False)  # Python reads NaN and 1e999, which no JSON can say
-        return key, found
-    except (ValueError, RecursionError):
-        return key, value
-
-
-def parse_seeds(text: str) -> list[int]:
-    """`1-5`, `3` or `1,2,8-10` as numbers, in the order given."""
-    seeds: list[int] = []
-    for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()) or (dash and int(last) < int(first)):
-            raise ConfigError(f"--seeds takes numbers and ranges such as 1-5 or 1,2,7; not {text!r}")
-        count = int(last or first) - int(first) + 1
-        if len(seeds) + count > MOST_SEEDS:
-            raise ConfigError(f"--seeds {text} are more than {MOST_SEEDS:,} runs; submit them in several commands")
-        seeds += range(int(first), int(first) + count)
-    if len(set(seeds)) != len(seeds):
-        raise ConfigError(f"--seeds {text} names a seed twice")
-    return seeds
 
 
 def find_schema(algo: str) -> dict[str, Any]:
@@ -125,6 +91,12 @@ def payload_of(config: Mapping[str, Any], args: argparse.Namespace) -> dict[str,
         payload["run_name"] = args.name
     if args.gpus:
         payload["resources"] = {"gpus": {"requested": args.gpus}}
+    if args.max_seconds is not None:
+        payload["schedule"] = {"max_duration_seconds": args.max_seconds}
+    if args.worker_id:
+        payload["metadata"]["worker"]["worker_id"] = args.worker_id
+    if args.dry_run:
+        payload["metadata"]["worker"]["arguments"] = list(DRY_RUN)
     environment = forwarded(str(config.get("algo") or ""), str(config.get("env_id") or ""))
     return {**payload, "environment": environment} if environment else payload
 

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from mosaic.commands.connection import connect_or_start
-from mosaic.commands.settings import add_settings, find_schema, parse_seeds, parse_settings, payload_of, split_settings
+from mosaic.commands.settings import add_settings, find_schema, parse_settings, payload_of, split_settings
 from mosaic.commands.submission import add_follow, submit
 from mosaic.wire.errors import ConfigError
+from mosaic.wire.settings import group_name, parse_seeds
 
 
 def add_to(commands: Any) -> None:
@@ -26,6 +27,10 @@ def add_to(commands: Any) -> None:
 def train(args: argparse.Namespace) -> int:
     """Submit one run per seed; without a daemon one is started first."""
     payloads = [payload_of(config, args) for config in build_configs(args, find_schema(args.algo))]
+    if args.seeds:
+        group = args.name or group_name(args.algo, args.env_id, args.seeds)
+        for payload in payloads:
+            payload["run_name"], payload["metadata"]["ui"] = group, {"group": group}
     with connect_or_start() as client:
         return submit(client, payloads, args)
 

@@ -69,6 +69,16 @@ NAMES: dict[str, str] = {
     "ui.sign_in_refused": "a sign-in was refused, with the reason",
     "ui.page_trouble": "a page could not do something, with the reason",
     "fastlane.swept": "the frame ring of a dead process was removed",
+    "ui.train_form.opened": "somebody opened a form that trains: train, script or resume",
+    "ui.train_form.validated": "a form's dry run went well; nothing was submitted",
+    "ui.train_form.refused": "a form's dry run or submission was refused, with the reason",
+    "ui.train_form.submitted": "a form has started a run",
+    "ui.train_form.again": "a run was started once more with another's config",
+    "ui.policy_form.opened": "somebody opened the form that evaluates a policy",
+    "ui.policy_form.validated": "its dry run went well; nothing was submitted",
+    "ui.policy_form.refused": "its dry run or submission was refused, with the reason",
+    "ui.policy_form.submitted": "it has started an evaluation",
+    "ui.policy_form.uploaded": "a policy file, or the sidecar of one, was uploaded; its name and size",
 }
 """Every name and what it says; docs/trainer.md holds the same table, and a test compares the two."""
 

@@ -61,6 +61,8 @@ class Ui(_Section):
     agent_id: str | None = None
     worker_id: str | None = None
     run_mode: str | None = None
+    group: str | None = None
+    """what the runs of several seeds of one form have in common"""
     eval_batch_size: int | None = Field(default=None, gt=0)
     eval_repeat: bool | None = None
 

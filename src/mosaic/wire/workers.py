@@ -9,6 +9,8 @@ from typing import Any
 from mosaic.wire.errors import WorkerError, shown
 
 GROUP = "mosaic.workers"
+DRY_RUN = ("--dry-run", "--emit-summary")
+"""What makes a worker check its config, say what it would do, and end."""
 
 
 @dataclass(frozen=True, kw_only=True)

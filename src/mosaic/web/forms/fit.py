@@ -1,0 +1,86 @@
+"""Fit: which environments an algorithm can learn, those that can be started here and now first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from mosaic import catalog
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """An environment as it is offered for an algorithm; `trouble` says why it would be refused, "" where it fits."""
+
+    env_id: str
+    trouble: str = ""
+
+    @property
+    def label(self) -> str:
+        return f"{self.env_id} ({self.trouble})" if self.trouble else self.env_id
+
+
+def offers(entry: Mapping[str, Any], family: str = "") -> list[Offer]:
+    """The environments of a family, or all: what fits and is installed, then what is to be installed, then the rest."""
+    found = [one for one in map(catalog.find, catalog.ids(family or None)) if one is not None]
+    ranked = []
+    for place, environment in enumerate(found):
+        misfit, missing = why_not(entry, environment), lacking(environment)
+        trouble = misfit or ("not installed" if missing else "")
+        ranked.append(((bool(misfit), bool(missing), place), Offer(environment.env_id, trouble)))
+    return [offer for _, offer in sorted(ranked, key=lambda one: one[0])]
+
+
+def families(entry: Mapping[str, Any]) -> dict[str, str]:
+    """Name -> label of every family, those with something that fits first."""
+    count = {name: sum(not one.trouble for one in offers(entry, name)) for name in catalog.FAMILIES}
+    ordered = sorted(catalog.FAMILIES.values(), key=lambda family: count[family.name] == 0)
+    return {family.name: f"{family.label} ({count[family.name]} fit)" for family in ordered}
+
+
+def why_not(entry: Mapping[str, Any], environment: catalog.Environment) -> str:
+    """Why an algorithm cannot learn an environment, in a few words; "" where it can."""
+    actions, observations = entry.get("action_spaces") or (), entry.get("observation_spaces") or ()
+    wanted = entry.get("families") or ()
+    if wanted and environment.family not in wanted:
+        return f"for {' and '.join(wanted)} only"
+    if actions and environment.action_space and environment.action_space not in actions:
+        return f"{environment.action_space} actions"
+    if observations and environment.observation_space not in observations:
+        return f"{environment.observation_space} observations"
+    return ""
+
+
+@cache
+def lacking(environment: catalog.Environment) -> str:
+    """What must be installed before an environment can be made, with the line to do so; "" where it can be."""
+    troubles = [catalog.missing_package(environment, backend) for backend in environment.backends]
+    return "" if None in troubles else str(troubles[0])
+
+
+def describe(entry: Mapping[str, Any], env_id: str) -> tuple[str, str, str]:
+    """Of the environment that was chosen: a sentence, its spaces, and what stands in the way."""
+    environment = catalog.find(env_id)
+    if environment is None:
+        newer = catalog.successor(env_id)
+        trouble = f"did you mean {newer}?" if newer else ""
+        return "Not in the catalog: Gymnasium's own registry is asked before the run starts.", "", trouble
+    spaces = f"{environment.observation_space} observations, {environment.action_space or 'unknown'} actions"
+    misfit = why_not(entry, environment)
+    return environment.doc, spaces, f"it has {misfit}" if misfit.endswith("s") else misfit
+
+
+def about(name: str, entry: Mapping[str, Any]) -> str:
+    """One paragraph on an algorithm, from what its own file says of it."""
+    if not entry:
+        return f"{name} is a module or script of your own: its parameters go under “Other settings”."
+    defaults = {field["name"]: field.get("default") for field in entry.get("fields", ())}
+    sentence = str(entry.get("doc") or "").partition(" Siblings:")[0]
+    drives = f"It drives {' and '.join(entry.get('action_spaces') or ['any'])} actions"
+    sees = f"learns from {', '.join(entry.get('observation_spaces') or ['any'])} observations"
+    only = f", on {' and '.join(entry['families'])} environments only" if entry.get("families") else ""
+    steps = defaults.get("total_timesteps")
+    usual = f" A full training takes {steps:,} steps by default." if isinstance(steps, int) else ""
+    return f"{sentence} {drives} and {sees}{only}.{usual}"

@@ -1,0 +1,247 @@
+"""Found: the checkpoints and policies that runs have left below the home, and what their files tell (read only)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from mosaic.wire.checkpoints import PINNED, find_all, saved_state
+from mosaic.wire.errors import ConfigError, shown
+from mosaic.wire.paths import RunPaths, check_run_id, write_atomic
+
+POLICY = ".cleanrl_model"
+UPLOADS = Path("var", "trainer", "uploads")
+# The largest policies here are Atari networks of some 10 MB; a replay memory does not belong into a policy file.
+MOST_UPLOAD_BYTES = 200_000_000
+# A sidecar is a few kB; what is larger was not written by us.
+MOST_SIDECAR_BYTES = 5_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A checkpoint folder or a policy file; what its files do not tell is "" or None."""
+
+    path: Path
+    run_id: str
+    algo: str = ""
+    env_id: str = ""
+    seed: int | None = None
+    step: int | None = None
+    mean_return: float | None = None
+    saved_at: float = 0.0
+    size: int = 0
+    args: Mapping[str, Any] | None = None
+    exact: bool = True
+    pinned: bool = False
+    best: bool = False
+    fastlane: Mapping[str, Any] | None = None
+    source: str = ""
+    """the file that told: sidecar, config.json or config-<RUN>.json"""
+
+
+def find_checkpoints(home: Path, run_id: str = "") -> list[Found]:
+    """Every checkpoint below the runs folder, or one run's, the newest first."""
+    found = [
+        one
+        for folder in _run_folders(home, run_id)
+        for path in find_all(folder / "checkpoints")
+        if (one := read_checkpoint(path, folder.name)) is not None
+    ]
+    return sorted(found, key=lambda one: -one.saved_at)
+
+
+def read_checkpoint(path: Path, run_id: str) -> Found | None:
+    """What a checkpoint's document tells; None for one that is damaged or was just removed."""
+    state = saved_state(path)
+    if not state:
+        return None
+    try:
+        size = sum(file.stat().st_size for file in path.iterdir())
+        for segment in state.get("replay", {}).get("segments", ()):
+            size += (path.parent / "replay" / str(segment["file"])).stat().st_size
+    except (OSError, AttributeError, KeyError, TypeError):
+        size = 0
+    args = _object(state.get("args"))
+    return Found(
+        path,
+        run_id,
+        algo=str(state.get("algo") or ""),
+        env_id=str(args.get("env_id") or state.get("env_id") or ""),
+        seed=_whole(args.get("seed")),
+        step=_whole(state.get("step")),
+        mean_return=_number(state.get("score")),
+        saved_at=_number(state.get("saved_at")) or 0.0,
+        size=size,
+        args=args,
+        exact=bool(state.get("exact", True)),
+        pinned=(path / PINNED).exists(),
+    )
+
+
+def find_policies(home: Path, run_id: str = "") -> list[Found]:
+    """Every policy below the runs folder, and the uploaded ones, the newest first."""
+    paths = [
+        (path, folder.name) for folder in _run_folders(home, run_id) for path in (folder / "runs").glob(f"*/*{POLICY}")
+    ]
+    if not run_id:
+        paths += [(path, "") for path in (home / UPLOADS).glob(f"*{POLICY}")]
+    found = [one for path, owner in paths if (one := _seen(path, owner, home)) is not None]
+    return sorted(found, key=lambda one: -one.saved_at)
+
+
+def read_policy(path: Path, home: Path) -> Found:
+    """What is known of a policy: its sidecar tells, else a sibling config.json, else config-<RUN>.json."""
+    run_id = _run_of(path, home)
+    stat = path.stat()
+    base = Found(path, run_id, saved_at=stat.st_mtime, size=stat.st_size, best=path.name.endswith(f".best{POLICY}"))
+    for file in _tellers(path, run_id, home):
+        base = _filled(base, _document(file), file.name)
+    return base
+
+
+def inside_home(text: str, home: Path) -> Path:
+    """The file or folder that a person names, relative to the home or absolute; ConfigError where it leads out."""
+    root = home.resolve()
+    try:
+        path = (root / text.strip()).resolve()
+        there = bool(text.strip()) and path.exists()
+    except (OSError, RuntimeError, ValueError) as error:
+        raise ConfigError(f"path {shown(text)} is refused: {error}") from None
+    if not path.is_relative_to(root):
+        raise ConfigError(f"path {shown(text, 200)} lies outside {root}; give one inside it, or upload the file")
+    if not there:
+        raise ConfigError(f"path {shown(text, 200)} is not there; it counts from {root}")
+    return path
+
+
+def policy_inside(text: str, home: Path) -> Path:
+    """The policy file that a person names."""
+    path = inside_home(text, home)
+    if not path.is_file():
+        raise ConfigError(f"{shown(text, 200)} is no file; give a policy file, such as one that ends in {POLICY}")
+    return path
+
+
+def safe_name(name: str) -> str:
+    """A file name of ours for an uploaded file: letters, digits, `.`, `-` and `_`, with the policies' ending."""
+    base = name.replace("\\", "/").rpartition("/")[2].removesuffix(".json").removesuffix(POLICY)
+    kept = re.sub(r"[^A-Za-z0-9._-]+", "_", base).strip("._")[:80]
+    return f"{kept or 'policy'}{POLICY}"
+
+
+def keep_upload(name: str, data: bytes, home: Path) -> Path:
+    """Keep an uploaded policy, or the sidecar of one (`….json`); another file's name is not taken over."""
+    if len(data) > MOST_UPLOAD_BYTES:
+        raise ConfigError(f"{shown(name)} has {len(data):,} bytes; a policy has at most {MOST_UPLOAD_BYTES:,}")
+    folder = home / UPLOADS
+    if name.lower().endswith(".json"):
+        target = folder / f"{safe_name(name)}.json"
+        write_atomic(target, _checked_sidecar(name, data))
+        return target
+    target, number = folder / safe_name(name), 1
+    while target.exists() and target.read_bytes() != data:
+        number += 1
+        target = folder / safe_name(f"{safe_name(name).removesuffix(POLICY)}-{number}")
+    write_atomic(target, data)
+    return target
+
+
+def _checked_sidecar(name: str, data: bytes) -> bytes:
+    try:
+        fits = len(data) <= MOST_SIDECAR_BYTES and isinstance(json.loads(data), dict)
+    except (ValueError, RecursionError):
+        fits = False
+    if not fits:
+        raise ConfigError(f"{shown(name)} is no sidecar: a JSON object with algo, env_id, seed, args is needed")
+    return data
+
+
+def _run_folders(home: Path, run_id: str) -> Iterable[Path]:
+    if run_id:
+        return [RunPaths(run_id, home).folder]
+    runs = home / "var" / "trainer" / "runs"
+    return sorted(path for path in runs.iterdir() if path.is_dir()) if runs.is_dir() else []
+
+
+def _seen(path: Path, run_id: str, home: Path) -> Found | None:
+    """A policy of the list; a file that was just removed is none, nor is a link that leads out."""
+    try:
+        if not path.resolve().is_relative_to(home.resolve()):
+            return None
+        return replace(read_policy(path, home), run_id=run_id)
+    except OSError:
+        return None
+
+
+def _tellers(path: Path, run_id: str, home: Path) -> Iterator[Path]:
+    yield path.with_name(f"{path.name}.json")
+    yield path.with_name("config.json")
+    if run_id:
+        yield RunPaths(run_id, home).config_file
+
+
+def _run_of(path: Path, home: Path) -> str:
+    """The run whose folder the file lies in; "" for none."""
+    try:
+        return check_run_id(path.resolve().relative_to((home / "var" / "trainer" / "runs").resolve()).parts[0])
+    except (ValueError, IndexError):
+        return ""
+
+
+def _filled(base: Found, document: Mapping[str, Any], source: str) -> Found:
+    """What is not known yet, from one more document: a sidecar, a flat config, or a whole payload."""
+    if not document:
+        return base
+    for part in ("metadata", "worker", "config"):
+        document = _object(document.get(part)) or document
+    args, extras = _object(document.get("args")), _object(document.get("extras"))
+    lane = {
+        name: extras[key] for name, keys in _LANE.items() for key in reversed(keys) if extras.get(key) not in (None, "")
+    }
+    return replace(
+        base,
+        algo=base.algo or _text(document.get("algo")),
+        env_id=base.env_id or _text(document.get("env_id") or args.get("env_id")),
+        seed=base.seed if base.seed is not None else _whole(document.get("seed", args.get("seed"))),
+        step=base.step if base.step is not None else _whole(document.get("step")),
+        mean_return=base.mean_return if base.mean_return is not None else _number(document.get("training_return")),
+        args=base.args or args or None,
+        fastlane=base.fastlane or lane or None,
+        source=base.source or source,
+    )
+
+
+_LANE = {
+    "fastlane_mode": ("fastlane_video_mode", "video_mode"),
+    "fastlane_slot": ("fastlane_slot",),
+    "fastlane_grid_limit": ("fastlane_grid_limit", "grid_limit"),
+}
+
+
+def _document(path: Path) -> Mapping[str, Any]:
+    try:
+        if path.stat().st_size > MOST_SIDECAR_BYTES:
+            return {}
+        return _object(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, RecursionError):
+        return {}
+
+
+def _object(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

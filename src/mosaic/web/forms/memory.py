@@ -1,0 +1,50 @@
+"""Memory: what a form holds stays with the browser when the page is left; secrets do not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping
+from typing import Any
+
+from mosaic.web.forms.own_rows import SECRET
+from mosaic.wire.secrets import is_secret, mask_secrets
+
+_PLACE = "forms"
+
+
+class Memory:
+    """One form's content in one browser's storage: fields by name, and each algorithm's parameters by name."""
+
+    def __init__(self, storage: MutableMapping[str, Any], form: str) -> None:
+        self._storage, self._form = storage, form
+
+    @property
+    def values(self) -> dict[str, Any]:
+        return dict(self._content().get("values") or {})
+
+    def params(self, algo: str) -> dict[str, Any]:
+        """The parameters that were changed for this algorithm."""
+        return dict((self._content().get("params") or {}).get(algo) or {})
+
+    def keep(self, values: Mapping[str, Any], algo: str = "", params: Mapping[str, Any] | None = None) -> None:
+        """Remember; a parameter that is the default again is forgotten."""
+        content = self._content()
+        kept = {**(content.get("params") or {})}
+        if algo:
+            kept[algo] = dict(params or {})
+        self._put({"values": {name: one for name, one in values.items() if may_be_kept(name, one)}, "params": kept})
+
+    def forget(self) -> None:
+        """Start over."""
+        self._put({})
+
+    def _content(self) -> dict[str, Any]:
+        found = self._storage.get(_PLACE, {}).get(self._form, {})
+        return dict(found) if isinstance(found, Mapping) else {}
+
+    def _put(self, content: dict[str, Any]) -> None:
+        self._storage[_PLACE] = {**self._storage.get(_PLACE, {}), self._form: content}
+
+
+def may_be_kept(name: str, value: Any) -> bool:
+    """Neither keys nor addresses with a login go to a disk."""
+    return name != SECRET and not is_secret(name) and mask_secrets(value) == value

@@ -1,0 +1,199 @@
+"""Rows: what a form's field takes, from an algorithm's schema or of the form's own, and what typed text is read as."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mosaic.wire.errors import ConfigError, nearest, shown
+
+# Fields of an algorithm that a form has places of its own for, or that the worker sets.
+OWN_PLACE = frozenset(
+    {
+        *("env_id", "seed", "total_timesteps", "total_frames", "cuda", "track", "tensorboard_dir", "run_dir"),
+        *("wandb_project_name", "wandb_entity", "wandb_run_name", "resume", "additional_timesteps"),
+    }
+)
+# Where the others stand; what is named nowhere is a hyper-parameter.
+SECTIONS: dict[str, tuple[str, ...]] = {
+    "Saving and checkpoints": (
+        *("save_model", "checkpoint_every", "checkpoint_budget_mb", "grace_seconds", "capture_video"),
+        *("upload_model", "hf_entity"),
+    ),
+    "Environments and machine": (
+        *("num_envs", "env_backend", "vectorization", "num_threads", "torch_deterministic", "exp_name"),
+    ),
+}
+HYPER_PARAMETERS = "Hyper-parameters"
+# A new user's first policy can be evaluated only if it was saved.
+STARTS_ON = frozenset({"save_model"})
+
+_WORDS = {"int": "a whole number", "float": "a number", "str": "a text", "path": "a path"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One field. `type` is int, float, str, bool, path or list[…]; an optional one may be left empty: None."""
+
+    name: str
+    type: str = "str"
+    default: Any = ""
+    optional: bool = False
+    choices: tuple[Any, ...] = ()
+    help: str = ""
+    label: str = ""
+    least: float | None = None
+    most: float | None = None
+    start: Any = None
+    """what the form begins with where that is not the default"""
+    plain: bool = False
+    """a choice that has no default to differ from"""
+
+    @property
+    def first(self) -> Any:
+        """What the field holds before anybody has touched it."""
+        return self.default if self.start is None else self.start
+
+    @property
+    def title(self) -> str:
+        return self.label or self.name.replace("_", " ").capitalize()
+
+    def read(self, given: Any) -> Any:
+        """The value that a widget's content stands for; ConfigError says what is needed instead."""
+        if self.type == "bool":
+            return _switch(self, given)
+        text = "" if given is None else str(given).strip()
+        if not text:
+            return self._empty()
+        value = _converted(self, self.type, text)
+        if self.choices:
+            return self._chosen(value)
+        if isinstance(value, int | float) and not _between(self.least, value, self.most):
+            raise ConfigError(f"{_range_words(self)} is needed, not {shown(text)}{self._default_words()}")
+        return value
+
+    def shown(self, value: Any) -> Any:
+        """The value as a widget shows it: text, or a switch's bool, or a choice."""
+        if self.type == "bool" or self.choices:
+            return value
+        if value is None:
+            return ""
+        if isinstance(value, list | tuple):
+            return ", ".join(str(item) for item in value)
+        return str(value)
+
+    def _empty(self) -> Any:
+        if self.optional:
+            return None
+        if self.type in ("str", "path"):
+            return ""
+        raise ConfigError(f"{_range_words(self)} is needed{self._default_words()}")
+
+    def _chosen(self, value: Any) -> Any:
+        if value not in self.choices:
+            names = [str(choice) for choice in self.choices]
+            raise ConfigError(f"{shown(value)} is none of {', '.join(names)}{nearest(str(value), names)}")
+        return value
+
+    def _default_words(self) -> str:
+        return "" if self.default in (None, "") else f" (default {self.default})"
+
+
+def schema_rows(entry: Mapping[str, Any]) -> dict[str, Row]:
+    """An algorithm's parameters as the form shows them; those with a place of their own, or computed, are left out."""
+    rows = {}
+    for field in entry.get("fields", ()):
+        name, text = str(field["name"]), str(field.get("help") or "")
+        if name in OWN_PLACE or text.startswith("set at run time"):
+            continue
+        rows[name] = Row(
+            name=name,
+            type=str(field.get("type") or "str"),
+            default=field.get("default"),
+            optional=bool(field.get("optional")) or field.get("default") is None,
+            choices=tuple(field.get("choices") or ()),
+            help=text,
+            start=True if name in STARTS_ON else None,
+        )
+    return rows
+
+
+def by_section(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    """The rows under their headings, the hyper-parameters first; empty headings are left out."""
+    found: dict[str, list[Row]] = {HYPER_PARAMETERS: [], **{title: [] for title in SECTIONS}}
+    places = {name: title for title, names in SECTIONS.items() for name in names}
+    for row in rows:
+        found[places.get(row.name, HYPER_PARAMETERS)].append(row)
+    for title, names in SECTIONS.items():
+        found[title].sort(key=lambda row, names=names: names.index(row.name))  # type: ignore[misc]
+    return {title: some for title, some in found.items() if some}
+
+
+def read_all(rows: Iterable[Row], given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """The values of all fields, and by name what is wrong with those that cannot be read."""
+    values, problems = {}, {}
+    for row in rows:
+        try:
+            values[row.name] = row.read(given.get(row.name, row.shown(row.first)))
+        except ConfigError as error:
+            problems[row.name] = str(error)
+    return values, problems
+
+
+def changed(rows: Iterable[Row], values: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """What differs from the defaults: name -> (default, value)."""
+    return {
+        row.name: (row.default, values[row.name])
+        for row in rows
+        if row.name in values and not _same(values[row.name], row.default)
+    }
+
+
+def _same(value: Any, default: Any) -> bool:
+    if value in (None, "") and default in (None, ""):
+        return True
+    return bool(value == default) and isinstance(value, bool) == isinstance(default, bool)
+
+
+def _switch(row: Row, given: Any) -> bool | None:
+    if isinstance(given, bool):
+        return given
+    if given in (None, ""):
+        return None if row.optional else False
+    words = {"true": True, "false": False}
+    if str(given).lower() not in words:
+        raise ConfigError(f"true or false is needed, not {shown(given)}")
+    return words[str(given).lower()]
+
+
+def _converted(row: Row, kind: str, text: str) -> Any:
+    if kind.startswith("list["):
+        return [_converted(row, kind[5:-1], part.strip()) for part in text.split(",") if part.strip()]
+    if kind not in ("int", "float"):
+        return text
+    plain = text.replace("_", "").replace(",", "") if kind == "int" else text.replace("_", "")
+    try:
+        number = float(plain)
+        if kind == "int":
+            if plain.lstrip("+-").isdecimal():
+                return int(plain)
+            if number.is_integer() and abs(number) < 2**53:  # 1e6 is a million
+                return int(number)
+        elif not math.isnan(number):
+            return number
+    except (ValueError, OverflowError):
+        pass
+    raise ConfigError(f"{_range_words(row)} is needed, not {shown(text)}{row._default_words()}")
+
+
+def _between(least: float | None, value: float, most: float | None) -> bool:
+    return (least is None or value >= least) and (most is None or value <= most)
+
+
+def _range_words(row: Row) -> str:
+    words = _WORDS.get(row.type, row.type)
+    if row.least is not None and row.most is not None:
+        return f"{words} from {row.least:g} to {row.most:,.0f}"
+    return words if row.least is None else f"{words}, {row.least:g} or more,"
