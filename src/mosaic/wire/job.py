@@ -63,6 +63,7 @@ class Ui(_Section):
     run_mode: str | None = None
     eval_batch_size: int | None = Field(default=None, gt=0)
     eval_repeat: bool | None = None
+    group: str | None = None
 
 
 class Worker(_Section):
