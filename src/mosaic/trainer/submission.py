@@ -129,7 +129,7 @@ class Submissions:
             "mode": "script" if job.metadata.worker.script else str(extras.get("mode") or "train"),
             "total_timesteps": _total(config, extras),
             "group": _group(job.metadata.ui.group, config, extras),
-            "agent_id": str(config.get("agent_id") or job.metadata.worker.agent_id or ""),
+            "agent_id": str(config.get("agent_id") or extras.get("agent_id") or ""),
             "secret_names": json.dumps(sorted(secrets)),
             "warnings": json.dumps(list(dict.fromkeys(warnings))),
             "cpus": claim.cpus,
