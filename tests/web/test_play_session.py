@@ -78,7 +78,7 @@ def test_a_process_that_ignores_the_end_of_its_stdin_and_signals_is_killed(
     monkeypatch.setattr(play_session, "CLOSE_SECONDS", 0.2)
     script = (
         "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
-        "print('{\"type\": \"init\"}', flush=True); time.sleep(600)"
+        'print(\'{"type": "init"}\', flush=True); time.sleep(600)'
     )
 
     async def whole() -> int:
@@ -113,8 +113,11 @@ def test_no_more_games_than_the_machine_bears(tmp_path: Path, monkeypatch: pytes
 
 @pytest.mark.parametrize(
     "given",
-    ["../out.cleanrl_model", "/etc/passwd", "a/../../out.cleanrl_model", "link.cleanrl_model", "..\\out.cleanrl_model"]
-    + ["%2e%2e/out.cleanrl_model", "x\0.cleanrl_model", "x" * 5000, "notes.txt", "none.cleanrl_model", ""],
+    [
+        *("../out.cleanrl_model", "/etc/passwd", "a/../../out.cleanrl_model", "link.cleanrl_model", ""),
+        *("..\\out.cleanrl_model", "%2e%2e/out.cleanrl_model", "x\0.cleanrl_model", "x" * 5000, "notes.txt"),
+        "none.cleanrl_model",
+    ],
 )
 def test_no_file_outside_the_home_is_a_policy(tmp_path: Path, given: str) -> None:
     home = tmp_path / "home"

@@ -205,9 +205,7 @@ def band_of(group: Group, traces: Mapping[str, Trace], axis: Numbers, smoothing:
 
 def headline(run: Run, highest: float | None = None, now: float | None = None) -> Headline:
     """The numbers of one run; `highest` is the best of its episodes."""
-    return Headline(
-        run_label(run), 1, run.mean_return, run.last_return, highest, run.sps, hours(run, now)
-    )
+    return Headline(run_label(run), 1, run.mean_return, run.last_return, highest, run.sps, hours(run, now))
 
 
 def group_headline(group: Group, of_runs: Sequence[Headline]) -> Headline:

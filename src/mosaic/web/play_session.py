@@ -42,6 +42,7 @@ class PlaySession:
         self._said: deque[str] = deque(maxlen=STDERR_LINES)
         self._listening = asyncio.create_task(self._read_stderr())
         self.introduction: Message = {}
+        self.greedy = False
         self.used_at = time.monotonic()
         PlaySession._open += 1
 
@@ -74,6 +75,7 @@ class PlaySession:
         except OSError as error:
             raise WorkerError(f"cannot start the worker {argv[0]!r}: {error.strerror}") from None
         session = cls(process)
+        session.greedy = greedy
         try:
             session.introduction = await session._answer(start_seconds)
             if session.introduction.get("type") != "init":

@@ -50,7 +50,12 @@ def row_of(run: Run, states: dict[State, tuple[str, str, str]], now: float) -> R
 
 
 def rows_of(
-    runs: Sequence[Run], states: dict[State, tuple[str, str, str]], now: float, *, by_group: bool, opened: Collection[str]
+    runs: Sequence[Run],
+    states: dict[State, tuple[str, str, str]],
+    now: float,
+    *,
+    by_group: bool,
+    opened: Collection[str],
 ) -> list[Row]:
     """All rows of a page; with groups, a row for each group of several, above its runs where it is opened."""
     if not by_group:

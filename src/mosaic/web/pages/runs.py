@@ -61,7 +61,7 @@ class RunsPage:
     async def load(self) -> None:
         """Ask for this page's runs."""
         chosen, cursor = dict(self.filters), self.cursors[-1]
-        states = GROUPS.get(chosen["state"]) or ([chosen["state"]] if chosen["state"] else [])
+        states: Sequence[State | str] = GROUPS.get(chosen["state"]) or ([chosen["state"]] if chosen["state"] else [])
 
         def ask(client: Client) -> Page:
             return client.list_runs(
@@ -127,7 +127,9 @@ class RunsPage:
             ui.icon("science").classes("text-5xl opacity-40").props("aria-hidden=true")
             self.nothing_label = ui.label().classes("text-lg")
             with ui.row():
-                self.first_run = ui.button("Train an agent", icon="play_circle", on_click=lambda: ui.navigate.to("/train"))
+                self.first_run = ui.button(
+                    "Train an agent", icon="play_circle", on_click=lambda: ui.navigate.to("/train")
+                )
                 self.no_filters = ui.button("Show all runs", on_click=lambda: ui.navigate.to("/runs")).props("flat")
         self._draw_pager()
         self.show()

@@ -86,7 +86,8 @@ STYLE = """
 .mosaic-state { display: inline-flex; align-items: center; gap: 4px; color: white; border-radius: 999px;
   padding: 1px 8px 1px 6px; font-size: 12px; white-space: nowrap; }
 .mosaic-run-link { color: inherit; font-weight: 500; text-decoration: underline; text-decoration-color: #0072B2;
-  text-underline-offset: 2px; display: inline-block; vertical-align: middle; white-space: nowrap; max-width: 11rem; overflow: hidden; text-overflow: ellipsis; }
+  text-underline-offset: 2px; display: inline-block; vertical-align: middle; white-space: nowrap;
+  max-width: 11rem; overflow: hidden; text-overflow: ellipsis; }
 .mosaic-cut { max-width: 8.5rem; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 .mosaic-small { font-size: 11px; opacity: 0.75; white-space: nowrap; overflow: hidden; text-overflow: ellipsis; }
 .mosaic-number { min-width: 3.2rem; font-variant-numeric: tabular-nums; }
