@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mosaic.stats import bootstrap_interval, iqm, probability_of_improvement
+from mosaic.stats import bootstrap_band, bootstrap_interval, improvement_interval, iqm, probability_of_improvement
 
 
 def test_iqm_ignores_the_best_and_the_worst_quarter() -> None:
@@ -87,3 +87,50 @@ def test_empty_or_unequal_tasks_and_bad_confidence_are_refused() -> None:
         bootstrap_interval([[1.0]], confidence=95)
     with pytest.raises(ValueError, match="same tasks"):
         probability_of_improvement([[1.0]], [])
+
+
+def test_a_band_is_at_each_point_what_the_interval_says_there() -> None:
+    rng = np.random.default_rng(3)
+    curves = rng.normal(size=(8, 200)).cumsum(axis=1)
+    middle, low, high = bootstrap_band([curves], samples=4000)
+    for point in (0, 70, 199):
+        assert middle[point] == pytest.approx(iqm(curves[:, point]))
+        expected = bootstrap_interval([curves[:, point]], samples=4000)
+        spread = np.ptp(curves[:, point])
+        assert low[point] == pytest.approx(expected[0], abs=0.08 * spread)
+        assert high[point] == pytest.approx(expected[1], abs=0.08 * spread)
+    assert (low <= middle).all() and (middle <= high).all()
+
+
+def test_a_band_counts_the_runs_that_have_a_value_and_repeats_exactly() -> None:
+    nan = np.nan
+    curves = [[1.0, 2.0, 3.0, nan], [3.0, 4.0, nan, nan]]
+    middle, low, high = bootstrap_band([curves], "mean")
+    assert middle.tolist()[:3] == [2.0, 3.0, 3.0] and np.isnan([middle[3], low[3], high[3]]).all()
+    assert (low[0], high[0]) == (1.0, 3.0) and (low[2], high[2]) == (3.0, 3.0)
+    assert np.array_equal(np.array([middle, low, high]), np.array(bootstrap_band([curves], "mean")), equal_nan=True)
+
+
+def test_a_band_draws_tasks_apart() -> None:
+    middle, low, high = bootstrap_band([[[0.0], [0.0]], [[100.0], [100.0]]], "mean")
+    assert middle.tolist() == low.tolist() == high.tolist() == [50.0]
+
+
+def test_a_band_of_nothing_or_of_an_unknown_statistic_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least one task"):
+        bootstrap_band([])
+    with pytest.raises(ValueError, match="as many points"):
+        bootstrap_band([[[1.0]], [[1.0, 2.0]]])
+    with pytest.raises(ValueError, match="mean, iqm"):
+        bootstrap_band([[[1.0]]], "median")
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        bootstrap_band([[[1.0]]], confidence=2)
+
+
+def test_the_interval_of_an_improvement_holds_it() -> None:
+    ours, theirs = [[3.0, 5.0, 4.0, 2.5]], [[1.0, 2.0, 3.5, 2.0]]
+    low, high = improvement_interval(ours, theirs)
+    assert 0 <= low <= probability_of_improvement(ours, theirs) <= high <= 1 and low < high
+    assert improvement_interval([[2.0, 3.0]], [[0.0, 1.0]]) == (1.0, 1.0)
+    with pytest.raises(ValueError, match="same tasks"):
+        improvement_interval(ours, [])

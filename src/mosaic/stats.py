@@ -39,6 +39,44 @@ def bootstrap_interval(
     return float(low), float(high)
 
 
+def bootstrap_band(
+    tasks: Sequence[ArrayLike], statistic: str = "iqm", confidence: float = 0.95, samples: int = 1000, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A statistic ("mean" or "iqm") over runs at each point of their curves, and its percentile interval there.
+
+    `tasks` holds a row per run and a column per point for each task; NaN is where a run has no value (not begun, or
+    ended before). A point counts the runs that have one; where there is none, all three are NaN. The same rows are
+    drawn for all points, so that a band is as smooth as its curves.
+    """
+    if statistic not in _STATISTICS:
+        raise ValueError(f"statistic must be one of {', '.join(_STATISTICS)}, not {statistic!r}")
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence must lie between 0 and 1, not {confidence}")
+    strata = [np.atleast_2d(np.asarray(rows, dtype=float)) for rows in tasks]
+    if not strata or len({rows.shape[1] for rows in strata}) != 1 or any(not len(rows) for rows in strata):
+        raise ValueError("a band needs at least one task, a row per run, and as many points in each row")
+    of_rows = _STATISTICS[statistic]
+    present = np.concatenate([np.isfinite(rows) for rows in strata])
+    middle, low, high = (np.full(present.shape[1], np.nan) for _ in range(3))
+    for pattern in np.unique(present, axis=1).T:
+        if not pattern.any():
+            continue
+        columns = np.flatnonzero((present == pattern[:, None]).all(axis=0))
+        kept = np.split(pattern, np.cumsum([len(rows) for rows in strata])[:-1])
+        alive = [rows[mask][:, columns] for rows, mask in zip(strata, kept, strict=True) if mask.any()]
+        middle[columns] = of_rows(np.concatenate(alive)[None])[0]
+        rng = np.random.default_rng(seed)
+        chosen = [rng.integers(0, len(rows), (samples, len(rows))) for rows in alive]
+        # A few points at a time: all draws of all points at once would take gigabytes.
+        for start in range(0, len(columns), _POINTS_AT_ONCE):
+            part = slice(start, start + _POINTS_AT_ONCE)
+            drawn = [rows[:, part][index] for rows, index in zip(alive, chosen, strict=True)]
+            values = of_rows(np.concatenate(drawn, axis=1))
+            bounds = np.quantile(values, [(1 - confidence) / 2, (1 + confidence) / 2], axis=0)
+            low[columns[part]], high[columns[part]] = bounds
+    return middle, low, high
+
+
 def probability_of_improvement(ours: Sequence[ArrayLike], theirs: Sequence[ArrayLike]) -> float:
     """How often a run of ours beats one of theirs on the same task, averaged over tasks; a tie counts half."""
     if not ours or len(ours) != len(theirs):
@@ -48,6 +86,41 @@ def probability_of_improvement(ours: Sequence[ArrayLike], theirs: Sequence[Array
         difference = _scores(mine)[:, None] - _scores(other)[None, :]
         wins.append(np.mean(difference > 0) + 0.5 * np.mean(difference == 0))
     return float(np.mean(wins))
+
+
+def improvement_interval(
+    ours: Sequence[ArrayLike],
+    theirs: Sequence[ArrayLike],
+    confidence: float = 0.95,
+    samples: int = 2000,
+    seed: int = 0,
+) -> tuple[float, float]:
+    """The percentile interval of the probability of improvement; runs are drawn again within their task and side."""
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence must lie between 0 and 1, not {confidence}")
+    probability_of_improvement(ours, theirs)  # refuses what cannot be compared
+    rng = np.random.default_rng(seed)
+    total = np.zeros(samples)
+    for mine, other in zip(ours, theirs, strict=True):
+        a, b = (rng.choice(_scores(side), (samples, len(_scores(side)))) for side in (mine, other))
+        difference = a[:, :, None] - b[:, None, :]
+        total += (difference > 0).mean(axis=(1, 2)) + 0.5 * (difference == 0).mean(axis=(1, 2))
+    low, high = np.quantile(total / len(ours), [(1 - confidence) / 2, (1 + confidence) / 2])
+    return float(low), float(high)
+
+
+def _iqm_of_rows(drawn: np.ndarray) -> np.ndarray:
+    ordered = np.sort(drawn, axis=1)
+    cut = ordered.shape[1] // 4
+    return np.asarray(ordered[:, cut : ordered.shape[1] - cut].mean(axis=1))
+
+
+_POINTS_AT_ONCE = 64
+# Of draws × runs × points, over the runs.
+_STATISTICS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "mean": lambda drawn: np.asarray(drawn.mean(axis=1)),
+    "iqm": _iqm_of_rows,
+}
 
 
 def _scores(scores: ArrayLike) -> np.ndarray:

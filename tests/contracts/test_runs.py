@@ -48,6 +48,39 @@ def test_lists_are_filtered(home: Any) -> None:
     assert found(text="cart") == ["a"] and found(text="100%_s") == ["b"] and found(text="%") == ["b"]
 
 
+def test_the_seeds_of_a_group_are_found_together_and_by_their_agent(home: Any) -> None:
+    home.add("a", group="night run", seed=1)
+    home.add("b", group="night run", seed=2, agent_id="lab-7")
+    home.add("c", group="#0123456789abcdef")
+    assert [run.run_id for run in home.verbs.list_runs(group="night run").runs] == ["b", "a"]
+    assert [run.run_id for run in home.verbs.list_runs(text="lab-7").runs] == ["b"]
+    assert home.verbs.get_run("c").group == "#0123456789abcdef"
+
+
+def test_a_list_draws_the_returns_in_a_few_means_when_it_is_asked_to(home: Any) -> None:
+    home.add("a")
+    home.add("b")
+    home.execute("a")
+    home.append("a", rows=tuple({"step": n, "charts/episodic_return": float(n)} for n in range(100)))
+    home.append("a", rows=({"step": 100, "charts/episodic_return": math.nan},))
+    by_id = {run.run_id: run for run in home.verbs.list_runs(curve_points=4).runs}
+    assert by_id["a"].curve == (12.0, 37.0, 62.0, 87.0) and by_id["b"].curve == ()
+    assert home.verbs.list_runs().runs[-1].curve == ()
+    assert len(home.verbs.list_runs(curve_points=10**6).runs[-1].curve) == 100
+
+
+def test_averages_are_of_all_points_and_tell_the_highest(home: Any) -> None:
+    home.add("a")
+    home.execute("a")
+    home.append("a", rows=tuple({"step": n, "x": float(n % 2) * 10} for n in range(5000)))
+    home.append("a", rows=({"step": 5000, "x": math.inf},))
+    (x,) = home.verbs.get_metrics("a", ["x"], max_points=5, average=True)
+    assert x.highest == 10.0 and x.total == 5001 and x.steps[-1] == 5000
+    assert all(abs(value - 5) < 0.1 for value in x.values)
+    (whole,) = home.verbs.get_metrics("a", ["x"], max_points=5)
+    assert whole.highest is None
+
+
 def test_a_state_that_is_none_is_refused_with_the_nearest(home: Any) -> None:
     with pytest.raises(ConfigError, match=r"no state 'PAUSD'; did you mean 'PAUSED'\?; the states are INIT, "):
         home.verbs.list_runs(states=["PAUSD"])

@@ -109,6 +109,18 @@ def test_the_same_payload_twice_makes_two_runs_and_its_run_id_is_not_taken(share
         shared.client.wait_run(run.run_id, 120)
 
 
+def test_runs_that_differ_by_their_seed_alone_share_a_group(shared: Any) -> None:
+    def group(seed: int, name: str | None = None, **extras: Any) -> str:
+        config = {"algo": "tiny", "env_id": "x", "seed": seed, "extras": {"episodes": 1, **extras}}
+        run = shared.client.submit_run({"metadata": {"worker": {"config": config}, "ui": {"group": name}}})
+        shared.client.wait_run(run.run_id, 60)
+        return str(run.group)
+
+    plain = group(1)
+    assert plain.startswith("#") and plain == group(2, notes="again", fastlane_slot=0)
+    assert plain != group(1, pause=0.001) and group(1, "night run") == "night run"
+
+
 def test_what_nobody_gave_is_filled_in_by_the_worker(shared: Any) -> None:
     run = shared.client.submit_run({"algo": "tiny", "env_id": "x", "extras": {"episodes": 1, "warn": ["careful"]}})
     assert (run.seed, run.total_timesteps, run.warnings) == (7, 100, ("careful",))

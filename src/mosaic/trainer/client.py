@@ -77,8 +77,10 @@ class Client:
         env_id: str = "",
         mode: str = "",
         text: str = "",
+        group: str = "",
         page_size: int = 50,
         page: str = "",
+        curve_points: int = 0,
     ) -> Page:
         """A page of the runs that match, newest first; `next_page` is the `page` of the next call."""
         request = pb.ListRunsRequest(
@@ -87,8 +89,10 @@ class Client:
             env_id=env_id,
             mode=mode,
             text=text,
+            group=group,
             page_size=page_size,
             page=page,
+            curve_points=curve_points,
         )
         return messages.page_from_pb(self._call(self._stub.ListRuns, request))
 
@@ -137,9 +141,11 @@ class Client:
         *,
         max_points: int = 0,
         since: Mapping[str, int] | None = None,
+        average: bool = False,
     ) -> list[Series]:
         """Curves, downsampled to `max_points` each (0: every point), or only what came after the cursors in `since`."""
-        request = pb.GetMetricsRequest(run_id=run_id, keys=keys, max_points=max_points, since=since or {})
+        cursors = since or {}
+        request = pb.GetMetricsRequest(run_id=run_id, keys=keys, max_points=max_points, since=cursors, average=average)
         return [messages.series_from_pb(series) for series in self._call(self._stub.GetMetrics, request).series]
 
     def read_events(self, run_id: str, from_seq: int = 0, until_seq: int | None = None) -> Iterator[Event]:

@@ -132,6 +132,11 @@ MIGRATIONS = (
     """,
     # 2: what a list shows of a run; a run that has ended before keeps NULL and shows its last return.
     "ALTER TABLE runs ADD COLUMN mean_return REAL;",
+    # 3: what the seeds of one configuration share; a run from before belongs to no group.
+    """
+    ALTER TABLE runs ADD COLUMN "group" TEXT NOT NULL DEFAULT '';
+    CREATE INDEX runs_by_group ON runs ("group");
+    """,
 )
 
 

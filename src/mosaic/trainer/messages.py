@@ -17,6 +17,7 @@ _PLAIN = (
     *("run_id", "reason", "run_name", "worker_type", "algo", "env_id", "mode", "total_timesteps", "priority"),
     *("attempt", "restarts", "max_restarts", "created_at", "started_at", "ended_at", "step", "episodes", "signal"),
     *("queue_position", "pid", "folder", "next_seq", "worker_id", "registered", "agent_id", "asked", "external"),
+    "group",
 )
 _OPTIONAL = ("seed", "last_return", "mean_return", "last_length", "sps", "eta_seconds", "exit_code")
 _KINDS = {"moved": pb.RunChange.MOVED, "progress": pb.RunChange.PROGRESS, "deleted": pb.RunChange.DELETED}
@@ -30,6 +31,7 @@ def run_to_pb(run: Run) -> pb.Run:
             setattr(message, name, value)
     message.gpus.extend(run.gpus)
     message.warnings.extend(run.warnings)
+    message.curve.extend(run.curve)
     if run.payload:
         message.payload = json.dumps(run.payload).encode()
     message.last_values.update(run.last_values)
@@ -46,6 +48,7 @@ def run_from_pb(message: pb.Run) -> Run:
         state=State(pb.RunState.Name(message.state)),
         gpus=tuple(message.gpus),
         warnings=tuple(message.warnings),
+        curve=tuple(message.curve),
         payload=json.loads(message.payload) if message.payload else {},
         last_values=dict(sorted(message.last_values.items())),
         artifacts=tuple(Artifact(one.kind, one.path, one.step, one.created_at) for one in message.artifacts),
@@ -95,6 +98,7 @@ def series_to_pb(series: Series) -> pb.Series:
         cursor=series.cursor,
         reset=series.reset,
         total=series.total,
+        highest=series.highest,
     )
 
 
@@ -107,6 +111,7 @@ def series_from_pb(message: pb.Series) -> Series:
         message.cursor,
         message.reset,
         message.total,
+        message.highest if message.HasField("highest") else None,
     )
 
 

@@ -14,6 +14,9 @@ from mosaic.trainer.run import Series
 
 # A row per point would make a curve of a million points thirty times slower to read.
 POINTS_PER_PART = 4096
+SKETCHED_PARTS = 32
+# The tags of an episode's return.
+RETURNS = ("charts/episodic_return", "eval/episode_return")
 # From so many points on a part also keeps the lowest and highest point of each of its buckets: a long curve is
 # downsampled from these, without reading it all.
 DIGEST_FROM, DIGEST_BUCKETS = 1024, 64
@@ -57,13 +60,18 @@ def read_series(
     keys: Sequence[str] = (),
     max_points: int = 0,
     since: Mapping[str, int] | None = None,
+    average: bool = False,
 ) -> list[Series]:
-    """The series of these keys (none: all), each downsampled to max_points (0: whole), or what came after `since`."""
+    """The series of these keys (none: all), each downsampled to max_points (0: whole), or what came after `since`.
+
+    `average` gives means of neighbours instead of the points that stand out, which would be no fair sample.
+    """
     query = "SELECT id, key, count FROM series WHERE run = ?"
     if keys:
         query += f" AND key IN ({', '.join('?' * len(keys))})"
     found = connection.execute(f"{query} ORDER BY key", (run, *keys)).fetchall()
-    return [_read_one(connection, row, epoch, max_points, (since or {}).get(row["key"])) for row in found]
+    cursors = since or {}
+    return [_read_one(connection, row, epoch, max_points, cursors.get(row["key"]), average) for row in found]
 
 
 def last_values(connection: sqlite3.Connection, run: int) -> dict[str, float]:
@@ -91,6 +99,21 @@ def count_and_mean(
     return int(found["count"]), float(recent.mean()) if len(recent) else None
 
 
+def sketch(connection: sqlite3.Connection, run: int, keys: Sequence[str], points: int) -> tuple[float, ...]:
+    """The longest series among `keys` in a few means; () where there is none."""
+    query = f"SELECT id, count FROM series WHERE run = ? AND key IN ({', '.join('?' * len(keys))}) ORDER BY count DESC"
+    found = connection.execute(query, (run, *keys)).fetchone()
+    if found is None:
+        return ()
+    # A list draws many of them: of a long series some parts are enough.
+    every = 1 + found["count"] // (POINTS_PER_PART * SKETCHED_PARTS)
+    query = "SELECT vals FROM points WHERE series = ? AND part % ? = 0 ORDER BY part"
+    parts = connection.execute(query, (found["id"], every)).fetchall()
+    values = np.concatenate([np.frombuffer(packed, "<f8") for (packed,) in parts]) if parts else np.empty(0)
+    values = values[np.isfinite(values)]
+    return tuple(_means(values, points).tolist())
+
+
 def forget(connection: sqlite3.Connection, run: int) -> None:
     """Delete everything of a run."""
     connection.execute("DELETE FROM points WHERE series IN (SELECT id FROM series WHERE run = ?)", (run,))
@@ -112,18 +135,41 @@ def downsample(points: Points, max_points: int) -> Points:
     return steps[chosen], times[chosen], values[chosen]
 
 
+def averaged(points: Points, max_points: int) -> Points:
+    """At most so many points, each the mean of an equal number of neighbours and at the last one's place."""
+    steps, times, values = points
+    if max_points <= 0 or len(values) <= max_points:
+        return points
+    last = np.linspace(0, len(values), max_points + 1).astype(np.int64)[1:] - 1
+    return steps[last], times[last], _means(values, max_points)
+
+
+def _means(values: npt.NDArray[np.float64], points: int) -> npt.NDArray[np.float64]:
+    """Means of equal parts, without what is no number."""
+    if len(values) <= points:
+        return values
+    edges = np.linspace(0, len(values), points + 1).astype(np.int64)[:-1]
+    finite = np.isfinite(values)
+    counts = np.add.reduceat(finite.astype(np.int64), edges)
+    sums = np.add.reduceat(np.where(finite, values, 0.0), edges)
+    return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+
+
 def _read_one(
-    connection: sqlite3.Connection, row: sqlite3.Row, epoch: int, max_points: int, since: int | None
+    connection: sqlite3.Connection, row: sqlite3.Row, epoch: int, max_points: int, since: int | None, average: bool
 ) -> Series:
     seen = 0 if since is None else since & _COUNT_MASK
     reset = since is not None and (since >> _COUNT_BITS != epoch or seen > row["count"])
     skip = 0 if reset else seen
-    points = _digested(connection, row["id"], max_points) if not skip and 0 < max_points < row["count"] else None
+    digest = not skip and not average and 0 < max_points < row["count"]
+    points = _digested(connection, row["id"], max_points) if digest else None
     if points is None:
         points = _points_from(connection, row["id"], row["count"], skip)
-    steps, times, values = downsample(points, max_points)
+    steps, times, values = averaged(points, max_points) if average else downsample(points, max_points)
     cursor = (epoch << _COUNT_BITS) | row["count"]
-    return Series(row["key"], steps, times, values, cursor, reset, row["count"])
+    finite = points[2][np.isfinite(points[2])] if average else np.empty(0)
+    highest = float(finite.max()) if len(finite) else None
+    return Series(row["key"], steps, times, values, cursor, reset, row["count"], highest)
 
 
 def _digested(connection: sqlite3.Connection, series: int, max_points: int) -> Points | None:

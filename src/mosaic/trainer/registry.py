@@ -21,7 +21,7 @@ from mosaic.wire.errors import ConfigError, MoveError, UnknownRunError, shown
 from mosaic.wire.events import Event
 from mosaic.wire.paths import RunPaths, check_run_id
 
-PAGE_SIZE, LARGEST_PAGE = 50, 1000
+PAGE_SIZE, LARGEST_PAGE, LONGEST_CURVE = 50, 1000, 100
 MOST_KEYS = 1000
 QUEUE = "priority DESC, queue_order"
 
@@ -65,7 +65,7 @@ class Registry:
             columns["queue_order"] = next_count(connection, "queue")
             places = ", ".join("?" * len(columns))
             cursor = connection.execute(
-                f"INSERT INTO runs ({', '.join(columns)}) VALUES ({places})", tuple(columns.values())
+                f"INSERT INTO runs ({', '.join(map(_quoted, columns))}) VALUES ({places})", tuple(columns.values())
             )
             connection.execute(
                 "INSERT INTO payloads (run, payload, config, command) VALUES (?, ?, ?, ?)",
@@ -112,11 +112,13 @@ class Registry:
         env_id: str = "",
         mode: str = "",
         text: str = "",
+        group: str = "",
         page_size: int = PAGE_SIZE,
         page: str = "",
+        curve_points: int = 0,
     ) -> Page:
-        """A page of the runs that match, newest first."""
-        where, values = _filters(states, algo, env_id, mode, text)
+        """A page of the runs that match, newest first, with their returns in so many points each."""
+        where, values = _filters(states, {"algo": algo, "env_id": env_id, "mode": mode, '"group"': group}, text)
         if page and not page.isdecimal():
             raise ConfigError(f"page is the next_page of an earlier answer, not {shown(page)}")
         size = min(max(1, page_size), LARGEST_PAGE)
@@ -126,7 +128,8 @@ class Registry:
             query = f"SELECT * FROM runs WHERE {before[0]} ORDER BY id DESC LIMIT ?"
             rows = connection.execute(query, [*before[1], size + 1]).fetchall()
             queue = _queue(connection)
-        runs = tuple(self._run(row, queue) for row in rows[:size])
+            curves = [_curve(connection, row["id"], curve_points) for row in rows[:size]]
+        runs = tuple(self._run(row, queue, curve=curve) for row, curve in zip(rows, curves, strict=False))
         return Page(runs, str(rows[size - 1]["id"]) if len(rows) > size else "", total)
 
     def cancel_run(self, run_id: str, grace_seconds: float | None = None, reason: str = "cancelled") -> Run:
@@ -193,6 +196,7 @@ class Registry:
         *,
         max_points: int = 0,
         since: Mapping[str, int] | None = None,
+        average: bool = False,
     ) -> list[Series]:
         """Curves, downsampled to `max_points` each (0: every point), or only what came after the cursors in `since`."""
         if len(keys) > MOST_KEYS:
@@ -200,7 +204,13 @@ class Registry:
         with self.database.read() as connection:
             row = self.row(connection, run_id)
             return metrics_store.read_series(
-                connection, row["id"], row["metrics_epoch"], keys=keys, max_points=max_points, since=since
+                connection,
+                row["id"],
+                row["metrics_epoch"],
+                keys=keys,
+                max_points=max_points,
+                since=since,
+                average=average,
             )
 
     def read_events(self, run_id: str, from_seq: int = 0, until_seq: int | None = None) -> Iterator[Event]:
@@ -299,14 +309,14 @@ class Registry:
 _SAME_NAMES = (
     *("run_id", "reason", "run_name", "worker_type", "algo", "env_id", "seed", "mode", "total_timesteps", "priority"),
     *("attempt", "restarts", "max_restarts", "created_at", "started_at", "ended_at", "step", "episodes", "last_return"),
-    *("last_length", "sps", "exit_code", "signal", "pid", "worker_id", "agent_id", "asked", "mean_return"),
+    *("last_length", "sps", "exit_code", "signal", "pid", "worker_id", "agent_id", "asked", "mean_return", "group"),
 )
 
 
 def update(connection: sqlite3.Connection, run: int, **columns: Any) -> None:
     """Set columns of a run."""
     if columns:
-        names = ", ".join(f"{name} = ?" for name in columns)
+        names = ", ".join(f'"{name}" = ?' for name in columns)
         connection.execute(f"UPDATE runs SET {names} WHERE id = ?", (*columns.values(), run))
 
 
@@ -338,19 +348,27 @@ def _change(row: sqlite3.Row, run: Run | None) -> Change:
     return Change(row["cursor"], row["kind"], row["run_id"], old, new, row["reason"], row["timestamp"], run)
 
 
-def _filters(states: Sequence[State | str], algo: str, env_id: str, mode: str, text: str) -> tuple[str, list[Any]]:
+def _curve(connection: sqlite3.Connection, run: int, points: int) -> tuple[float, ...]:
+    return metrics_store.sketch(connection, run, metrics_store.RETURNS, min(points, LONGEST_CURVE)) if points else ()
+
+
+def _quoted(name: str) -> str:
+    return f'"{name}"'
+
+
+def _filters(states: Sequence[State | str], equal: Mapping[str, str], text: str) -> tuple[str, list[Any]]:
     clauses: list[str] = ["deleting = 0"]
     values: list[Any] = []
     if states:
         clauses.append(f"state IN ({', '.join('?' * len(states))})")
         values += [parse_state(state) for state in states]
-    for name, value in (("algo", algo), ("env_id", env_id), ("mode", mode)):
+    for name, value in equal.items():
         if value:
             clauses.append(f"{name} = ?")
             values.append(value)
     if text:
         escaped = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-        columns = ("run_id", "run_name", "algo", "env_id")
+        columns = ("run_id", "run_name", "algo", "env_id", "agent_id", "worker_id", '"group"')
         clauses.append("(" + " OR ".join(f"{name} LIKE ? ESCAPE '\\'" for name in columns) + ")")
         values += [f"%{escaped}%"] * len(columns)
     return " AND ".join(clauses), values

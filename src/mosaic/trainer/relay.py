@@ -32,7 +32,6 @@ EVALUATION = {
     "warning": "policy.warning",
 }
 CLOSING = frozenset({"run_completed", "run_failed"})
-RETURNS = ("charts/episodic_return", "eval/episode_return")
 LENGTHS = ("charts/episodic_length", "eval/episode_length")
 # As many as the benchmarks of Gymnasium and CleanRL average over.
 LAST_EPISODES = 100
@@ -224,12 +223,12 @@ class _Taking:
         for row in rows:
             step = max(0, row["resumed_from"]) if "resumed_from" in row else max(step, row["step"])
             self._columns["sps"] = row.get("charts/SPS", self._columns.get("sps", self._row["sps"]))
-            for column, tags in (("last_return", RETURNS), ("last_length", LENGTHS)):
+            for column, tags in (("last_return", metrics_store.RETURNS), ("last_length", LENGTHS)):
                 for tag in tags:
                     if tag in row:
                         self._columns[column] = row[tag]
         self._columns["step"] = step
-        episodes, mean = metrics_store.count_and_mean(self._connection, run, RETURNS, LAST_EPISODES)
+        episodes, mean = metrics_store.count_and_mean(self._connection, run, metrics_store.RETURNS, LAST_EPISODES)
         self._columns |= {"episodes": episodes, "mean_return": mean}
 
     def _take_total(self, total: object) -> None:

@@ -66,6 +66,10 @@ class Run:
     agent_id: str = ""
     asked: str = ""
     external: bool = False
+    group: str = ""
+    """shared by runs that differ in nothing but their seed: a name that was given, or "#" and a digest"""
+    curve: tuple[float, ...] = ()
+    """its returns in a few points, where a list was asked for them"""
     payload: dict[str, Any] = field(default_factory=dict)
     last_values: dict[str, float] = field(default_factory=dict)
     artifacts: tuple[Artifact, ...] = ()
@@ -118,6 +122,8 @@ class Series:
     cursor: int
     reset: bool
     total: int
+    highest: float | None = None
+    """the largest value, where the points are means"""
 
     def __len__(self) -> int:
         return len(self.values)

@@ -136,7 +136,9 @@ class TrainerService(trainer_pb2_grpc.TrainerServicer):
             env_id=request.env_id,
             mode=request.mode,
             text=request.text,
+            group=request.group,
             page=request.page,
+            curve_points=request.curve_points,
             **({"page_size": request.page_size} if request.page_size else {}),
         )
         return messages.page_to_pb(page)
@@ -217,7 +219,11 @@ class TrainerService(trainer_pb2_grpc.TrainerServicer):
     @answered
     def GetMetrics(self, request: pb.GetMetricsRequest, context: grpc.ServicerContext) -> pb.GetMetricsResponse:
         found = self.parts.registry.get_metrics(
-            request.run_id, list(request.keys), max_points=request.max_points, since=dict(request.since)
+            request.run_id,
+            list(request.keys),
+            max_points=request.max_points,
+            since=dict(request.since),
+            average=request.average,
         )
         return pb.GetMetricsResponse(series=[messages.series_to_pb(series) for series in found])
 

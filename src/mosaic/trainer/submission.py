@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -127,7 +128,8 @@ class Submissions:
             "seed": config.get("seed"),
             "mode": "script" if job.metadata.worker.script else str(extras.get("mode") or "train"),
             "total_timesteps": _total(config, extras),
-            "agent_id": str(config.get("agent_id") or job.metadata.worker.agent_id or ""),
+            "group": _group(job.metadata.ui.group, config, extras),
+            "agent_id": str(config.get("agent_id") or extras.get("agent_id") or ""),
             "secret_names": json.dumps(sorted(secrets)),
             "warnings": json.dumps(list(dict.fromkeys(warnings))),
             "cpus": claim.cpus,
@@ -279,6 +281,19 @@ def _claim(job: JobConfig) -> Claim:
         gpus=asked.gpus.requested,
         gpus_mandatory=asked.gpus.mandatory,
     )
+
+
+def _group(name: str | None, config: Mapping[str, Any], extras: Mapping[str, Any]) -> str:
+    """What the seeds of one configuration share: the name given, or a digest of all that can change a return."""
+    if name:
+        return name[:200]
+    recipe = {key: config.get(key) for key in ("algo", "env_id", "total_timesteps")}
+    shown_only = ("notes", "seed_override", "wandb_run_name", "telemetry", "agent_id", "video_mode", "grid_limit")
+    recipe["extras"] = {
+        key: value for key, value in extras.items() if key not in shown_only and not key.startswith("fastlane_")
+    }
+    text = json.dumps(recipe, sort_keys=True, default=str)
+    return f"#{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 def _total(config: Mapping[str, Any], extras: Mapping[str, Any]) -> int:

@@ -13,10 +13,14 @@ from starlette.responses import HTMLResponse, RedirectResponse
 from mosaic.web import auth
 from mosaic.web.context import Web
 from mosaic.web.forms import policy_page, resume_page, script_page, train_page
+from mosaic.web.pages import compare, play, runs
 
 TITLE = "MOSAIC"
 # Every page and form, a module each with its `add(web)`.
-MODULES: tuple[Any, ...] = (train_page, script_page, resume_page, policy_page)
+MODULES: tuple[Any, ...] = (
+    *(runs, compare, play),
+    *(train_page, script_page, resume_page, policy_page),
+)
 
 
 def build(web: Web, keeper: auth.Keeper, port: int, allow_hosts: Collection[str], storage_secret: str) -> auth.Gate:

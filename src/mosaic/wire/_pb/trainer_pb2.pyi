@@ -61,7 +61,7 @@ class DeleteRunResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class ListRunsRequest(_message.Message):
-    __slots__ = ("states", "algo", "env_id", "mode", "text", "page_size", "page")
+    __slots__ = ("states", "algo", "env_id", "mode", "text", "page_size", "page", "curve_points", "group")
     STATES_FIELD_NUMBER: _ClassVar[int]
     ALGO_FIELD_NUMBER: _ClassVar[int]
     ENV_ID_FIELD_NUMBER: _ClassVar[int]
@@ -69,6 +69,8 @@ class ListRunsRequest(_message.Message):
     TEXT_FIELD_NUMBER: _ClassVar[int]
     PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
     PAGE_FIELD_NUMBER: _ClassVar[int]
+    CURVE_POINTS_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
     states: _containers.RepeatedScalarFieldContainer[RunState]
     algo: str
     env_id: str
@@ -76,7 +78,9 @@ class ListRunsRequest(_message.Message):
     text: str
     page_size: int
     page: str
-    def __init__(self, states: _Optional[_Iterable[_Union[RunState, str]]] = ..., algo: _Optional[str] = ..., env_id: _Optional[str] = ..., mode: _Optional[str] = ..., text: _Optional[str] = ..., page_size: _Optional[int] = ..., page: _Optional[str] = ...) -> None: ...
+    curve_points: int
+    group: str
+    def __init__(self, states: _Optional[_Iterable[_Union[RunState, str]]] = ..., algo: _Optional[str] = ..., env_id: _Optional[str] = ..., mode: _Optional[str] = ..., text: _Optional[str] = ..., page_size: _Optional[int] = ..., page: _Optional[str] = ..., curve_points: _Optional[int] = ..., group: _Optional[str] = ...) -> None: ...
 
 class ListRunsResponse(_message.Message):
     __slots__ = ("runs", "next_page", "total")
@@ -89,7 +93,7 @@ class ListRunsResponse(_message.Message):
     def __init__(self, runs: _Optional[_Iterable[_Union[Run, _Mapping]]] = ..., next_page: _Optional[str] = ..., total: _Optional[int] = ...) -> None: ...
 
 class Run(_message.Message):
-    __slots__ = ("run_id", "state", "reason", "run_name", "worker_type", "algo", "env_id", "seed", "mode", "total_timesteps", "priority", "attempt", "restarts", "max_restarts", "created_at", "started_at", "ended_at", "step", "episodes", "last_return", "last_length", "sps", "eta_seconds", "exit_code", "signal", "queue_position", "gpus", "warnings", "pid", "folder", "next_seq", "worker_id", "registered", "agent_id", "asked", "payload", "last_values", "artifacts", "external", "mean_return")
+    __slots__ = ("run_id", "state", "reason", "run_name", "worker_type", "algo", "env_id", "seed", "mode", "total_timesteps", "priority", "attempt", "restarts", "max_restarts", "created_at", "started_at", "ended_at", "step", "episodes", "last_return", "last_length", "sps", "eta_seconds", "exit_code", "signal", "queue_position", "gpus", "warnings", "pid", "folder", "next_seq", "worker_id", "registered", "agent_id", "asked", "payload", "last_values", "artifacts", "external", "mean_return", "group", "curve")
     class LastValuesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -137,6 +141,8 @@ class Run(_message.Message):
     ARTIFACTS_FIELD_NUMBER: _ClassVar[int]
     EXTERNAL_FIELD_NUMBER: _ClassVar[int]
     MEAN_RETURN_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    CURVE_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     state: RunState
     reason: str
@@ -177,7 +183,9 @@ class Run(_message.Message):
     artifacts: _containers.RepeatedCompositeFieldContainer[Artifact]
     external: bool
     mean_return: float
-    def __init__(self, run_id: _Optional[str] = ..., state: _Optional[_Union[RunState, str]] = ..., reason: _Optional[str] = ..., run_name: _Optional[str] = ..., worker_type: _Optional[str] = ..., algo: _Optional[str] = ..., env_id: _Optional[str] = ..., seed: _Optional[int] = ..., mode: _Optional[str] = ..., total_timesteps: _Optional[int] = ..., priority: _Optional[int] = ..., attempt: _Optional[int] = ..., restarts: _Optional[int] = ..., max_restarts: _Optional[int] = ..., created_at: _Optional[float] = ..., started_at: _Optional[float] = ..., ended_at: _Optional[float] = ..., step: _Optional[int] = ..., episodes: _Optional[int] = ..., last_return: _Optional[float] = ..., last_length: _Optional[float] = ..., sps: _Optional[float] = ..., eta_seconds: _Optional[float] = ..., exit_code: _Optional[int] = ..., signal: _Optional[str] = ..., queue_position: _Optional[int] = ..., gpus: _Optional[_Iterable[int]] = ..., warnings: _Optional[_Iterable[str]] = ..., pid: _Optional[int] = ..., folder: _Optional[str] = ..., next_seq: _Optional[int] = ..., worker_id: _Optional[str] = ..., registered: _Optional[bool] = ..., agent_id: _Optional[str] = ..., asked: _Optional[str] = ..., payload: _Optional[bytes] = ..., last_values: _Optional[_Mapping[str, float]] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., external: _Optional[bool] = ..., mean_return: _Optional[float] = ...) -> None: ...
+    group: str
+    curve: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, run_id: _Optional[str] = ..., state: _Optional[_Union[RunState, str]] = ..., reason: _Optional[str] = ..., run_name: _Optional[str] = ..., worker_type: _Optional[str] = ..., algo: _Optional[str] = ..., env_id: _Optional[str] = ..., seed: _Optional[int] = ..., mode: _Optional[str] = ..., total_timesteps: _Optional[int] = ..., priority: _Optional[int] = ..., attempt: _Optional[int] = ..., restarts: _Optional[int] = ..., max_restarts: _Optional[int] = ..., created_at: _Optional[float] = ..., started_at: _Optional[float] = ..., ended_at: _Optional[float] = ..., step: _Optional[int] = ..., episodes: _Optional[int] = ..., last_return: _Optional[float] = ..., last_length: _Optional[float] = ..., sps: _Optional[float] = ..., eta_seconds: _Optional[float] = ..., exit_code: _Optional[int] = ..., signal: _Optional[str] = ..., queue_position: _Optional[int] = ..., gpus: _Optional[_Iterable[int]] = ..., warnings: _Optional[_Iterable[str]] = ..., pid: _Optional[int] = ..., folder: _Optional[str] = ..., next_seq: _Optional[int] = ..., worker_id: _Optional[str] = ..., registered: _Optional[bool] = ..., agent_id: _Optional[str] = ..., asked: _Optional[str] = ..., payload: _Optional[bytes] = ..., last_values: _Optional[_Mapping[str, float]] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., external: _Optional[bool] = ..., mean_return: _Optional[float] = ..., group: _Optional[str] = ..., curve: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class Artifact(_message.Message):
     __slots__ = ("kind", "path", "step", "created_at")
@@ -444,7 +452,7 @@ class TelemetryReply(_message.Message):
     def __init__(self, batch: _Optional[_Union[TelemetryReply.Batch, _Mapping]] = ..., starved: _Optional[_Union[TelemetryReply.Starved, _Mapping]] = ..., resumed: _Optional[_Union[TelemetryReply.Resumed, _Mapping]] = ..., ended: _Optional[_Union[TelemetryReply.Ended, _Mapping]] = ...) -> None: ...
 
 class GetMetricsRequest(_message.Message):
-    __slots__ = ("run_id", "keys", "max_points", "since")
+    __slots__ = ("run_id", "keys", "max_points", "since", "average")
     class SinceEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -456,11 +464,13 @@ class GetMetricsRequest(_message.Message):
     KEYS_FIELD_NUMBER: _ClassVar[int]
     MAX_POINTS_FIELD_NUMBER: _ClassVar[int]
     SINCE_FIELD_NUMBER: _ClassVar[int]
+    AVERAGE_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     keys: _containers.RepeatedScalarFieldContainer[str]
     max_points: int
     since: _containers.ScalarMap[str, int]
-    def __init__(self, run_id: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., max_points: _Optional[int] = ..., since: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    average: bool
+    def __init__(self, run_id: _Optional[str] = ..., keys: _Optional[_Iterable[str]] = ..., max_points: _Optional[int] = ..., since: _Optional[_Mapping[str, int]] = ..., average: _Optional[bool] = ...) -> None: ...
 
 class GetMetricsResponse(_message.Message):
     __slots__ = ("series",)
@@ -469,7 +479,7 @@ class GetMetricsResponse(_message.Message):
     def __init__(self, series: _Optional[_Iterable[_Union[Series, _Mapping]]] = ...) -> None: ...
 
 class Series(_message.Message):
-    __slots__ = ("key", "steps", "times", "values", "cursor", "reset", "total")
+    __slots__ = ("key", "steps", "times", "values", "cursor", "reset", "total", "highest")
     KEY_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
     TIMES_FIELD_NUMBER: _ClassVar[int]
@@ -477,6 +487,7 @@ class Series(_message.Message):
     CURSOR_FIELD_NUMBER: _ClassVar[int]
     RESET_FIELD_NUMBER: _ClassVar[int]
     TOTAL_FIELD_NUMBER: _ClassVar[int]
+    HIGHEST_FIELD_NUMBER: _ClassVar[int]
     key: str
     steps: bytes
     times: bytes
@@ -484,7 +495,8 @@ class Series(_message.Message):
     cursor: int
     reset: bool
     total: int
-    def __init__(self, key: _Optional[str] = ..., steps: _Optional[bytes] = ..., times: _Optional[bytes] = ..., values: _Optional[bytes] = ..., cursor: _Optional[int] = ..., reset: _Optional[bool] = ..., total: _Optional[int] = ...) -> None: ...
+    highest: float
+    def __init__(self, key: _Optional[str] = ..., steps: _Optional[bytes] = ..., times: _Optional[bytes] = ..., values: _Optional[bytes] = ..., cursor: _Optional[int] = ..., reset: _Optional[bool] = ..., total: _Optional[int] = ..., highest: _Optional[float] = ...) -> None: ...
 
 class StreamFramesRequest(_message.Message):
     __slots__ = ("run_id", "max_fps")

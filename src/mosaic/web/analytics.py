@@ -1,0 +1,319 @@
+"""What is said of several runs: groups of seeds, curves on a common axis, bands, headline numbers. Pure."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from mosaic import stats
+from mosaic.trainer.client import Run, Series
+from mosaic.wire.errors import ConfigError, shown
+from mosaic.wire.paths import check_run_id
+
+RETURNS = ("charts/episodic_return", "eval/episode_return")
+# As many as a curve of a page's width can show.
+POINTS = 200
+# More curves than this are no picture any more, and each is a call to the daemon.
+MOST_RUNS = 60
+LAST_EPISODES = 100
+
+Numbers = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One metric of one run: where (a step, or hours since its start) and what."""
+
+    run: Run
+    places: Numbers
+    values: Numbers
+    highest: float | None = None
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that differ by their seed alone, or one that stands for itself."""
+
+    key: str
+    label: str
+    runs: tuple[Run, ...]
+
+
+@dataclass(frozen=True)
+class Band:
+    """A group along the common axis; low and high hold 95 % of what other seeds would have given."""
+
+    group: Group
+    places: Numbers
+    mean: Numbers
+    iqm: Numbers
+    mean_low: Numbers
+    mean_high: Numbers
+    iqm_low: Numbers
+    iqm_high: Numbers
+    seeds: npt.NDArray[np.int64]
+
+    def line(self, statistic: str) -> tuple[Numbers, Numbers, Numbers]:
+        """The middle, the lower and the upper edge of one statistic."""
+        if statistic == "mean":
+            return self.mean, self.mean_low, self.mean_high
+        return self.iqm, self.iqm_low, self.iqm_high
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The numbers of a run, or the means over a group's."""
+
+    label: str
+    runs: int
+    last: float | None
+    """mean return of the last 100 episodes"""
+    final: float | None
+    best: float | None
+    sps: float | None
+    hours: float | None
+
+
+@dataclass(frozen=True)
+class Improvement:
+    """How likely a run of `ours` beats one of `theirs`, by the returns of the last 100 episodes."""
+
+    ours: str
+    theirs: str
+    probability: float
+    low: float
+    high: float
+
+
+def run_ids_of(text: str) -> list[str]:
+    """The run ids of an address, each once, in order; ConfigError for what cannot be one."""
+    found = list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    if len(found) > MOST_RUNS:
+        raise ConfigError(f"{len(found)} runs are too many for one picture; choose up to {MOST_RUNS}")
+    return [check_run_id(run_id) for run_id in found]
+
+
+def grouped(runs: Iterable[Run]) -> list[Group]:
+    """Runs by their group, in the order in which they come; a run without a group stands for itself."""
+    gathered: dict[str, list[Run]] = {}
+    for run in runs:
+        gathered.setdefault(run.group or f"run {run.run_id}", []).append(run)
+    groups = [Group(key, group_label(found), tuple(found)) for key, found in gathered.items()]
+    return _told_apart(groups)
+
+
+def alone(runs: Iterable[Run]) -> list[Group]:
+    """Each run as a group of its own."""
+    return _told_apart([Group(f"run {run.run_id}", run_label(run), (run,)) for run in runs])
+
+
+def group_label(runs: Sequence[Run]) -> str:
+    """A given name, or what the runs have in common."""
+    first = runs[0]
+    if len(runs) == 1:
+        return run_label(first)
+    name = first.group if not first.group.startswith("#") else what(first)
+    return f"{name} × {len(runs)}"
+
+
+def run_label(run: Run) -> str:
+    seed = "" if run.seed is None else f" · seed {run.seed}"
+    return f"{run.run_name or what(run)}{seed}"
+
+
+def what(run: Run) -> str:
+    """Algorithm and environment; an evaluation says so."""
+    words = [part for part in (run.algo, run.env_id) if part]
+    return " ".join([*words, "(Eval)"] if run.mode == "policy_eval" else words) or run.run_id
+
+
+def trace_of(run: Run, series: Series, axis: str = "step") -> Trace:
+    """A curve by steps, or by hours since the run was started."""
+    if axis == "time":
+        # A resumed run keeps the points of the run before: the clock starts with the first of them.
+        places = (series.times - series.times[0]) / 3600 if len(series) else series.times
+    else:
+        places = series.steps.astype(np.float64)
+    return Trace(run, np.asarray(places, np.float64), series.values, series.highest)
+
+
+def common_axis(traces: Iterable[Trace], points: int = POINTS) -> Numbers:
+    """Equally spaced places from the first to the last of all."""
+    spans = [(trace.places[0], trace.places[-1]) for trace in traces if len(trace.places)]
+    if not spans:
+        return np.empty(0)
+    low, high = min(span[0] for span in spans), max(span[1] for span in spans)
+    return np.linspace(low, high, points) if high > low else np.array([high])
+
+
+def on_axis(trace: Trace, axis: Numbers, smoothing: float = 0.0) -> Numbers:
+    """A curve at the places of a common axis: means of what lies around each, NaN before its start and after its end.
+
+    `smoothing` from 0 to below 1 is the weight that an exponential average gives to what came before.
+    """
+    finite = np.isfinite(trace.values)
+    places, values = trace.places[finite], trace.values[finite]
+    found = np.full(len(axis), np.nan)
+    if not len(values) or not len(axis):
+        return found
+    width = axis[1] - axis[0] if len(axis) > 1 else 1.0
+    bins = np.clip(np.rint((places - axis[0]) / width).astype(np.int64), 0, len(axis) - 1)
+    counts = np.bincount(bins, minlength=len(axis))
+    sums = np.bincount(bins, weights=values, minlength=len(axis))
+    known = counts > 0
+    found[known] = sums[known] / counts[known]
+    first, last = np.flatnonzero(known)[[0, -1]]
+    inside = np.arange(first, last + 1)
+    found[inside] = np.interp(inside, np.flatnonzero(known), found[known])
+    return smoothed(found, smoothing)
+
+
+def smoothed(values: Numbers, weight: float) -> Numbers:
+    """An exponential average that starts unbiased; gaps stay gaps."""
+    if weight <= 0:
+        return values
+    result = values.copy()
+    average = total = 0.0
+    for place, value in enumerate(values):
+        if math.isnan(value):
+            continue
+        average = weight * average + (1 - weight) * value
+        total = weight * total + (1 - weight)
+        result[place] = average / total
+    return result
+
+
+def band_of(group: Group, traces: Mapping[str, Trace], axis: Numbers, smoothing: float = 0.0) -> Band | None:
+    """Mean, IQM and their 95 % intervals over a group's seeds; None where no seed has a point."""
+    rows = [on_axis(traces[run.run_id], axis, smoothing) for run in group.runs if run.run_id in traces]
+    if not rows or not np.isfinite(rows).any():
+        return None
+    curves = np.array(rows)
+    # The seeds of one configuration are one task: drawn again among themselves.
+    mean, mean_low, mean_high = stats.bootstrap_band([curves], "mean")
+    iqm, iqm_low, iqm_high = stats.bootstrap_band([curves], "iqm")
+    seeds = np.isfinite(curves).sum(axis=0)
+    return Band(group, axis, mean, iqm, mean_low, mean_high, iqm_low, iqm_high, seeds)
+
+
+def headline(run: Run, highest: float | None = None, now: float | None = None) -> Headline:
+    """The numbers of one run; `highest` is the best of its episodes."""
+    return Headline(run_label(run), 1, run.mean_return, run.last_return, highest, run.sps, hours(run, now))
+
+
+def group_headline(group: Group, of_runs: Sequence[Headline]) -> Headline:
+    """Means over a group's runs; the best is the best of all."""
+    bests = [one.best for one in of_runs if one.best is not None]
+    last, final, sps, length = (
+        _mean(getattr(one, name) for one in of_runs) for name in ("last", "final", "sps", "hours")
+    )
+    return Headline(group.label, len(of_runs), last, final, max(bests, default=None), sps, length)
+
+
+def hours(run: Run, now: float | None = None) -> float | None:
+    """From its start to its end, or to now."""
+    if not run.started_at:
+        return None
+    end = run.ended_at or (time.time() if now is None else now)
+    return max(0.0, end - run.started_at) / 3600
+
+
+def improvement(ours: Group, theirs: Group) -> Improvement:
+    """Compare two groups on the environments that both were tried on; ConfigError where there are none."""
+    tasks = sorted({run.env_id for run in ours.runs} & {run.env_id for run in theirs.runs})
+    mine, other = ([_scores(side, env_id) for env_id in tasks] for side in (ours, theirs))
+    both = [(a, b) for a, b in zip(mine, other, strict=True) if a and b]
+    if not both:
+        raise ConfigError(
+            f"{shown(ours.label)} and {shown(theirs.label)} have no environment in common with returns on both sides; "
+            "choose groups of one environment"
+        )
+    first, second = [a for a, _ in both], [b for _, b in both]
+    low, high = stats.improvement_interval(first, second)
+    return Improvement(ours.label, theirs.label, stats.probability_of_improvement(first, second), low, high)
+
+
+def curves_csv(metric: str, place: str, bands: Sequence[Band], traces: Mapping[str, Trace]) -> str:
+    """Every band along the axis, then every run's own points, as rows of one table."""
+    columns = ["kind", "group", "run_id", "seed", "metric", place, "value", "mean", "mean_low", "mean_high"]
+    columns += ["iqm", "iqm_low", "iqm_high", "seeds"]
+    rows: list[list[object]] = []
+    for band in bands:
+        told = (band.mean, band.mean_low, band.mean_high, band.iqm, band.iqm_low, band.iqm_high)
+        for point in np.flatnonzero(band.seeds):
+            numbers = [_cell(column[point]) for column in told]
+            rows.append(
+                ["group", band.group.label, "", "", metric, _cell(band.places[point]), "", *numbers, band.seeds[point]]
+            )
+    for band in bands:
+        for run in band.group.runs:
+            if (trace := traces.get(run.run_id)) is None:
+                continue
+            seed = "" if run.seed is None else run.seed
+            for where, value in zip(trace.places, trace.values, strict=True):
+                row = ["run", band.group.label, run.run_id, seed, metric, _cell(where), _cell(value)]
+                rows.append([*row, *[""] * 7])
+    return _csv(columns, rows)
+
+
+def headlines_csv(rows: Sequence[tuple[str, Headline]]) -> str:
+    """The table as it stands on the page; the first of each pair is a run id, or "" for a group."""
+    columns = ["label", "run_id", "runs", "last_100", "final", "best", "steps_per_second", "hours"]
+    return _csv(
+        columns,
+        [
+            [one.label, run_id, one.runs, *map(_cell, (one.last, one.final, one.best, one.sps, one.hours))]
+            for run_id, one in rows
+        ],
+    )
+
+
+def _scores(group: Group, env_id: str) -> list[float]:
+    found = [run.mean_return for run in group.runs if run.env_id == env_id]
+    return [score for score in found if score is not None and math.isfinite(score)]
+
+
+def _told_apart(groups: list[Group]) -> list[Group]:
+    """Groups of one label get a number: two configurations of one algorithm are often compared."""
+    seen: dict[str, int] = {}
+    for group in groups:
+        seen[group.label] = seen.get(group.label, 0) + 1
+    numbers: dict[str, int] = {}
+    result = []
+    for group in groups:
+        label = group.label
+        if seen[label] > 1:
+            numbers[label] = numbers.get(label, 0) + 1
+            label = f"{label} ({numbers[label]})"
+        result.append(Group(group.key, label, group.runs))
+    return result
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    return sum(known) / len(known) if known else None
+
+
+def _cell(value: float | None) -> object:
+    """A number that reads back as itself; nothing where there is none."""
+    return "" if value is None or math.isnan(value) else repr(float(value))
+
+
+def _csv(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([_harmless(cell) for cell in row] for row in rows)
+    return text.getvalue()
+
+
+def _harmless(cell: object) -> object:
+    """A spreadsheet takes a text that begins like a formula for one; labels are other people's."""
+    return f"'{cell}" if isinstance(cell, str) and cell[:1] in ("=", "+", "@", "\t", "\r") else cell

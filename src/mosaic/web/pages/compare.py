@@ -1,0 +1,355 @@
+"""Compare: any runs in one picture, seeds as groups with bands, their numbers, and which group is the better one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+from urllib.parse import urlencode
+
+from nicegui import events, ui
+
+from mosaic.trainer.client import Change, Run, Series
+from mosaic.web import analytics, compare_chart, words
+from mosaic.web.analytics import Band, Group, Trace
+from mosaic.web.compare_chart import Look
+from mosaic.web.context import Web
+from mosaic.web.layout import STATES, on_changes, page_at, tell, trouble
+from mosaic.web.pages.run_picker import choose_runs
+from mosaic.wire.errors import ConfigError, MosaicError, UnknownRunError
+
+# Means of so many neighbours: finer than the axis, so that its bins have something to average.
+FETCHED_POINTS = 1000
+# A comparison is looked at, not watched: live curves are asked for anew so often.
+REFRESH_SECONDS = 5.0
+STYLE = """
+.mosaic-chart { width: 100%; height: 26rem; }
+.body--dark .mosaic-chart text { fill: #ddd; }
+.mosaic-swatch { width: 1.5rem; height: 0; border-top-width: 3px; flex: none; }
+.mosaic-compare td, .mosaic-compare th { padding: 4px 10px; white-space: nowrap; }
+.mosaic-compare tbody tr:hover { background: rgba(128,128,128,0.08); }
+"""
+# With a white ground, in twice the size of the screen: for papers and slides.
+SAVE_PICTURE = """
+(async () => {
+  const chart = getElement(%d).chart;
+  const svg = chart.getDataURL({type: 'svg'});
+  const save = (url, name) => { const a = document.createElement('a'); a.href = url; a.download = name; a.click(); };
+  if (%s) return save(svg, 'comparison.svg');
+  const image = new Image();
+  image.src = svg;
+  await image.decode();
+  const canvas = document.createElement('canvas');
+  canvas.width = 2 * chart.getWidth(); canvas.height = 2 * chart.getHeight();
+  const pen = canvas.getContext('2d');
+  pen.fillStyle = 'white'; pen.fillRect(0, 0, canvas.width, canvas.height);
+  pen.drawImage(image, 0, 0, canvas.width, canvas.height);
+  save(canvas.toDataURL('image/png'), 'comparison.png');
+})()
+"""
+
+
+def add(web: Web) -> None:
+    """Register the page."""
+
+    @page_at(web, "/compare", "Compare")
+    async def compare(runs: str = "") -> None:
+        page = ComparePage(web, analytics.run_ids_of(runs))
+        await page.load()
+        page.draw()
+
+
+class ComparePage:
+    """One person's comparison."""
+
+    def __init__(self, web: Web, run_ids: list[str]) -> None:
+        self.web = web
+        self.run_ids = run_ids
+        self.look = Look()
+        self.by_group = True
+        self.runs: list[Run] = []
+        self.missing: list[str] = []
+        self.series: dict[str, Series] = {}
+        self.groups: list[Group] = []
+        self.bands: list[Band | None] = []
+        self.traces: dict[str, Trace] = {}
+        self._changed: set[str] = set()
+        self._busy = False
+
+    # What is known
+
+    async def load(self, only: Sequence[str] | None = None) -> None:
+        """Ask for the runs and their curves, all at once; those that are gone are named."""
+        found = await asyncio.gather(*(self._one(run_id) for run_id in (self.run_ids if only is None else only)))
+        known = {run.run_id: run for run in self.runs} | {run.run_id: run for run, _ in found if run is not None}
+        self.runs = [known[run_id] for run_id in self.run_ids if run_id in known]
+        self.missing = [run_id for run_id in self.run_ids if run_id not in known]
+        if only is None and self.runs and not any(one for _, one in found):
+            # Nobody has returns: perhaps they share something else.
+            keys = self.metrics()
+            if keys and self.look.metric not in keys:
+                self.look = replace(self.look, metric=keys[0])
+                return await self.load()
+        for run, series in found:
+            if run is not None:
+                self.series.pop(run.run_id, None)
+                if series is not None:
+                    self.series[run.run_id] = series
+        await self.compute()
+
+    async def _one(self, run_id: str) -> tuple[Run | None, Series | None]:
+        asked = self.look.metric
+        keys = list(analytics.RETURNS) if asked in analytics.RETURNS else [asked]
+        try:
+            run = await self.web.ask(lambda client: client.get_run(run_id))
+            found = await self.web.ask(
+                lambda client: client.get_metrics(run_id, keys, max_points=FETCHED_POINTS, average=True)
+            )
+        except UnknownRunError:
+            return None, None
+        return run, max((one for one in found if len(one)), key=len, default=None)
+
+    async def compute(self) -> None:
+        """Everything that is drawn, from what is known; the draws of the bootstrap go into a thread."""
+        look, runs, series = self.look, list(self.runs), dict(self.series)
+        groups = analytics.grouped(runs) if self.by_group else analytics.alone(runs)
+
+        def work() -> tuple[dict[str, Trace], list[Band | None]]:
+            traces = {
+                run.run_id: analytics.trace_of(run, series[run.run_id], look.axis)
+                for run in runs
+                if run.run_id in series
+            }
+            axis = analytics.common_axis(traces.values())
+            return traces, [analytics.band_of(group, traces, axis, look.smoothing) for group in groups]
+
+        self.traces, self.bands = await self.web.do(work)
+        self.groups = groups
+
+    def metrics(self) -> list[str]:
+        """Keys that any of the runs has, the returns first."""
+        keys = {key for run in self.runs for key in run.last_values}
+        keys -= {analytics.RETURNS[1]} if analytics.RETURNS[0] in keys else set()
+        return sorted(keys, key=lambda key: (key not in analytics.RETURNS, key))
+
+    def headlines(self) -> list[tuple[str, str, analytics.Headline, int]]:
+        """Kind, run id, numbers and the group's number, in the order of the table."""
+        rows: list[tuple[str, str, analytics.Headline, int]] = []
+        returns = self.look.metric in analytics.RETURNS
+        for number, group in enumerate(self.groups):
+            of_runs = [analytics.headline(run, self._best(run.run_id) if returns else None) for run in group.runs]
+            if len(of_runs) > 1:
+                rows.append(("group", "", analytics.group_headline(group, of_runs), number))
+            rows += [("run", run.run_id, one, number) for run, one in zip(group.runs, of_runs, strict=True)]
+        return rows
+
+    def _best(self, run_id: str) -> float | None:
+        return self.series[run_id].highest if run_id in self.series else None
+
+    # What is seen
+
+    def draw(self) -> None:
+        ui.add_css(STYLE)
+        if self.missing:
+            trouble(f"Not there any more, or never were: {', '.join(self.missing)}. The others are compared.")
+        if not self.runs:
+            self._draw_start()
+            return
+        self._draw_controls()
+        self.chart = ui.echart({"series": []}, renderer="svg").classes("mosaic-chart")
+        self.chart.props('role=img aria-label="Curves of the compared runs"')
+        self._draw_downloads()
+        self.table = ui.element("div").classes("w-full overflow-x-auto").props("tabindex=0 data-testid=table")
+        self.verdict = ui.card().classes("w-full").props("flat bordered")
+        self.sides: tuple[str, str] = ("", "")
+        self.show()
+        on_changes(self.web, self.heard)
+        ui.timer(REFRESH_SECONDS, self.refresh)
+
+    def _draw_start(self) -> None:
+        with ui.column().classes("w-full items-center py-8 gap-3"):
+            ui.icon("stacked_line_chart").classes("text-5xl opacity-40").props("aria-hidden=true")
+            ui.label("Choose the runs to compare. Seeds of one configuration become one curve with a band.")
+            ui.button("Choose runs", icon="add", on_click=self._choose)
+
+    def _draw_controls(self) -> None:
+        with ui.row().classes("w-full items-center gap-3"):
+            metric = ui.select(
+                self.metrics() or [self.look.metric], label="Metric", value=self.look.metric, on_change=self._metric
+            )
+            metric.props("dense outlined options-dense").classes("w-60 max-sm:w-full")
+            self._toggle("Middle", {"iqm": "IQM", "mean": "mean"}, "statistic")
+            self._toggle("Across", {"step": "steps", "time": "hours"}, "axis")
+            with ui.row().classes("items-center gap-2 no-wrap max-sm:w-full"):
+                ui.label("Smoothing").classes("text-sm")
+                smooth = ui.slider(min=0, max=0.95, step=0.05, value=0).props('label aria-label="Smoothing"')
+                smooth.classes("w-28 max-sm:grow mx-2").on(
+                    "change", lambda event: self._change(smoothing=float(event.args))
+                )
+            self._switch("Group seeds", self.by_group, self._group)
+            self._switch("Each seed", False, lambda e: self._change(seeds=bool(e.value)))
+            self._switch("Log", False, lambda e: self._change(log=bool(e.value)))
+            ui.space()
+            ui.button("Runs", icon="add", on_click=self._choose).props("outline dense").classes("px-2")
+
+    def _toggle(self, label: str, options: dict[str, str], name: str) -> None:
+        chosen = ui.toggle(options, value=getattr(self.look, name), on_change=lambda e: self._change(**{name: e.value}))
+        chosen.props(f'dense no-caps unelevated toggle-color=primary padding="4px 10px" aria-label="{label}"')
+
+    def _switch(self, label: str, value: bool, act: Any) -> None:
+        ui.switch(label, value=value, on_change=act).props(f'dense aria-label="{label}"')
+
+    def _draw_downloads(self) -> None:
+        with ui.row().classes("w-full gap-1 justify-end"):
+            for word, icon, act in (
+                ("PNG", "image", lambda: self._save_picture(svg=False)),
+                ("SVG", "image", lambda: self._save_picture(svg=True)),
+                ("Curves (CSV)", "download", self._save_curves),
+                ("Table (CSV)", "download", self._save_table),
+            ):
+                ui.button(word, icon=icon, on_click=act).props("flat dense no-caps")
+
+    def show(self) -> None:
+        """Bring picture, table and verdict to what is known."""
+        self.chart.options.clear()
+        self.chart.options.update(compare_chart.options(self.bands, self.traces, self.look))
+        self.chart.update()
+        self.table.clear()
+        with self.table:
+            self._draw_table()
+        self.verdict.clear()
+        with self.verdict:
+            self._draw_verdict()
+
+    def _draw_table(self) -> None:
+        titles = ("", "Last 100", "Final", "Best", "Steps/s", "Hours", "State")
+        with ui.element("table").classes("mosaic-compare w-full text-sm"):
+            with ui.element("thead"), ui.element("tr"):
+                for place, title in enumerate(titles):
+                    with ui.element("th").classes("text-left" if place in (0, 6) else "text-right").props("scope=col"):
+                        ui.label(title)
+            with ui.element("tbody"):
+                states = {run.run_id: run.state for run in self.runs}
+                for kind, run_id, one, number in self.headlines():
+                    self._draw_row(kind, run_id, one, number, STATES[states[run_id]][2] if run_id else "")
+
+    def _draw_row(self, kind: str, run_id: str, one: analytics.Headline, number: int, state: str) -> None:
+        alone = len(self.groups[number].runs) == 1
+        colour, dash = compare_chart.style_of(number)
+        with ui.element("tr").classes("border-t border-gray-500/20"):
+            inside = kind == "run" and not alone
+            with ui.element("td"), ui.row().classes("items-center gap-2 no-wrap" + (" pl-8" if inside else "")):
+                if not inside:
+                    swatch = ui.element("span").classes("mosaic-swatch")
+                    swatch.style(f"border-top-style: {dash}; border-top-color: {colour}")
+                if run_id:
+                    ui.link(one.label, f"/run/{run_id}").classes("text-inherit").props(f'title="{run_id}"')
+                else:
+                    ui.label(one.label).classes("font-medium")
+            hours = None if one.hours is None else round(one.hours, 3)
+            speed = None if one.sps is None else round(one.sps)
+            for value in (one.last, one.final, one.best, speed, hours):
+                with ui.element("td").classes("text-right" + ("" if run_id else " font-medium")):
+                    ui.label(words.number(value))
+            with ui.element("td"):
+                ui.label(state)
+
+    def _draw_verdict(self) -> None:
+        labels = {group.key: group.label for group in self.groups}
+        ui.label("Which is better?").classes("text-base font-medium")
+        if len(labels) < 2:
+            ui.label("Add runs of another configuration to compare two groups.").classes("text-sm opacity-80")
+            return
+        keys = list(labels)
+        ours = self.sides[0] if self.sides[0] in labels else keys[0]
+        theirs = self.sides[1] if self.sides[1] in labels else keys[1]
+        self.sides = (ours, theirs)
+        with ui.row().classes("w-full items-center gap-2"):
+            for place, value in enumerate(self.sides):
+                chosen = ui.select(
+                    labels,
+                    value=value,
+                    label=("One", "Other")[place],
+                    on_change=lambda e, p=place: self._side(p, e.value),
+                )
+                chosen.props("dense outlined options-dense").classes("w-64 max-sm:w-full")
+        by_key = {group.key: group for group in self.groups}
+        try:
+            found = analytics.improvement(by_key[ours], by_key[theirs])
+        except ConfigError as error:
+            ui.label(str(error)).classes("text-sm")
+            return
+        chance, span = f"{found.probability:.0%}", f"{found.low:.0%} to {found.high:.0%}"
+        ui.label(
+            f"A run of “{found.ours}” beats one of “{found.theirs}” with a probability of {chance} "
+            f"(95 % interval {span}), by the mean return of the last {analytics.LAST_EPISODES} episodes."
+        ).props("data-testid=improvement")
+        ui.linear_progress(found.probability, show_value=False, size="10px").props(
+            'rounded aria-label="probability of improvement"'
+        )
+        seeds = min(len(by_key[ours].runs), len(by_key[theirs].runs))
+        if seeds < 5:
+            ui.label(
+                f"With {seeds} on one side this is a hint, not a proof: five seeds and more tell something."
+            ).classes("text-sm opacity-80")
+
+    # What the person does
+
+    async def _change(self, **chosen: Any) -> None:
+        self.look = replace(self.look, **chosen)
+        await self.compute()
+        self.show()
+
+    async def _metric(self, event: events.ValueChangeEventArguments) -> None:
+        self.look = replace(self.look, metric=str(event.value))
+        await self._again(self.run_ids)
+
+    async def _group(self, event: events.ValueChangeEventArguments) -> None:
+        self.by_group = bool(event.value)
+        await self.compute()
+        self.show()
+
+    def _side(self, place: int, key: str) -> None:
+        self.sides = (key, self.sides[1]) if place == 0 else (self.sides[0], key)
+        self.verdict.clear()
+        with self.verdict:
+            self._draw_verdict()
+
+    def heard(self, changes: list[Change]) -> None:
+        """Runs that moved are asked for with the next look; [] means all of them."""
+        ids = set(self.run_ids)
+        self._changed |= {change.run_id for change in changes} & ids if changes else ids
+
+    async def refresh(self) -> None:
+        if self._changed and not self._busy:
+            changed, self._changed = sorted(self._changed), set()
+            await self._again(changed)
+
+    async def _again(self, run_ids: Sequence[str]) -> None:
+        self._busy = True
+        try:
+            await self.load(run_ids)
+            self.show()
+        except MosaicError as error:
+            self.web.page_trouble(error)
+            tell(error)
+        finally:
+            self._busy = False
+
+    def _save_picture(self, *, svg: bool) -> None:
+        ui.run_javascript(SAVE_PICTURE % (self.chart.id, "true" if svg else "false"))
+
+    async def _save_curves(self) -> None:
+        bands = [band for band in self.bands if band is not None]
+        text = await self.web.do(lambda: analytics.curves_csv(self.look.metric, self.look.place, bands, self.traces))
+        ui.download.content(text.encode(), "curves.csv", "text/csv")
+
+    def _save_table(self) -> None:
+        text = analytics.headlines_csv([(run_id, one) for _, run_id, one, _ in self.headlines()])
+        ui.download.content(text.encode(), "comparison.csv", "text/csv")
+
+    async def _choose(self) -> None:
+        chosen = await choose_runs(self.web, self.run_ids)
+        if chosen is not None:
+            ui.navigate.to(f"/compare?{urlencode({'runs': ','.join(chosen)}, safe=',')}")

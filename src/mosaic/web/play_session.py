@@ -1,0 +1,229 @@
+"""A worker's interactive process, as a page drives it: started by discovery's command, asked line by line, ended."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mosaic.wire import variables
+from mosaic.wire.errors import ConfigError, WorkerError, shown
+
+POLICY_SUFFIX = ".cleanrl_model"
+# torch takes seconds to load, on a busy machine many.
+START_SECONDS = 120.0
+ANSWER_SECONDS = 60.0
+CLOSE_SECONDS = 5.0
+# Each is a process with an environment and perhaps torch: half a gigabyte.
+MOST_SESSIONS = 8
+# A picture of 1,000 × 1,000 as base64 is larger than asyncio's usual line.
+LONGEST_LINE = 32 * 2**20
+STDERR_LINES = 20
+
+Message = dict[str, Any]
+
+
+class PlaySession:
+    """One process. Its commands wait for each other; close it, or the process would wait for ever."""
+
+    _open: int = 0
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self._asking = asyncio.Lock()
+        self._closed = False
+        self._said: deque[str] = deque(maxlen=STDERR_LINES)
+        self._listening = asyncio.create_task(self._read_stderr())
+        self.introduction: Message = {}
+        self.greedy = False
+        self.used_at = time.monotonic()
+        PlaySession._open += 1
+
+    @classmethod
+    async def start(
+        cls,
+        command: Sequence[str],
+        home: Path,
+        *,
+        policy: Path | None = None,
+        env_id: str = "",
+        greedy: bool = False,
+        start_seconds: float = START_SECONDS,
+    ) -> PlaySession:
+        """Start a process and hear its introduction; WorkerError or ConfigError say why there is none."""
+        if cls._open >= MOST_SESSIONS:
+            raise WorkerError(f"{cls._open} games are open already; close one of those pages, then try again")
+        argv = play_command(command, policy=policy, env_id=env_id, greedy=greedy)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *argv,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                cwd=home,
+                env=_environment(home),
+                limit=LONGEST_LINE,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise WorkerError(f"cannot start the worker {argv[0]!r}: {error.strerror}") from None
+        session = cls(process)
+        session.greedy = greedy
+        try:
+            session.introduction = await session._answer(start_seconds)
+            if session.introduction.get("type") != "init":
+                raise ConfigError(str(session.introduction.get("message") or "the worker refused the game"))
+        except BaseException:
+            await session.close()
+            raise
+        return session
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        return not self._closed and self._process.returncode is None
+
+    @property
+    def idle_seconds(self) -> float:
+        """Since it was last asked anything."""
+        return time.monotonic() - self.used_at
+
+    async def reset(self, seed: int | None = None) -> Message:
+        """A new episode: the worker's `ready`; WorkerError carries what it said instead."""
+        command: Message = {"cmd": "reset"} if seed is None else {"cmd": "reset", "seed": seed}
+        return (await self._ask(command))[0]
+
+    async def step(self, action: int | list[float] | None = None) -> list[Message]:
+        """One step, by the policy where no action is given: `step`, and at the end `episode_done`."""
+        command: Message = {"cmd": "step"} if action is None else {"cmd": "step", "action": action}
+        return await self._ask(command)
+
+    async def close(self) -> None:
+        """End the process: by the end of its stdin, by SIGTERM, by SIGKILL, whichever it takes."""
+        if self._closed:
+            return
+        self._closed = True
+        PlaySession._open -= 1
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._process.wait(), CLOSE_SECONDS)
+                break
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, number)
+        await self._process.wait()
+        self._listening.cancel()
+
+    async def _ask(self, command: Message) -> list[Message]:
+        async with self._asking:
+            if not self.alive:
+                raise WorkerError(f"the game has ended{self._last_words()}; start it again")
+            self.used_at = time.monotonic()
+            assert self._process.stdin is not None
+            try:
+                self._process.stdin.write(json.dumps(command).encode() + b"\n")
+                await self._process.stdin.drain()
+            except (BrokenPipeError, ConnectionResetError):
+                raise WorkerError(f"the game has ended{self._last_words()}; start it again") from None
+            answers = [await self._answer(ANSWER_SECONDS)]
+            if answers[0].get("type") == "error":
+                raise WorkerError(str(answers[0].get("message")))
+            if answers[0].get("terminated") or answers[0].get("truncated"):
+                answers.append(await self._answer(ANSWER_SECONDS))
+            return answers
+
+    async def _answer(self, seconds: float) -> Message:
+        assert self._process.stdout is not None
+        try:
+            line = await asyncio.wait_for(self._process.stdout.readline(), seconds)
+        except TimeoutError:
+            raise WorkerError(f"the game did not answer within {seconds:.0f} s; start it again") from None
+        except ValueError:
+            raise WorkerError("the game's answer is larger than a page can take; start it again") from None
+        if not line:
+            with contextlib.suppress(TimeoutError):  # let its last words arrive
+                await asyncio.wait_for(asyncio.shield(self._listening), CLOSE_SECONDS)
+            raise WorkerError(f"the game has ended{self._last_words()}")
+        try:
+            message = json.loads(line)
+        except ValueError:
+            message = None
+        if not isinstance(message, dict):
+            raise WorkerError(f"the worker said what is no answer: {shown(line[:60])}; start the game again")
+        return message
+
+    async def _read_stderr(self) -> None:
+        assert self._process.stderr is not None
+        with contextlib.suppress(ValueError):  # a line without end
+            async for line in self._process.stderr:
+                self._said.append(line.decode(errors="replace").rstrip())
+
+    def _last_words(self) -> str:
+        said = next((line for line in reversed(self._said) if line.strip()), "")
+        return f": {said[:500]}" if said else ""
+
+
+def play_command(command: Sequence[str], *, policy: Path | None, env_id: str, greedy: bool) -> list[str]:
+    """The worker's command line of a session."""
+    argv = [*command, "--interactive"]
+    if policy is not None:
+        argv += [f"--policy-path={policy}"]
+    if env_id:
+        argv += [f"--env-id={env_id}"]
+    if policy is None and not env_id:
+        raise ConfigError("nothing to play: choose a policy or an environment")
+    if greedy:
+        argv += ["--extras", json.dumps({"eval_greedy": True})]
+    return argv
+
+
+def find_policy(home: Path, relative: str) -> Path:
+    """The policy file of this path below the home; ConfigError for what leads out of it or is no policy."""
+    try:
+        root = home.resolve()
+        path = (root / relative).resolve()
+        inside, there = path.is_relative_to(root), path.is_file()
+    except (OSError, RuntimeError, ValueError):  # too long, a loop of links, a zero byte
+        raise ConfigError(f"{shown(relative)} is no path; choose a policy from the list") from None
+    if not inside or "\\" in relative:
+        raise ConfigError(f"{shown(relative, 200)} leads out of {root}; choose a policy inside it")
+    if path.suffix != POLICY_SUFFIX or not there:
+        raise ConfigError(f"there is no policy {shown(relative, 200)}; choose a file that ends in {POLICY_SUFFIX}")
+    return path
+
+
+def list_policies(home: Path, limit: int = 200) -> list[tuple[Path, Mapping[str, Any]]]:
+    """The newest policies below the runs folder, each with what its sidecar tells; touches the disk."""
+    runs = home / "var" / "trainer" / "runs"
+    found: list[tuple[float, Path]] = []
+    for path in runs.glob(f"*/runs/*/*{POLICY_SUFFIX}"):
+        with contextlib.suppress(OSError):
+            found.append((path.stat().st_mtime, path))
+    newest = sorted(found, reverse=True)[:limit]
+    return [(path, _sidecar(path)) for _, path in newest]
+
+
+def _sidecar(path: Path) -> Mapping[str, Any]:
+    try:
+        told = json.loads(path.with_name(f"{path.name}.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def _environment(home: Path) -> dict[str, str]:
+    """The web process's own, without what belongs to a daemon or a run; MuJoCo draws without a screen."""
+    own = {variables.MOSAIC_TOKEN, variables.MOSAIC_TARGET, variables.MOSAIC_RUN_ID, variables.WANDB_API_KEY}
+    kept = {name: value for name, value in os.environ.items() if name not in own}
+    return {**kept, variables.MOSAIC_HOME: str(home), variables.PYTHONUNBUFFERED: "1"}
