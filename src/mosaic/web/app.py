@@ -12,10 +12,11 @@ from starlette.responses import HTMLResponse, RedirectResponse
 
 from mosaic.web import auth
 from mosaic.web.context import Web
+from mosaic.web.pages import run
 
 TITLE = "MOSAIC"
 # Every page and form, a module each with its `add(web)`.
-MODULES: tuple[Any, ...] = ()
+MODULES: tuple[Any, ...] = (run,)
 
 
 def build(web: Web, keeper: auth.Keeper, port: int, allow_hosts: Collection[str], storage_secret: str) -> auth.Gate:

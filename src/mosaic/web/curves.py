@@ -97,6 +97,8 @@ def chart_options(curve: Curve, view: View, begun: float, colour: str = COLOURS[
     lines = points(curve, view, begun)
     series = [_line(data, colour, faint=len(lines) > number + 1) for number, data in enumerate(lines)]
     axis_text = {"color": QUIET, "fontSize": 11, "hideOverlap": True}
+    # the first and the last step are seldom round numbers
+    x_text = {**axis_text, "showMinLabel": False, "showMaxLabel": False}
     grid_line = {"lineStyle": {"color": QUIET, "opacity": 0.22}}
     by_step = view.axis == "step"
     return {
@@ -107,7 +109,7 @@ def chart_options(curve: Curve, view: View, begun: float, colour: str = COLOURS[
             "type": "value",
             "min": "dataMin",
             "max": "dataMax",
-            "axisLabel": {**axis_text, ":formatter": _STEP_LABEL if by_step else _TIME_LABEL},
+            "axisLabel": {**x_text, ":formatter": _STEP_LABEL if by_step else _TIME_LABEL},
             "axisPointer": {"label": {"show": False}},
             "splitLine": {"show": False},
         },
@@ -145,7 +147,8 @@ def _line(data: list[Point], colour: str, *, faint: bool) -> dict[str, Any]:
 
 
 _VALUE_LABEL = (
-    "v => v === 0 ? '0' : Math.abs(v) >= 1e5 || Math.abs(v) < 1e-3 ? v.toExponential(1) : String(+v.toPrecision(4))"
+    "v => v === 0 ? '0' : Math.abs(v) >= 1e5 || Math.abs(v) < 1e-3 "
+    "? String(+v.toPrecision(3)).replace('e+', 'e') : String(+v.toPrecision(4))"
 )
 _STEP_LABEL = "v => v >= 1e6 ? +(v / 1e6).toPrecision(4) + 'M' : v >= 1e4 ? +(v / 1e3).toPrecision(4) + 'k' : v"
 _TIME_LABEL = (

@@ -66,6 +66,9 @@ NAMES: dict[str, str] = {
     "ui.signed_in": "somebody signed in with a one-time code",
     "ui.sign_in_refused": "a sign-in was refused, with the reason",
     "ui.page_trouble": "a page could not do something, with the reason",
+    "ui.run_subscribed": "somebody opened a run's page",
+    "ui.fastlane.eval_summary_update": "the line of an evaluation's latest batch changed on an open page",
+    "ui.fastlane.eval_summary_warning": "an evaluation's summary could not be read",
     "fastlane.swept": "the frame ring of a dead process was removed",
 }
 """Every name and what it says; docs/trainer.md holds the same table, and a test compares the two."""

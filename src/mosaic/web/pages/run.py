@@ -68,15 +68,14 @@ class RunPage:
         ui.page_title(f"{self.run.run_name or self.run.algo or 'Run'} · {self.run.env_id} · MOSAIC")
         self._header = run_header.Header(self)
         chosen = tab if tab in TABS else ("metrics" if self.run.ended else "live")
-        with (
-            ui.tabs(value=chosen, on_change=lambda event: self._turn(event.value))
-            .props(
-                'align=left dense no-caps inline-label outside-arrows mobile-arrows aria-label="What to see of the run"'
-            )
-            .classes("w-full border-b border-gray-300 dark:border-neutral-700")
-        ):
+        tabs = ui.tabs().classes("w-full border-b border-gray-300 dark:border-neutral-700")
+        tabs.props("align=left dense no-caps inline-label active-color=primary outside-arrows mobile-arrows")
+        tabs.props["aria-label"] = "What to see of the run"
+        with tabs:
             for name, (word, icon, _) in TABS.items():
                 ui.tab(name, label=word, icon=icon)
+        tabs.set_value(chosen)
+        tabs.on_value_change(lambda event: self._turn(event.value))
         self._panel = ui.column().classes("w-full gap-4").props('role=tabpanel aria-label="Chosen tab"')
         await self._show(chosen)
         on_changes(self.web, self._heard, self.run_id)
@@ -140,8 +139,7 @@ class RunPage:
         newest = next((change.run for change in reversed(changes) if change.run is not None), None)
         if newest is not None:
             kept = self.run
-            more = {"payload": kept.payload, "last_values": kept.last_values, "artifacts": kept.artifacts}
-            self._take(replace(newest, **more))
+            self._take(replace(newest, payload=kept.payload, last_values=kept.last_values, artifacts=kept.artifacts))
         return None
 
     def _take(self, run: Run) -> None:

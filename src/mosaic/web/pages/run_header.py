@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -41,6 +42,7 @@ class Header:
             self._numbers = _Numbers()
             self._warnings = ui.column().classes("w-full gap-1")
             self._cause = ui.column().classes("w-full gap-1")
+            self._cause.set_visibility(False)
         self.update()
 
     def update(self) -> None:
@@ -158,6 +160,7 @@ class Header:
 
     def _draw_warnings(self, run: Run) -> None:
         self._warnings.clear()
+        self._warnings.set_visibility(bool(run.warnings))
         with self._warnings:
             for text in run.warnings[-3:]:
                 with ui.row().classes("items-start gap-2 no-wrap text-sm"):
@@ -167,6 +170,7 @@ class Header:
     async def _draw_cause(self) -> None:
         said = await self._page.web.do(lambda: last_words(self._page.paths))
         self._cause.clear()
+        self._cause.set_visibility(bool(said))
         if said:
             with self._cause:
                 ui.label("What it said last:").classes("text-sm font-medium")
@@ -251,8 +255,6 @@ def evaluation_of(run: Run) -> tuple[int, bool]:
 
 def running_seconds(run: Run) -> float | None:
     """From its start to its end, or to now."""
-    import time
-
     return (run.ended_at or time.time()) - run.started_at if run.started_at else None
 
 

@@ -13,7 +13,7 @@ from mosaic.web.layout import code_box
 if TYPE_CHECKING:
     from mosaic.web.pages.run import RunPage
 
-COLUMNS = [
+COLUMNS: list[dict[str, Any]] = [
     {"name": "name", "label": "Parameter", "field": "name", "align": "left", "sortable": True},
     {"name": "value", "label": "This run", "field": "value", "align": "left"},
     {"name": "default", "label": "Default", "field": "default", "align": "left"},

@@ -19,7 +19,7 @@ MANY = frozenset(("episode", "step", "metrics", "heartbeat"))
 # What every event of a run says alike.
 SAME = ("algo", "env_id", "agent_id", "worker_id", "config_digest")
 MOST, LONGEST = 500, 200
-COLUMNS = [
+COLUMNS: list[dict[str, Any]] = [
     {"name": "seq", "label": "No.", "field": "seq", "align": "right", "sortable": True},
     {"name": "time", "label": "Time", "field": "time", "align": "left"},
     {"name": "event", "label": "Event", "field": "event", "align": "left", "sortable": True},
@@ -58,15 +58,15 @@ class EventView:
 
     async def draw(self) -> None:
         with ui.row().classes("w-full items-center gap-4"):
-            ui.select(
-                sorted(EVENT_KINDS), value=sorted(self._kinds), multiple=True, label="Kinds", on_change=self._choose
-            ).props("dense options-dense use-chips").classes("w-full md:w-2/3")
-            ui.button("All", on_click=lambda: self._set(set(EVENT_KINDS))).props("flat dense no-caps")
-            ui.space()
-            ui.button("worker.jsonl", icon="download").props(
-                f"outline no-caps dense padding='4px 10px' href=\"/files/{self._page.run_id}/logs/worker.jsonl?download=1\""
+            chosen = sorted(self._kinds)
+            self._select = ui.select(
+                sorted(EVENT_KINDS), value=chosen, multiple=True, label="Kinds", on_change=self._choose
             )
-        self._select = ui.context.slot.children[-1].default_slot.children[0]
+            self._select.props("dense options-dense use-chips").classes("w-full md:w-2/3")
+            ui.button("All", on_click=lambda: self._select.set_value(sorted(EVENT_KINDS))).props("flat dense no-caps")
+            ui.space()
+            whole = ui.button("worker.jsonl", icon="download").props("outline no-caps dense padding='4px 10px'")
+            whole.props["href"] = f"/files/{self._page.run_id}/logs/worker.jsonl?download=1"
         self._said = ui.label().classes("text-sm opacity-80")
         self._table = ui.table(rows=[], columns=COLUMNS, row_key="seq", pagination=50).props("dense flat wrap-cells")
         self._table.classes("w-full").add_slot("body", BODY)
@@ -93,9 +93,6 @@ class EventView:
     async def _choose(self, event: Any) -> None:
         self._kinds = set(event.value or ())
         await self._open()
-
-    def _set(self, kinds: set[str]) -> None:
-        self._select.value = sorted(kinds)
 
 
 def _row(event: Event) -> dict[str, Any]:

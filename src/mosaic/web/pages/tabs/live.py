@@ -19,9 +19,10 @@ RETURNS = ("charts/episodic_return", "eval/episode_return", "eval/episodic_retur
 SUMMARY_SECONDS = 1.0
 STYLE = """
 .mosaic-lane { position: relative; background: #111; border-radius: 8px; overflow: hidden; display: flex;
-  align-items: center; justify-content: center; width: 100%; aspect-ratio: 3 / 2; max-height: 70vh; }
+  align-items: center; justify-content: center; width: 100%; aspect-ratio: 3 / 2; max-height: 60vh; }
 .mosaic-lane canvas { width: 100%; height: 100%; object-fit: contain; visibility: hidden; }
 .mosaic-lane[data-seen] canvas { visibility: visible; }
+.mosaic-lane[data-seen]:not(:fullscreen) { background: transparent; aspect-ratio: auto; }
 .mosaic-lane[data-seen] .mosaic-lane-empty { display: none; }
 .mosaic-lane-empty { position: absolute; color: #d4d4d4; padding: 1.5rem; text-align: center; max-width: 40rem; }
 .mosaic-lane:fullscreen { max-height: none; border-radius: 0; }
@@ -38,7 +39,8 @@ async def show(page: RunPage) -> None:
     with ui.element("div").classes("w-full grid grid-cols-1 lg:grid-cols-5 gap-4"):
         with ui.column().classes("lg:col-span-3 min-w-0 gap-2") as panel:
             ids = _draw_lane(page)
-        with ui.column().classes("lg:col-span-2 min-w-0 gap-2"):
+        with ui.column().classes("lg:col-span-2 min-w-0 gap-4"):
+            ids |= _draw_numbers(page)
             await _draw_returns(page)
     options = {"run": page.run_id, "panel": panel.html_id, "notes": page.run.mode != "policy_eval", **ids}
     ui.run_javascript(f"mosaicLive.start({json.dumps(options)})")
@@ -61,6 +63,12 @@ def _draw_lane(page: RunPage) -> dict[str, str]:
         ids["canvas"] = canvas.html_id
         ids["empty"] = ui.label().classes("mosaic-lane-empty").html_id
     full.on("click", js_handler=f"() => mosaicLive.fullScreen({json.dumps(box.html_id)})")
+    return ids
+
+
+def _draw_numbers(page: RunPage) -> dict[str, str]:
+    """What belongs to the frame that is shown."""
+    ids = {}
     with ui.row().classes("gap-x-8 gap-y-1"):
         names = {"reward": "Reward", "return": "Return", "rate": "Steps/s", "step": "Step", "fps": "Frames/s"}
         for name, word in names.items():
@@ -69,7 +77,7 @@ def _draw_lane(page: RunPage) -> dict[str, str]:
                 ids[name] = ui.label("–").classes("text-base font-medium").html_id
     note = ui.label().classes("mosaic-mono text-sm break-words")
     ids["note"] = note.html_id
-    if evaluation:
+    if page.run.mode == "policy_eval":
         _follow_summary(page, note)
     return ids
 

@@ -25,33 +25,21 @@ GROW_SECONDS = 1.0
 
 async def show(page: RunPage) -> None:
     """Draw the tab with its first curves."""
-    wanted = {"text": "", "most": FIRST_CHARTS}
     bar = ui.row().classes("w-full items-center gap-x-6 gap-y-2")
     wall = Wall(page, columns=3, most=FIRST_CHARTS)
     await wall.draw(lambda key: True)
 
-    async def choose() -> None:
-        wall.most = int(wanted["most"])
-        await wall.draw(lambda key: str(wanted["text"]).lower() in key.lower())
+    async def search(event: Any) -> None:
+        text = str(event.value or "").lower()
+        await wall.draw(lambda key: text in key.lower())
 
     with bar:
         _draw_controls(page, wall)
-
-        async def search(event: Any) -> None:
-            wanted["text"] = str(event.value or "")
-            await choose()
-
         ui.input("Find a metric", on_change=search).props("dense clearable debounce=300").classes("w-44")
-        address = f"/metrics/{page.run_id}.csv"
-        ui.button("CSV", icon="download").props(
-            f'outline no-caps dense padding="4px 10px" href="{address}" aria-label="Download all curves as CSV"'
-        ).tooltip("every point of every curve")
-
-    async def show_all() -> None:
-        wanted["most"] = 10_000
-        await choose()
-
-    wall.on_more = show_all
+        whole = ui.button("CSV", icon="download").props("outline no-caps dense padding='4px 10px'")
+        whole.props["href"] = f"/metrics/{page.run_id}.csv"
+        whole.props["aria-label"] = "Download all curves as CSV"
+        whole.tooltip("every point of every curve")
 
 
 def _draw_controls(page: RunPage, wall: Wall) -> None:
@@ -87,8 +75,7 @@ class Wall:
     """Charts side by side, each with its curve; what comes is added to what is drawn."""
 
     def __init__(self, page: RunPage, *, columns: int, most: int) -> None:
-        self._page, self.most = page, most
-        self.on_more: Callable[[], Any] | None = None
+        self._page, self._most = page, most
         self._matches: Callable[[str], bool] = lambda key: True
         self._charts: dict[str, tuple[Curve, ui.echart, ui.label]] = {}
         self._last_grown, self._growing = 0.0, False
@@ -111,7 +98,7 @@ class Wall:
         """Draw the curves of the keys that match, with the points there are."""
         self._matches = matches
         keys = self._keys()
-        found = await self._page.web.ask(lambda client: self._read(client, keys[: self.most])) if keys else []
+        found = await self._page.web.ask(lambda client: self._read(client, keys[: self._most])) if keys else []
         self._charts.clear()
         self._grid.clear()
         with self._grid:
@@ -188,7 +175,7 @@ class Wall:
 
     def _news(self, client: Client, since: dict[str, int]) -> list[Series]:
         """What came after the cursors, and what there was not before, as far as there is room for it."""
-        room = len(since) < self.most
+        room = len(since) < self._most
         asked = [] if room else list(since)
         return [
             one for one in self._read(client, asked, since) if one.key in since or (room and self._matches(one.key))
@@ -219,9 +206,13 @@ class Wall:
             self.say("No metric has this in its name.")
         else:
             self.say("")
-        if self.on_more is not None and len(keys) > self.most:
+        if 1 < self._most < len(keys):
             with self._grid:
-                ui.button(f"Show all {len(keys)} metrics", on_click=self.on_more).props("flat no-caps")
+                ui.button(f"Show all {len(keys)} metrics", on_click=self._show_all).props("flat no-caps")
+
+    async def _show_all(self) -> None:
+        self._most = 10_000
+        await self.draw(self._matches)
 
 
 def _script_text(text: str) -> str:
