@@ -141,6 +141,11 @@ class RunPaths:
         return self.folder / "analytics.json"
 
     @property
+    def people_notes(self) -> Path:
+        """What people write about the run."""
+        return self.folder / "notes.md"
+
+    @property
     def fastlane(self) -> Path:
         """Holds the name of the run's frame ring."""
         return self.folder / "fastlane.json"

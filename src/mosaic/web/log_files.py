@@ -1,0 +1,112 @@
+"""A run's growing text files, read by pages: the end of a log and what is added to it, events by kind."""
+
+from __future__ import annotations
+
+import codecs
+import os
+import re
+from collections import deque
+from collections.abc import Collection
+from pathlib import Path
+
+from mosaic.wire.errors import EventError
+from mosaic.wire.events import Event, decode
+from mosaic.wire.paths import RunPaths
+
+# As much of a log as a browser scrolls through without effort; the whole is a download away.
+LOG_BYTES = 400_000
+# An event's line begins with its kind, so that those not asked for need not be parsed.
+_KIND = re.compile(rb'\{"event":\s?"(\w+)"')
+_CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b\x0c\x0e-\x1f]")
+
+
+def logs_of(paths: RunPaths) -> dict[str, Path]:
+    """The logs that a run has, by what they are; those of the algorithm first."""
+    known = {
+        "Output": paths.stdout_log,
+        "Errors": paths.stderr_log,
+        "Worker": paths.worker_stderr_log,
+        "Worker's output": paths.worker_stdout_log,
+    }
+    named = {word: path for word, path in known.items() if path.exists()}
+    others = sorted(path for path in paths.logs.glob("*.log") if path not in known.values())
+    return {**named, **{path.name: path for path in others}}
+
+
+class LogTail:
+    """A log from near its end on; `read` gives what was added since, in whole characters."""
+
+    def __init__(self, path: Path, most_bytes: int = LOG_BYTES) -> None:
+        self.path, self._most = path, most_bytes
+        self._offset = 0
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self.cut = False
+
+    def read(self) -> str:
+        """What is new; at first the end of the file, from a whole line on."""
+        try:
+            with self.path.open("rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                if size < self._offset:  # a new attempt began the file anew
+                    self._offset = 0
+                skip = size - self._offset > self._most
+                file.seek(size - self._most if skip else self._offset)
+                data = file.read(min(size - self._offset, self._most))
+        except OSError:
+            return ""
+        self._offset = size
+        if skip:
+            self.cut = True
+            data = data[data.find(b"\n") + 1 :]
+        return readable(self._decoder.decode(data))
+
+
+def readable(text: str) -> str:
+    """Without the codes that colour and redraw a terminal; of a line that was redrawn its last state."""
+    text = text.replace("\r\n", "\n")
+    lines = (line.rstrip("\r").rsplit("\r", 1)[-1] for line in text.split("\n"))
+    return _CONTROL.sub("", "\n".join(lines))
+
+
+def last_words(paths: RunPaths, lines: int = 20) -> str:
+    """The end of what a failed run wrote to stderr: the algorithm, or else the worker around it."""
+    for path in (paths.stderr_log, paths.worker_stderr_log):
+        found = [line for line in LogTail(path, 20_000).read().splitlines() if line.strip()]
+        if found:
+            return "\n".join(found[-lines:])
+    return ""
+
+
+class EventTail:
+    """A run's events of some kinds, the newest so many, and what is added; also how many there are of each kind."""
+
+    def __init__(self, path: Path, kinds: Collection[str], most: int = 500) -> None:
+        self._path, self._kinds, self._most = path, {kind.encode() for kind in kinds}, most
+        self._offset = 0
+        self.counts: dict[str, int] = {}
+
+    def read(self) -> list[Event]:
+        """The new ones, oldest first; a line that is still being written is not there yet."""
+        found: deque[bytes] = deque(maxlen=self._most)
+        try:
+            file = self._path.open("rb")
+        except OSError:
+            return []
+        with file:
+            file.seek(self._offset)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    break
+                self._offset += len(line)
+                match = _KIND.match(line)
+                kind = match[1] if match else b"?"
+                self.counts[kind.decode()] = self.counts.get(kind.decode(), 0) + 1
+                if kind in self._kinds:
+                    found.append(line)
+        events = []
+        for line in found:
+            try:
+                events.append(decode(line))
+            except EventError:
+                continue  # the daemon's log has it as telemetry.bad_line
+        return events

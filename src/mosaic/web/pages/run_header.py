@@ -1,0 +1,277 @@
+"""The head of a run's page: state and reason, progress, numbers, and what can be done with the run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from nicegui import ui
+
+from mosaic.trainer.client import Client, Run, State
+from mosaic.web import words
+from mosaic.web.layout import code_box, confirmed, state_badge, tell
+from mosaic.web.log_files import last_words
+from mosaic.wire.errors import MosaicError
+
+if TYPE_CHECKING:
+    from mosaic.web.pages.run import RunPage
+
+MODES = {"train": "training", "resume_training": "resumed training", "policy_eval": "evaluation", "script": "script"}
+ASKED = {"cancel": "Cancelling: it saves its state first", "pause": "Pausing", "continue": "Continuing"}
+
+
+class Header:
+    """Built once; its texts follow the run, its buttons are made anew only when other ones fit."""
+
+    def __init__(self, page: RunPage) -> None:
+        self._page = page
+        self._shape: object = None
+        self._cause_shown = False
+        with ui.card().classes("w-full gap-3 p-4"):
+            with ui.row().classes("w-full items-start justify-between gap-3"):
+                self._draw_title()
+                self._buttons = ui.row().classes("gap-2 items-center")
+            self._reason = ui.label().classes("whitespace-pre-wrap break-words w-full").props("role=status")
+            with ui.column().classes("w-full gap-1") as self._progress_row:
+                self._bar = ui.linear_progress(show_value=False, size="8px").props(
+                    'rounded instant-feedback aria-label="Progress"'
+                )
+                self._progress = ui.label().classes("text-sm opacity-80")
+            self._numbers = _Numbers()
+            self._warnings = ui.column().classes("w-full gap-1")
+            self._cause = ui.column().classes("w-full gap-1")
+            self._cause.set_visibility(False)
+        self.update()
+
+    def update(self) -> None:
+        """As the run is now."""
+        run = self._page.run
+        shape = (run.state, run.asked, _policy(run), _has_checkpoint(run), run.warnings)
+        if shape != self._shape:
+            self._shape = shape
+            self._badge.clear()
+            with self._badge:
+                state_badge(run.state)
+            self._draw_buttons(run)
+            self._draw_warnings(run)
+        reason = reason_line(run)
+        self._reason.set_text(reason)
+        self._reason.set_visibility(bool(reason))
+        self._reason.classes(
+            add="text-negative font-medium" if run.state in (State.FAILED, State.LOST) else "",
+            remove="" if run.state in (State.FAILED, State.LOST) else "text-negative font-medium",
+        )
+        share, text = progress_of(run)
+        self._bar.set_visibility(share is not None)
+        self._bar.set_value(share or 0.0)
+        self._progress.set_text(text)
+        self._numbers.update(run)
+        if run.state == State.FAILED and not self._cause_shown:
+            self._cause_shown = True
+            ui.timer(0, self._draw_cause, once=True)
+
+    def show_deleted(self) -> None:
+        self._badge.clear()
+        with (
+            self._badge,
+            ui.row().classes("items-center gap-1 rounded-full px-2 py-0.5 bg-gray-500 text-white text-sm"),
+        ):
+            ui.icon("delete").props("aria-hidden=true")
+            ui.label("deleted")
+        self._buttons.clear()
+        for part in (self._reason, self._progress_row, self._warnings, self._cause):
+            part.set_visibility(False)
+
+    def _draw_title(self) -> None:
+        run = self._page.run
+        with ui.column().classes("gap-1 min-w-0"):
+            with ui.row().classes("items-center gap-3"):
+                self._badge = ui.element("div")
+                title = run.run_name or f"{run.algo} on {run.env_id}"
+                ui.label(title).classes("text-xl font-semibold break-words min-w-0").props("role=heading aria-level=2")
+            facts = [
+                run.algo,
+                run.env_id,
+                f"seed {run.seed}" if run.seed is not None else "",
+                MODES.get(run.mode, run.mode),
+            ]
+            with ui.row().classes("items-center gap-x-3 gap-y-0 text-sm opacity-80"):
+                for fact in facts:
+                    if fact:
+                        ui.label(fact).classes("break-all")
+                if run.agent_id:
+                    ui.label(f"agent {run.agent_id}").classes("break-all")
+                ui.label(run.run_id).classes("mosaic-mono break-all select-all").tooltip("the run's id")
+
+    def _draw_buttons(self, run: Run) -> None:
+        self._buttons.clear()
+        policy = _policy(run)
+        with self._buttons:
+            if run.asked in ASKED and not run.ended:
+                ui.spinner(size="sm")
+                ui.label(ASKED[run.asked]).classes("text-sm opacity-80")
+            if run.state == State.EXECUTING and not run.asked:
+                self._act("Pause", "pause", lambda client: client.pause_run(run.run_id))
+            if run.state == State.PAUSED and not run.asked:
+                self._act("Continue", "play_arrow", lambda client: client.continue_run(run.run_id))
+            if not run.ended and run.asked != "cancel":
+                self._act(
+                    "Cancel",
+                    "stop",
+                    lambda client: client.cancel_run(run.run_id),
+                    ask="Cancel this run? It saves its state first, and can be resumed later.",
+                )
+            if _has_checkpoint(run):
+                _go("Resume", "restore", f"/resume?run={run.run_id}")
+            if policy:
+                _go("Evaluate", "fact_check", f"/policy?policy={quote(home_path(self._page, policy), safe='')}")
+            if run.mode != "policy_eval":
+                _go("Train again", "replay", f"/train?from={run.run_id}&again=1")
+                _go("Edit and train", "edit", f"/train?from={run.run_id}")
+            if run.ended:
+                self._act(
+                    "Delete",
+                    "delete",
+                    lambda client: client.delete_run(run.run_id),
+                    ask="Delete this run? Its folder, its checkpoints and its curves are gone for good.",
+                    colour="negative",
+                )
+
+    def _act(
+        self, word: str, icon: str, call: Callable[[Client], Any], ask: str = "", colour: str | None = "primary"
+    ) -> None:
+        async def act() -> None:
+            if ask and not await confirmed(ask, word):
+                return
+            button.props(add="loading")
+            try:
+                await self._page.web.ask(call)
+                await self._page.refresh()
+            except MosaicError as error:
+                tell(error)
+            finally:
+                button.props(remove="loading")
+
+        button = ui.button(word, icon=icon, color=colour, on_click=act).props(
+            "outline no-caps dense padding='4px 10px'"
+        )
+
+    def _draw_warnings(self, run: Run) -> None:
+        self._warnings.clear()
+        self._warnings.set_visibility(bool(run.warnings))
+        with self._warnings:
+            for text in run.warnings[-3:]:
+                with ui.row().classes("items-start gap-2 no-wrap text-sm"):
+                    ui.icon("warning", color="warning").classes("mt-0.5").props("aria-hidden=true")
+                    ui.label(text).classes("break-words min-w-0")
+
+    async def _draw_cause(self) -> None:
+        said = await self._page.web.do(lambda: last_words(self._page.paths))
+        self._cause.clear()
+        self._cause.set_visibility(bool(said))
+        if said:
+            with self._cause:
+                ui.label("What it said last:").classes("text-sm font-medium")
+                code_box(said, label="Copy what it said last")
+
+
+class _Numbers:
+    """The headline figures, in a row that wraps."""
+
+    NAMES = ("Return", "Mean of 100", "Episodes", "Steps/s", "Running", "Started", "GPU", "Attempt")
+
+    def __init__(self) -> None:
+        self._cells: dict[str, tuple[ui.element, ui.label]] = {}
+        with ui.row().classes("gap-x-8 gap-y-2"):
+            for name in self.NAMES:
+                with ui.column().classes("gap-0") as cell:
+                    ui.label(name).classes("text-xs opacity-70")
+                    self._cells[name] = (cell, ui.label().classes("text-base font-medium"))
+
+    def update(self, run: Run) -> None:
+        texts = {
+            "Return": words.number(run.last_return) if run.last_return is not None else "",
+            "Mean of 100": words.number(run.mean_return) if run.mean_return is not None else "",
+            "Episodes": words.number(run.episodes) if run.episodes else "",
+            "Steps/s": words.number(run.sps) if run.sps is not None else "",
+            "Running": words.duration(running_seconds(run)),
+            "Started": words.age(run.started_at or run.created_at),
+            "GPU": ", ".join(map(str, run.gpus)),
+            "Attempt": f"{run.attempt} (restarted {run.restarts} of {run.max_restarts})" if run.attempt > 1 else "",
+        }
+        for name, text in texts.items():
+            cell, label = self._cells[name]
+            cell.set_visibility(bool(text))
+            label.set_text(text)
+
+
+def reason_line(run: Run) -> str:
+    """Why a run is where it is, in one line; "" where there is nothing to add to its state."""
+    if run.state == State.INIT:
+        before = run.queue_position
+        place = (
+            "next in the queue" if before == 0 else f"{before} runs are before it in the queue" if before > 0 else ""
+        )
+        return "; ".join(part for part in (run.reason, place) if part)
+    if run.state == State.HANDSHAKE:
+        return run.reason or "its worker is being started"
+    if run.state == State.READY:
+        return run.reason or "its worker is there; the first episode or row of metrics is still to come"
+    if run.state == State.LOST:
+        return run.reason or "its worker has fallen silent; it is taken up again when it answers"
+    return run.reason
+
+
+def progress_of(run: Run) -> tuple[float | None, str]:
+    """How far it is, from 0 to 1, and in words; an evaluation that repeats counts within its batch."""
+    batch, repeats = evaluation_of(run)
+    if run.mode == "policy_eval":
+        if repeats and batch:
+            done = run.step % batch if not run.ended else batch
+            share = None if run.ended else done / batch
+            return (
+                share,
+                f"{run.step:,} episodes, batch {run.step // batch + (not run.ended):,} of {batch} episodes each",
+            )
+        if run.progress is None:
+            return None, f"{run.step:,} episodes"
+        return run.progress, f"{run.step:,} of {run.total_timesteps:,} episodes"
+    if run.progress is None:
+        return None, f"{run.step:,} steps" if run.step else ""
+    text = f"{run.step:,} of {run.total_timesteps:,} steps · {100 * run.progress:.0f} %"
+    if run.state == State.EXECUTING and run.eta_seconds is not None:
+        text += f" · {words.duration(run.eta_seconds)} to go"
+    return run.progress, text
+
+
+def evaluation_of(run: Run) -> tuple[int, bool]:
+    """Episodes in a batch, and whether batches repeat until it is stopped."""
+    settings = run.payload.get("metadata", {}).get("worker", {}).get("config", {}).get("extras") or {}
+    batch = settings.get("eval_batch_size") or settings.get("eval_episodes") or 50
+    return (batch if isinstance(batch, int) and batch > 0 else 50), bool(settings.get("eval_repeat"))
+
+
+def running_seconds(run: Run) -> float | None:
+    """From its start to its end, or to now."""
+    return (run.ended_at or time.time()) - run.started_at if run.started_at else None
+
+
+def home_path(page: RunPage, relative: str) -> str:
+    """A file of the run as the forms name it: relative to the home."""
+    return (page.paths.folder / relative).relative_to(page.web.home).as_posix()
+
+
+def _policy(run: Run) -> str:
+    found = [one.path for one in run.artifacts if one.kind == "policy"]
+    return found[-1] if found else ""
+
+
+def _has_checkpoint(run: Run) -> bool:
+    return any(one.kind == "checkpoint" for one in run.artifacts)
+
+
+def _go(word: str, icon: str, address: str) -> None:
+    """A button that is a link: it can be opened in another window."""
+    ui.button(word, icon=icon).props(f"outline no-caps dense padding='4px 10px' href=\"{address}\" type=a")

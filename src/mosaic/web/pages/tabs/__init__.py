@@ -1,0 +1,1 @@
+"""A module per tab of the run page."""

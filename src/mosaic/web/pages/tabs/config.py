@@ -1,0 +1,79 @@
+"""The Config tab: what the run was told, and where that differs from the defaults."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from nicegui import ui
+
+from mosaic.web.layout import code_box
+
+if TYPE_CHECKING:
+    from mosaic.web.pages.run import RunPage
+
+COLUMNS: list[dict[str, Any]] = [
+    {"name": "name", "label": "Parameter", "field": "name", "align": "left", "sortable": True},
+    {"name": "value", "label": "This run", "field": "value", "align": "left"},
+    {"name": "default", "label": "Default", "field": "default", "align": "left"},
+    {"name": "help", "label": "Meaning", "field": "help", "align": "left"},
+]
+
+
+async def show(page: RunPage) -> None:
+    """Draw the tab."""
+    payload = page.run.payload
+    config = config_of(payload)
+    schema = await page.web.do(page.web.schema)
+    fields = schema.get(str(config.get("algo")), {}).get("fields", [])
+    ui.label("Differs from the defaults").classes("text-base font-semibold")
+    rows = differences(config, fields)
+    if not fields:
+        ui.label("This algorithm is not one of the worker's own; its defaults are not known here.").classes(
+            "opacity-80"
+        )
+    elif not rows:
+        ui.label("Every parameter has its default.").classes("opacity-80")
+    if rows:
+        ui.table(rows=rows, columns=COLUMNS, row_key="name").props("dense flat wrap-cells").classes("w-full")
+    name = page.paths.config_file.name
+    with ui.row().classes("w-full items-center gap-4"):
+        ui.label("The whole config").classes("text-base font-semibold")
+        ui.link(name, f"/files/{page.run_id}/{name}", new_tab=True).classes("mosaic-mono text-sm break-all")
+    code_box(json.dumps(payload, indent=2, ensure_ascii=False), label="Copy the config")
+
+
+def config_of(payload: Mapping[str, Any]) -> dict[str, Any]:
+    """The worker's part of a payload; {} where it has none."""
+    found = payload.get("metadata", {}).get("worker", {}).get("config") or {}
+    return dict(found) if isinstance(found, Mapping) else {}
+
+
+def differences(config: Mapping[str, Any], fields: list[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """The parameters that are not as the algorithm has them by itself, and the worker's settings that are set."""
+    extras = dict(config.get("extras") or {})
+    given = {**extras, **(extras.pop("algo_params", None) or {})}
+    given.pop("algo_params", None)
+    for name in ("env_id", "total_timesteps", "seed"):
+        if config.get(name) is not None:
+            given[name] = config[name]
+    rows = []
+    known = {str(field["name"]): field for field in fields}
+    for name, value in sorted(given.items(), key=lambda item: (item[0] not in known, item[0])):
+        field = known.get(name, {})
+        if value is None or value == "" or (name in known and _same(value, field.get("default"))):
+            continue
+        default = _shown(field.get("default")) if name in known else "not set"
+        rows.append({"name": name, "value": _shown(value), "default": default, "help": str(field.get("help", ""))})
+    return rows
+
+
+def _same(value: Any, default: Any) -> bool:
+    if isinstance(value, bool) or isinstance(default, bool):
+        return value is default
+    return bool(value == default) or str(value) == str(default)
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

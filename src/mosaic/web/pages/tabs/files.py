@@ -1,0 +1,164 @@
+"""The Files tab: checkpoints and their pins, policies to evaluate and play, videos, every file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from nicegui import ui
+
+from mosaic.web import run_files, words
+from mosaic.web.layout import tell
+from mosaic.web.pages.run_header import home_path
+from mosaic.web.run_files import File, Saved
+from mosaic.wire.errors import MosaicError
+
+if TYPE_CHECKING:
+    from mosaic.web.pages.run import RunPage
+
+VIDEOS_SHOWN = 8
+
+
+async def show(page: RunPage) -> None:
+    """Draw the tab; it is drawn anew when the run has moved on to another state, or on request."""
+    column = ui.column().classes("w-full gap-4")
+    shown: dict[str, Any] = {"state": page.run.state, "artifacts": page.run.artifacts}
+
+    async def draw() -> None:
+        saved, policies, videos, everything = await page.web.do(
+            lambda: (
+                run_files.list_checkpoints(page.paths),
+                run_files.list_policies(page.paths),
+                run_files.list_videos(page.paths),
+                run_files.list_files(page.paths),
+            )
+        )
+        column.clear()
+        with column:
+            _draw_checkpoints(page, saved, draw)
+            _draw_policies(page, policies)
+            _draw_videos(page, videos)
+            _draw_all(page, everything, draw)
+
+    async def heard() -> None:
+        now = {"state": page.run.state, "artifacts": page.run.artifacts}
+        if now != shown:
+            shown.update(now)
+            await draw()
+
+    await draw()
+    page.hear(heard)
+
+
+def _draw_checkpoints(page: RunPage, saved: list[Saved], redraw: Callable[[], Any]) -> None:
+    _heading("Checkpoints", len(saved))
+    if not saved:
+        ui.label("None was saved. A run can be resumed from one; the form sets how often they are saved.").classes(
+            "text-sm opacity-80"
+        )
+        return
+    ui.label("The newest two, the best and the pinned ones are kept.").classes("text-sm opacity-80")
+    with _list():
+        for one in saved:
+            with _line():
+                ui.label(f"step {one.step:,}").classes("font-medium w-40")
+                score = f" · return {words.number(one.score)}" if one.score is not None else ""
+                kind = "" if one.exact else " · saved in haste: goes on from here, not bit for bit"
+                ui.label(f"{words.size(one.size)} · {words.age(one.saved_at)}{score}{kind}").classes(
+                    "text-sm opacity-80 grow"
+                )
+                _pin_switch(page, one, redraw)
+                checkpoint = quote(home_path(page, one.path), safe="")
+                _link_button("Resume", "restore", f"/resume?run={page.run_id}&checkpoint={checkpoint}")
+
+
+def _pin_switch(page: RunPage, one: Saved, redraw: Callable[[], Any]) -> None:
+    async def change(event: Any) -> None:
+        try:
+            await page.web.do(lambda: run_files.pin(page.paths, one.path, bool(event.value)))
+        except MosaicError as error:
+            tell(error)
+            await redraw()
+
+    switch = ui.switch("Pin", value=one.pinned, on_change=change).props("dense")
+    switch.props["aria-label"] = f"Pin the checkpoint of step {one.step}"
+    switch.tooltip("a pinned checkpoint is never deleted")
+
+
+def _draw_policies(page: RunPage, policies: list[File]) -> None:
+    _heading("Policies", len(policies))
+    if not policies:
+        ui.label("None was saved; one is with save_model.").classes("text-sm opacity-80")
+        return
+    with _list():
+        for one in policies:
+            with _line():
+                best = one.path.endswith(".best.cleanrl_model")
+                ui.label("best" if best else "last").classes("font-medium w-12")
+                ui.label(one.path).classes("mosaic-mono text-sm break-all grow min-w-0")
+                ui.label(f"{words.size(one.size)} · {words.age(one.changed_at)}").classes("text-sm opacity-80")
+                named = quote(home_path(page, one.path), safe="")
+                _link_button("Evaluate", "fact_check", f"/policy?policy={named}")
+                _link_button("Play", "sports_esports", f"/play?policy={named}")
+                _link_button("Download", "download", _address(page, one.path, download=True))
+
+
+def _draw_videos(page: RunPage, videos: list[File]) -> None:
+    _heading("Videos", len(videos))
+    if not videos:
+        ui.label("None was filmed; capture_video films training, and an evaluation films with its own switch.").classes(
+            "text-sm opacity-80"
+        )
+        return
+    with ui.element("div").classes("w-full grid grid-cols-1 md:grid-cols-2 xl:grid-cols-3 gap-4"):
+        for one in videos[:VIDEOS_SHOWN]:
+            with ui.column().classes("gap-1 min-w-0"):
+                film = (
+                    ui.element("video")
+                    .classes("w-full rounded bg-black")
+                    .props("controls preload=metadata playsinline")
+                )
+                film.props["src"] = _address(page, one.path)
+                film.props["aria-label"] = f"Video {one.path}"
+                ui.link(one.path, _address(page, one.path, download=True)).classes("mosaic-mono text-xs break-all")
+    if len(videos) > VIDEOS_SHOWN:
+        ui.label(f"{len(videos) - VIDEOS_SHOWN} more are among the files below.").classes("text-sm opacity-80")
+
+
+def _draw_all(page: RunPage, everything: list[File], redraw: Callable[[], Any]) -> None:
+    with ui.row().classes("w-full items-center gap-4"):
+        total = sum(one.size for one in everything)
+        _heading("All files", len(everything), f", {words.size(total)}")
+        ui.button("Look again", icon="refresh", on_click=redraw).props("flat dense no-caps")
+    with ui.expansion("Show them", icon="folder").classes("w-full"), _list():
+        for one in everything[: run_files.MOST_FILES]:
+            with _line():
+                ui.link(one.path, _address(page, one.path), new_tab=True).classes("mosaic-mono text-sm break-all grow")
+                ui.label(f"{words.size(one.size)} · {words.age(one.changed_at)}").classes("text-sm opacity-80")
+        if len(everything) > run_files.MOST_FILES:
+            ui.label(f"and {len(everything) - run_files.MOST_FILES} more in {page.paths.folder}").classes("text-sm p-2")
+
+
+def _address(page: RunPage, path: str, *, download: bool = False) -> str:
+    return f"/files/{page.run_id}/{quote(path)}" + ("?download=1" if download else "")
+
+
+def _heading(text: str, count: int, more: str = "") -> None:
+    ui.label(f"{text} ({count:,}{more})").classes("text-base font-semibold").props("role=heading aria-level=3")
+
+
+def _list() -> ui.element:
+    return ui.column().classes(
+        "w-full gap-0 rounded border border-gray-200 dark:border-neutral-700 divide-y divide-gray-200 "
+        "dark:divide-neutral-700"
+    )
+
+
+def _line() -> ui.element:
+    return ui.row().classes("w-full items-center gap-x-4 gap-y-1 px-3 py-1.5")
+
+
+def _link_button(word: str, icon: str, address: str) -> None:
+    button = ui.button(word, icon=icon).props("flat no-caps dense")
+    button.props["href"] = address

@@ -1,0 +1,51 @@
+"""The TensorBoard tab: the real one, in a process that lives as long as somebody looks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nicegui import ui
+
+from mosaic.web.layout import trouble
+from mosaic.web.tensorboard_server import log_folder
+from mosaic.wire.errors import MosaicError
+
+if TYPE_CHECKING:
+    from mosaic.web.pages.run import RunPage
+
+TOUCH_SECONDS = 30.0
+
+
+async def show(page: RunPage) -> None:
+    """Start it if need be, and show it."""
+    try:
+        await page.web.do(lambda: log_folder(page.paths))
+    except MosaicError as error:
+        ui.label(str(error)).classes("opacity-80")
+        return
+    address = f"/tensorboard/{page.run_id}/"
+    column = ui.column().classes("w-full gap-2")
+    with column, ui.row().classes("items-center gap-3"):
+        ui.spinner(size="md")
+        ui.label("Starting TensorBoard. This takes a few seconds.")
+
+    async def open_it() -> None:
+        try:
+            await page.boards.open(page.run_id)
+        except MosaicError as error:
+            column.clear()
+            with column:
+                trouble(error)
+            return
+        column.clear()
+        with column:
+            ui.link("Open in a window of its own", address, new_tab=True).classes("text-sm")
+            frame = ui.element("iframe").classes("w-full rounded border-0 bg-white").style("height: 75vh")
+            frame.props["src"] = address
+            frame.props["title"] = "TensorBoard"
+
+    async def touch() -> None:
+        page.boards.touch(page.run_id)
+
+    ui.timer(0, open_it, once=True)
+    page.every(TOUCH_SECONDS, touch)

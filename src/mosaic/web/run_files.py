@@ -1,0 +1,137 @@
+"""What lies in a run's folder, for people: checkpoints and their pins, policies, videos, everything; its notes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mosaic.wire import checkpoints
+from mosaic.wire.errors import ConfigError, storage_error
+from mosaic.wire.paths import RunPaths, write_atomic
+
+MOST_FILES = 500
+MOST_NOTES = 200_000
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A checkpoint; `path` is relative to the run's folder."""
+
+    path: str
+    step: int
+    saved_at: float
+    size: int
+    exact: bool
+    score: float | None
+    pinned: bool
+
+
+@dataclass(frozen=True)
+class File:
+    """A file; `path` is relative to the run's folder."""
+
+    path: str
+    size: int
+    changed_at: float
+
+
+def list_checkpoints(paths: RunPaths) -> list[Saved]:
+    """Newest first; one that is being removed just now is passed over."""
+    found = []
+    for folder in checkpoints.find_all(paths.checkpoints):
+        with contextlib.suppress(OSError):
+            state = checkpoints.saved_state(folder)
+            found.append(
+                Saved(
+                    folder.relative_to(paths.folder).as_posix(),
+                    int(folder.name),
+                    float(state.get("saved_at") or folder.stat().st_mtime),
+                    sum(file.stat().st_size for file in folder.iterdir()),
+                    bool(state.get("exact", True)),
+                    state.get("score"),
+                    (folder / checkpoints.PINNED).exists(),
+                )
+            )
+    return found
+
+
+def pin(paths: RunPaths, relative: str, pinned: bool) -> None:
+    """Keep a checkpoint for ever, or let it go with the others in time."""
+    folder = paths.inside(relative)
+    if not (folder / "state.json").is_file():
+        raise ConfigError(f"checkpoint {relative} is gone; newer ones have taken its place")
+    try:
+        if pinned:
+            (folder / checkpoints.PINNED).touch()
+        else:
+            (folder / checkpoints.PINNED).unlink(missing_ok=True)
+    except OSError as error:
+        raise storage_error(folder, error) from None
+
+
+def list_files(paths: RunPaths, pattern: str = "*", below: Path | None = None) -> list[File]:
+    """Files of the run, sorted by path; hidden ones, which are being written, are not there yet."""
+    root = below or paths.folder
+    found = []
+    for path in _walk(root):
+        if path.match(pattern):
+            with contextlib.suppress(OSError):
+                status = path.stat()
+                found.append(File(path.relative_to(paths.folder).as_posix(), status.st_size, status.st_mtime))
+    return sorted(found, key=lambda file: file.path)
+
+
+def list_policies(paths: RunPaths) -> list[File]:
+    """The last saved first."""
+    return sorted(list_files(paths, "*.cleanrl_model", paths.policies), key=lambda file: -file.changed_at)
+
+
+def list_videos(paths: RunPaths) -> list[File]:
+    """The last saved first."""
+    return sorted(list_files(paths, "*.mp4", paths.videos), key=lambda file: -file.changed_at)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A file that a worker writes by rename; {} where it is not there, or is no object."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def read_notes(paths: RunPaths) -> tuple[str, float]:
+    """What people wrote about a run, and when; before anybody did, what its config says, and 0."""
+    try:
+        text = paths.people_notes.read_text(encoding="utf-8", errors="replace")
+        return text, paths.people_notes.stat().st_mtime
+    except OSError:
+        return str(read_json(paths.analytics).get("notes") or ""), 0.0
+
+
+def write_notes(paths: RunPaths, text: str) -> float:
+    """Keep them; when they were changed."""
+    if len(text) > MOST_NOTES:
+        raise ConfigError(f"notes of {len(text):,} characters are refused: at most {MOST_NOTES:,}; shorten them")
+    if not paths.folder.is_dir():
+        raise ConfigError(f"run {paths.run_id} has no folder here; it was deleted, or lies on another machine")
+    write_atomic(paths.people_notes, text)
+    return paths.people_notes.stat().st_mtime
+
+
+def _walk(root: Path) -> Iterator[Path]:
+    """Files below a folder, links to folders not followed; a million of them are not needed."""
+    count = 0
+    for folder, names, files in os.walk(root):
+        names[:] = sorted(name for name in names if not name.startswith("."))
+        for name in sorted(files):
+            if not name.startswith("."):
+                yield Path(folder, name)
+                count += 1
+                if count >= 20 * MOST_FILES:
+                    return

@@ -1,0 +1,52 @@
+"""The process that is a run's TensorBoard: `python -m mosaic.web.tensorboard_process LOGDIR SOCKET`.
+
+It answers on a Unix socket only, which lies in a folder that nobody but its owner enters, and ends with its standard
+input: however the web process dies, no TensorBoard stays behind.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+READY = "ready"
+
+
+def main(logdir: str, socket: str) -> None:
+    """Serve until standard input ends."""
+    from tensorboard import default, program
+    from werkzeug.serving import make_server
+
+    class SocketServer:
+        """What TensorBoard asks of a server, on a Unix socket."""
+
+        def __init__(self, app: Any, flags: Any) -> None:
+            self._server = make_server(f"unix://{socket}", 0, app, threaded=True)
+
+        def serve_forever(self) -> None:
+            self._server.serve_forever()
+
+        def get_url(self) -> str:
+            return f"unix://{socket}"
+
+    board = program.TensorBoard(plugins=default.get_plugins(), server_class=SocketServer)
+    # The pages are read in Python: the fast reader is another process and another open port. A run's folder is small,
+    # so it is read often; several files of one run (a resumption's) are followed at once.
+    board.configure(
+        argv=[
+            "tensorboard",
+            f"--logdir={logdir}",
+            "--load_fast=false",
+            "--reload_interval=5",
+            "--reload_multifile=true",
+        ]
+    )
+    board.launch()
+    print(READY, flush=True)
+    sys.stdin.read()
+    os._exit(0)  # its threads sit in reads that nobody waits for
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:3])

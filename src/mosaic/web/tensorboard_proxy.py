@@ -1,0 +1,50 @@
+"""`/tensorboard/{run_id}/…`: a run's TensorBoard, reached only through us and so only behind our sign-in."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import httpx
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
+
+from mosaic.web.tensorboard_server import TensorBoards
+from mosaic.wire.errors import MosaicError
+from mosaic.wire.paths import check_run_id
+
+# What TensorBoard may see of a request; our cookie above all is none of its business.
+ASKED = frozenset(("accept", "accept-encoding", "accept-language", "content-type", "range", "user-agent"))
+# What of an answer speaks of the connection to it, which is not the browser's.
+ITS_OWN = frozenset(("connection", "keep-alive", "transfer-encoding", "server", "date", "set-cookie"))
+
+
+async def answer(boards: TensorBoards, request: Request, run_id: str, path: str) -> Response:
+    """Pass one request on; the first one starts the process."""
+    try:
+        check_run_id(run_id)
+        if not path and not request.url.path.endswith("/"):
+            return RedirectResponse(f"/tensorboard/{run_id}/")  # or its relative addresses would miss
+        board = await boards.open(run_id)
+        passed = board.client.build_request(
+            request.method,
+            httpx.URL(path=f"/{path}", query=request.url.query.encode()),
+            headers={name: value for name, value in request.headers.items() if name in ASKED},
+            content=await request.body() if request.method == "POST" else None,
+        )
+        found = await board.client.send(passed, stream=True)
+    except MosaicError as error:
+        return PlainTextResponse(str(error), 404)
+    except httpx.HTTPError:
+        boards.touch(run_id)
+        return PlainTextResponse("TensorBoard does not answer; reload the page to start it again.", 502)
+    headers = {name: value for name, value in found.headers.items() if name.lower() not in ITS_OWN}
+    return StreamingResponse(_body(found), found.status_code, headers)
+
+
+async def _body(found: httpx.Response) -> AsyncIterator[bytes]:
+    """As it came, compressed or not."""
+    try:
+        async for part in found.aiter_raw():
+            yield part
+    finally:
+        await found.aclose()

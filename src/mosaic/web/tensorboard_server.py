@@ -1,0 +1,139 @@
+"""One TensorBoard process per run that somebody looks at, each on a Unix socket of our own; ended when idle."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+
+from mosaic.web.tensorboard_process import READY
+from mosaic.wire.errors import ConfigError, WorkerError
+from mosaic.wire.paths import RunPaths
+
+# From the last request or sign of an open tab on. Starting one takes seconds, keeping one 150 MB.
+IDLE_SECONDS = 300.0
+START_SECONDS = 120.0
+SWEEP_SECONDS = 5.0
+MOST = 4
+
+
+@dataclass(eq=False)
+class Board:
+    """A running TensorBoard; requests go through `client`."""
+
+    run_id: str
+    folder: Path
+    process: asyncio.subprocess.Process
+    client: httpx.AsyncClient
+    used_at: float = field(default_factory=time.monotonic)
+
+    @property
+    def lives(self) -> bool:
+        return self.process.returncode is None
+
+
+class TensorBoards:
+    """The boards that run. Only for the event loop of the web process."""
+
+    def __init__(self, home: Path, idle_seconds: float = IDLE_SECONDS, most: int = MOST) -> None:
+        self.idle_seconds = idle_seconds
+        self._home, self._most = home, most
+        self._boards: dict[str, Board] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._sweeper: asyncio.Task[None] | None = None
+
+    async def open(self, run_id: str) -> Board:
+        """The run's board, started if there is none; ConfigError when the run has nothing to show."""
+        async with self._locks.setdefault(run_id, asyncio.Lock()):
+            board = self._boards.get(run_id)
+            if board is None or not board.lives:
+                await self._end(run_id)
+                folder = log_folder(RunPaths(run_id, self._home))
+                while len(self._boards) >= self._most:
+                    await self._end(min(self._boards.values(), key=lambda one: one.used_at).run_id)
+                board = self._boards[run_id] = await _start(run_id, folder)
+                if self._sweeper is None or self._sweeper.done():
+                    self._sweeper = asyncio.create_task(self._sweep())
+            board.used_at = time.monotonic()
+            return board
+
+    def touch(self, run_id: str) -> None:
+        """Somebody still looks."""
+        if board := self._boards.get(run_id):
+            board.used_at = time.monotonic()
+
+    def running(self) -> list[str]:
+        """The runs whose board runs."""
+        return [run_id for run_id, board in self._boards.items() if board.lives]
+
+    async def close(self) -> None:
+        """End them all."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for run_id in list(self._boards):
+            await self._end(run_id)
+
+    async def _sweep(self) -> None:
+        while self._boards:
+            await asyncio.sleep(SWEEP_SECONDS)
+            for board in list(self._boards.values()):
+                if not board.lives or time.monotonic() - board.used_at > self.idle_seconds:
+                    await self._end(board.run_id)
+
+    async def _end(self, run_id: str) -> None:
+        board = self._boards.pop(run_id, None)
+        if board is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            board.process.kill()
+        await board.process.wait()
+        await board.client.aclose()
+        shutil.rmtree(board.folder, ignore_errors=True)
+
+
+def log_folder(paths: RunPaths) -> Path:
+    """Where a run's event files lie."""
+    for folder in (paths.tensorboard, paths.tensorboard_eval):
+        if any(folder.rglob("*tfevents*")):
+            return folder
+    raise ConfigError(
+        f"run {paths.run_id} has no TensorBoard files; every scalar is under Metrics. "
+        "Switch TensorBoard on in the form, or train with: --set tensorboard_dir=tensorboard"
+    )
+
+
+async def _start(run_id: str, logs: Path) -> Board:
+    # 0700, and short: the name of a socket has at most 107 characters
+    folder = Path(tempfile.mkdtemp(prefix="mosaic-tb-"))
+    socket = folder / "socket"
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-P", "-m", "mosaic.web.tensorboard_process", str(logs), str(socket)),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    assert process.stdout is not None
+    try:
+        said = await asyncio.wait_for(process.stdout.readline(), START_SECONDS)
+    except TimeoutError:
+        said = b""
+    if said.decode().strip() != READY:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+        raise WorkerError(
+            f"TensorBoard does not start (exit code {process.returncode}); try: {sys.executable} -m tensorboard.main "
+            f"--logdir {logs}"
+        )
+    client = httpx.AsyncClient(
+        transport=httpx.AsyncHTTPTransport(uds=str(socket)), base_url="http://tensorboard", timeout=60.0
+    )
+    return Board(run_id, folder, process, client)
