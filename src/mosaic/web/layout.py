@@ -45,6 +45,11 @@ STYLE = """
 :root { --nicegui-default-padding: 0.75rem; }
 body { font-feature-settings: "tnum"; }
 .mosaic-page { width: 100%; max-width: 1400px; margin: 0 auto; }
+/* Not Tailwind's bg-white and text-black: Quasar has classes of the same names, which also hold in the dark. */
+.mosaic-header { background: #fff; }
+.body--dark .mosaic-header { background: #171717; }
+.mosaic-place { color: #111; }
+.body--dark .mosaic-place { color: #eee; }
 .mosaic-mono { font-family: ui-monospace, SFMono-Regular, Menlo, monospace; }
 :focus-visible { outline: 2px solid #0072B2; outline-offset: 2px; }
 @media (prefers-reduced-motion: reduce) { * { animation: none !important; transition: none !important; } }
@@ -78,7 +83,7 @@ def frame(web: Web, path: str, title: str) -> Iterator[None]:
     dark = ui.dark_mode(stored if isinstance(stored, bool) else None)
     with ui.left_drawer(value=False, bordered=True).props("overlay behavior=mobile").classes("p-2") as drawer:
         _links(path, "column")
-    with ui.header(bordered=True).classes("items-center gap-2 px-3 py-1 bg-white dark:bg-neutral-900"):
+    with ui.header(bordered=True).classes("mosaic-header items-center gap-2 px-3 py-1"):
         _icon("menu", "Menu", drawer.toggle).classes("lg:hidden")
         ui.link("MOSAIC", "/runs").classes("text-lg font-bold no-underline text-primary mr-2")
         with ui.row().classes("max-lg:hidden gap-0 items-center no-wrap"):
@@ -168,7 +173,7 @@ def _links(here: str, shape: str) -> None:
         ) as link:
             if shape == "column":
                 ui.icon(icon).props("aria-hidden=true").classes("text-xl")
-            ui.label(word).classes("text-black dark:text-white")
+            ui.label(word).classes("mosaic-place")
         if current:
             link.props("aria-current=page")
 
