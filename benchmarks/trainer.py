@@ -20,12 +20,11 @@ from typing import Any
 import trainer_cost
 import trainer_faults
 from daemons import home, megabytes, serving
+from filled import fill_curves, fill_runs
 from report import markdown, save
 
-from mosaic.trainer import metrics_store
 from mosaic.trainer.client import Client
 from mosaic.trainer.executors.local import boot_id, start_ticks
-from mosaic.trainer.registry import NewRun, Registry
 from mosaic.trainer.states import State
 from mosaic.wire._pb import trainer_pb2 as pb
 from mosaic.wire.channel import PROTO_VERSION, credentials
@@ -64,19 +63,9 @@ def main() -> None:
 def curves(args: argparse.Namespace) -> dict[str, Any]:
     """20 curves of a million points, read downsampled to 2,000 points each."""
     with home() as folder:
-        registry = Registry(folder)
-        registry.add_run(NewRun("curves", {}))
         began = time.perf_counter()
-        for start in range(0, args.points, 50_000):
-            rows = [
-                {"step": n, "time": n * 0.01, **{f"curve/{k}": float((n * (k + 1)) % 977) for k in range(20)}}
-                for n in range(start, min(args.points, start + 50_000))
-            ]
-            with registry.database.write() as connection:
-                metrics_store.append_rows(connection, 1, rows)
+        fill_curves(folder, args.points)
         stored = time.perf_counter() - began
-        registry.cancel_run("curves")
-        registry.close()
         with serving(folder) as (client, process):
             times = [timed(lambda: client.get_metrics("curves", max_points=2000)) for _ in range(5)]
             one = [timed(lambda: client.get_metrics("curves", ["curve/3"], max_points=2000)) for _ in range(5)]
@@ -94,18 +83,7 @@ def curves(args: argparse.Namespace) -> dict[str, Any]:
 def listing(args: argparse.Namespace) -> dict[str, Any]:
     """Finished runs by the thousand."""
     with home() as folder:
-        registry = Registry(folder)
-        config = {"algo": "ppo", "env_id": "CartPole-v1", "extras": {"algo_params": {f"p{n}": n for n in range(40)}}}
-        registry.database._writer.execute("PRAGMA synchronous = OFF")  # the bench is about reading
-        for number in range(args.runs):
-            columns = {"algo": "ppo", "env_id": "CartPole-v1", "seed": number, "total_timesteps": 500_000}
-            payload = {"metadata": {"worker": {"config": config}}}
-            registry.add_run(NewRun(f"run-{number:06d}", payload, config, (), columns, refused="not yet"))
-        with registry.database.write() as connection:
-            connection.execute(
-                "UPDATE runs SET state = 'COMPLETED', reason = '', step = 500000, ended_at = created_at + 60"
-            )
-        registry.close()
+        fill_runs(folder, args.runs)
         began = time.perf_counter()
         with serving(folder) as (client, process):
             started = time.perf_counter() - began
