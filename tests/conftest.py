@@ -1,10 +1,14 @@
 """What several test modules need."""
 
+import os
 import signal
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))  # tests import tiny_envs by name
+
+# As runs have it, and before torch loads: on a busy machine, threads that spin while they wait make it far slower.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 # A CI that starts the tests in the background or under nohup leaves these ignored, and every child would inherit that.
 for number in (signal.SIGHUP, signal.SIGINT):

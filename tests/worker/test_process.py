@@ -185,6 +185,7 @@ def test_environment_of_the_algorithm(paths: RunPaths) -> None:
         "MOSAIC_SHELL_PID": str(os.getpid()),
         "PYTHONUNBUFFERED": "1",
         "SDL_NO_SIGNAL_HANDLERS": "1",
+        "OMP_WAIT_POLICY": "passive",
         "CLEANRL_AGENT_ID": "a1",
         "CLEANRL_NUM_ENVS": "8",
         "GYM_GUI_FASTLANE_ENABLED": "1",
@@ -199,5 +200,6 @@ def test_headless_mujoco_draws_through_egl(paths: RunPaths) -> None:
     plan = plan_of(Path("x.py"))
     assert child_environment({}, plan, paths, {})["MUJOCO_GL"] == "egl"
     assert "MUJOCO_GL" not in child_environment({}, plan, paths, {"DISPLAY": ":0"})
+    assert child_environment({}, plan, paths, {"OMP_WAIT_POLICY": "active"})["OMP_WAIT_POLICY"] == "active"
     off = child_environment({"fastlane_video_mode": "off"}, plan, paths, {})
     assert off["GYM_GUI_FASTLANE_ENABLED"] == "0" and "OMP_NUM_THREADS" not in off

@@ -17,7 +17,7 @@ from mosaic.wire.workers import DRY_RUN, discover_workers
 # The daemon was started somewhere else, at another time: what a person sets here for one run goes with the run.
 FORWARDED = (
     *(variables.CUDA_VISIBLE_DEVICES, variables.MUJOCO_GL, variables.WANDB_MODE, variables.WANDB_EMAIL),
-    *(variables.OMP_NUM_THREADS, variables.OPENBLAS_NUM_THREADS, variables.MKL_NUM_THREADS),
+    *(variables.OMP_NUM_THREADS, variables.OMP_WAIT_POLICY, variables.OPENBLAS_NUM_THREADS, variables.MKL_NUM_THREADS),
     *(variables.TRACK_TENSORBOARD, variables.TRACK_WANDB, variables.CLEANRL_NUM_ENVS),
     *(variables.CLEANRL_FASTLANE_INTERVAL_MS, variables.CLEANRL_FASTLANE_MAX_DIM, variables.CLEANRL_FASTLANE_BUDGET),
     *(variables.GYM_GUI_FASTLANE_ENABLED, variables.GYM_GUI_FASTLANE_VIDEO_MODE),

@@ -63,6 +63,7 @@ PYTHONPATH = _variable("PYTHONPATH", "folders of your own modules; the one of `m
 PYTHONUNBUFFERED = _variable("PYTHONUNBUFFERED", "1, so that an algorithm's prints reach its log at once")
 SDL_NO_SIGNAL_HANDLERS = _variable("SDL_NO_SIGNAL_HANDLERS", "1, or SDL eats SIGTERM once an environment has rendered")
 OMP_NUM_THREADS = _variable("OMP_NUM_THREADS", "threads of OpenMP in the algorithm")
+OMP_WAIT_POLICY = _variable("OMP_WAIT_POLICY", "passive where you say nothing: idle threads sleep and leave the cores")
 OPENBLAS_NUM_THREADS = _variable("OPENBLAS_NUM_THREADS", "threads of OpenBLAS in the algorithm")
 MKL_NUM_THREADS = _variable("MKL_NUM_THREADS", "threads of MKL in the algorithm")
 
