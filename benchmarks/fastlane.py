@@ -21,6 +21,7 @@ import importlib
 import json
 import mmap
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -67,6 +68,7 @@ def main() -> None:
     if args.inside:
         train(*args.inside, args.seconds, args.block)
         return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that a training under way is ended, too
     for name in [] if args.table else args.only.split(","):
         for mode in args.modes.split(","):
             for start in range(args.starts):
