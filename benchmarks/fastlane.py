@@ -1,220 +1,368 @@
-"""What watching costs: steps per second with FastLane off, on without a viewer, and on with one at 30 frames/s.
+"""What watching costs: one training in which FastLane is off, on without a viewer, and on with one, by turns.
 
-    python benchmarks/fastlane.py --repetitions 5 --seconds 6
+    python benchmarks/fastlane.py --only CartPole --modes single,grid --starts 2 --seconds 60
+    python benchmarks/fastlane.py --table
 
-Whole runs through the worker, one after the other, the three ways in turn, so that a busy machine is busy for all of
-them. A run's speed is what its own metrics say between its first rows and its last: start-up does not count. Beside it
-stand the steps per second of the algorithm's own CPU time, which others' load does not touch so much. The viewer
-is a process of its own that reads as `mosaic watch` does. MiniGrid's observations are flattened pictures, since `ppo`
-learns from flat ones; HalfCheetah's pictures are drawn by a helper process, whose share of a core is given beside.
+Two runs of one kind differ by 10 to 20 % on a shared machine, so runs are not compared: within one process the ways
+take turns, off, unwatched, off, watched, a few rollouts with their updates each. A block's speed is divided by the mean
+of the two off blocks around it; told is the interquartile mean of these shares with its 95 % bootstrap interval, by the
+wall clock and by the process's CPU time, which others' load touches less. While a block is not watched, the time until
+the next frame stands still: else each watched block would begin with a frame that other blocks had paid for.
+
+The viewer is a process of its own that looks 30 times a second while a block is watched, as `mosaic watch` does; a
+frame's age is measured there. HalfCheetah's pictures are drawn by a helper process, whose share of a core is given
+beside. MiniGrid's observations are flattened pictures, since `ppo` learns from flat ones. Results add up in
+results/fastlane.json, start by start.
 """
 
 import argparse
+import contextlib
+import importlib
 import json
+import mmap
 import os
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
 import psutil
-from report import markdown, save
+from report import RESULTS, markdown, save
 
-from mosaic.wire.frames import FastLaneReader, RingError, sweep
-from mosaic.wire.metrics import read_rows
-from mosaic.wire.paths import RunPaths
+from mosaic.stats import bootstrap_interval, iqm
+from mosaic.wire import ring
+from mosaic.wire.frames import FastLaneReader, sweep
 
-RUNS: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "CartPole": ("ppo", "CartPole-v1", {"num_envs": 8}),
-    "MiniGrid-DoorKey-8x8": ("ppo", "minigrid_flat:FlatDoorKey-8x8-v0", {"num_envs": 8}),
-    "Pong": ("ppo_atari_envpool", "Pong-v5", {"num_envs": 8, "num_threads": 1}),
-    "HalfCheetah": ("ppo_continuous_action", "HalfCheetah-v5", {"num_envs": 8, "env_backend": "gymnasium"}),
+CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "CartPole": ("ppo", "CartPole-v1", {}),
+    "MiniGrid-DoorKey-8x8": ("ppo", "minigrid_flat:FlatDoorKey-8x8-v0", {}),
+    "Pong": ("ppo_atari_envpool", "Pong-v5", {"num_steps": 32}),
+    "HalfCheetah": ("ppo_continuous_action", "HalfCheetah-v5", {"env_backend": "gymnasium", "num_steps": 128}),
 }
-WAYS = ("off", "unwatched", "watched")
-
-VIEWER = """
-import json, signal, sys, time
-from mosaic.wire.frames import FastLaneReader, RingError
-signal.signal(signal.SIGTERM, signal.default_int_handler)
-reader, last, ages, size = None, 0, [], 0
-first = time.monotonic()
-try:
-    while True:
-        try:
-            reader = reader or FastLaneReader.open(sys.argv[1])
-            frame = reader.latest_frame(last)
-            if frame is not None:
-                first = first if last else time.monotonic()
-                last, size = frame.index, len(frame.pixels)
-                ages.append(time.monotonic() - frame.time)
-        except RingError:
-            pass
-        time.sleep(1 / 60)
-except KeyboardInterrupt:
-    seconds = time.monotonic() - first
-    ages.sort()
-    print(json.dumps({"frames": len(ages), "seconds": seconds, "bytes": size,
-                      "age_ms": 1000 * ages[len(ages) // 2] if ages else None,
-                      "age_p95_ms": 1000 * ages[int(len(ages) * 0.95)] if ages else None}))
-"""
+ENVS = 8
+OFF, UNWATCHED, WATCHED = "off", "unwatched", "watched"
+TURNS = (OFF, UNWATCHED, OFF, WATCHED)
+GOALS = {UNWATCHED: 0.99, WATCHED: 0.96}
+VIEWS_PER_SECOND = 30
+FIRST_FRAMES = 16  # they load fonts, open windows, and let the helper find its detail: not measured
 
 
 def main() -> None:
-    """Run every environment, mode and way several times, print the table, keep the figures as JSON."""
+    """Measure the cases asked for, start by start, or print the table of what was measured."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default=",".join(RUNS), help="environments, separated by commas")
+    parser.add_argument("--only", default=",".join(CASES), help="environments, separated by commas")
     parser.add_argument("--modes", default="single,grid", help="single, grid or both")
-    parser.add_argument("--repetitions", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=6.0, help="seconds of training that are measured in each run")
+    parser.add_argument("--starts", type=int, default=1, help="processes, one after the other, for each case")
+    parser.add_argument("--seconds", type=float, default=60.0, help="seconds that each of them is measured")
+    parser.add_argument("--block", type=float, default=0.5, help="seconds of a block, in whole rollouts")
+    parser.add_argument("--table", action="store_true", help="print what was measured, measure nothing")
+    parser.add_argument("--fresh", action="store_true", help="forget what was measured of these cases before")
+    parser.add_argument("--inside", nargs=3, metavar=("NAME", "MODE", "FLAG"), help=argparse.SUPPRESS)
     args = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that a run under way is ended, too
-    rows = []
-    for name in args.only.split(","):
+    if args.inside:
+        train(*args.inside, args.seconds, args.block)
+        return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that a training under way is ended, too
+    for name in [] if args.table else args.only.split(","):
         for mode in args.modes.split(","):
-            measured: dict[str, list[dict[str, Any]]] = {way: [] for way in WAYS}
-            for repetition in range(args.repetitions):
-                for way in WAYS[repetition % 3 :] + WAYS[: repetition % 3]:
-                    measured[way].append(run(name, mode, way, args.seconds))
-            rows.append(row(name, mode, measured))
-            print(markdown([rows[-1]]), flush=True)
-            save("fastlane", {f"{name} {mode}": measured})
-    print(markdown(rows))
+            for start in range(args.starts):
+                key = f"{name} {mode}"
+                kept = [] if args.fresh and start == 0 else results().get(key, [])
+                save("fastlane", {key: [*kept, measure(name, mode, args.seconds, args.block)]})
+                print(markdown([row(key, results()[key])]), flush=True)
+    if args.table:
+        print(markdown([row(key, starts) for key, starts in results().items()]))
 
 
-def run(name: str, mode: str, way: str, seconds: float) -> dict[str, Any]:
-    """One run, ended after so many seconds of training; its speed and what the viewer saw."""
-    algo, env_id, params = RUNS[name]
-    with tempfile.TemporaryDirectory(prefix="mosaic-fastlane-") as home:
-        extras = {
-            "fastlane_video_mode": "off" if way == "off" else mode,
-            "grace_seconds": 0,
-            "algo_params": {**params, "cuda": False},
+def results() -> dict[str, list[dict[str, Any]]]:
+    path = RESULTS / "fastlane.json"
+    kept = json.loads(path.read_text()) if path.exists() else {}
+    cases = [f"{name} {mode}" for name in CASES for mode in ("single", "grid")]
+    return {key: kept[key] for key in cases if isinstance(kept.get(key), list)}
+
+
+def measure(name: str, mode: str, seconds: float, block: float) -> dict[str, Any]:
+    """One start: a training and its viewer, each a process; what they tell."""
+    with tempfile.TemporaryDirectory(prefix="mosaic-fastlane-") as folder:
+        (Path(folder) / "logs").mkdir()
+        flag = Path(folder) / "flag"
+        flag.write_bytes(bytes(8))
+        here = Path(__file__).resolve()
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(here.parent), os.environ.get("PYTHONPATH")])),
+            "MOSAIC_RUN_ID": f"bench-{os.getpid()}",
+            "MOSAIC_SHELL_PID": str(os.getpid()),  # somebody else follows the metrics, as in a real run
+            "GYM_GUI_FASTLANE_ENABLED": "1",
+            "GYM_GUI_FASTLANE_VIDEO_MODE": mode,
+            "SDL_NO_SIGNAL_HANDLERS": "1",
+            "SDL_VIDEODRIVER": "dummy",
+            "MUJOCO_GL": os.environ.get("MUJOCO_GL", "egl"),
         }
-        config = {"run_id": "bench", "algo": algo, "env_id": env_id, "total_timesteps": 1_000_000_000, "seed": 1}
-        (Path(home) / "run.json").write_text(json.dumps({**config, "extras": extras}))
-        # beside this file: minigrid_flat; the run's own folder and the repository's sources
-        path = os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]))
-        environment = {**os.environ, "MOSAIC_HOME": home, "PYTHONPATH": path}
-        paths = RunPaths("bench", home)
-        shell = subprocess.Popen(
-            [sys.executable, "-m", "cleanrl_worker.cli", "--config", str(Path(home) / "run.json")],
+        command = [sys.executable, str(here), "--seconds", str(seconds), "--block", str(block)]
+        training = subprocess.Popen(
+            [*command, "--inside", name, mode, str(flag)],
             env=environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            cwd=home,
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            text=True,
         )
-        viewer = None
-        if way == "watched":
-            command = [sys.executable, "-c", VIEWER, str(paths.fastlane)]
-            viewer = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
         try:
-            found = measure(shell, paths, seconds, way)
+            with viewer(Path(folder) / "fastlane.json", flag, environment) as seen:
+                told = training.communicate(timeout=seconds * 3 + 240)[0]
+                if training.returncode:
+                    raise SystemExit(f"{name}, {mode}: the training ended with {training.returncode}")
+            return summary(json.loads(told.splitlines()[-1]), seen())
         finally:
-            if viewer is not None and sys.exc_info()[0] is not None:
-                viewer.kill()
-            shell.kill()
-            errors = shell.communicate()[1]
-            sweep("bench")
-        if found is None:
-            raise SystemExit(f"{name}, {mode}, {way}: the run ended by itself: {errors.decode()[-1000:]}")
-        if viewer is not None:
-            viewer.terminate()
-            seen = json.loads(viewer.communicate(timeout=30)[0])
-            found |= {**seen, "frame_rate": seen["frames"] / max(seen["seconds"], 1e-9)}
-    return found
+            training.kill()
+            training.wait()
+            sweep(environment["MOSAIC_RUN_ID"])
 
 
-def measure(shell: subprocess.Popen[bytes], paths: RunPaths, seconds: float, way: str) -> dict[str, Any] | None:
-    """Speed over so many seconds; None when the run ends before.
-
-    It begins with the second update and, where somebody looks, with the third frame: the first one loads fonts and
-    opens windows, once.
-    """
-    began: dict[str, Any] | None = None
-    helper, before, own = None, 0.0, 0.0
-    while shell.poll() is None:
-        time.sleep(0.1)
-        updates = [row for row in read_rows(paths.metrics) if "charts/SPS" in row] if paths.metrics.exists() else []
-        if began is None and len(updates) >= 2 and (way != "watched" or frames_of(paths) >= 3):
-            began = updates[-1]
-            algorithm = psutil.Process(shell.pid).children()[0]
-            own = cpu_of(algorithm)
-        if began is not None and helper is None:
-            helper = renderer_of(shell.pid)
-            before = cpu_of(helper)
-        if began is not None and updates[-1]["time"] - began["time"] >= seconds:
-            spent = updates[-1]["time"] - began["time"]
-            used = (cpu_of(helper) - before) / spent
-            size = sum(path.stat().st_size for path in ring_of(paths))
-            steps = updates[-1]["step"] - began["step"]
-            per_cpu_second = steps / (cpu_of(algorithm) - own)
-            return {"sps": steps / spent, "per_cpu": per_cpu_second, "renderer_cores": used, "ring_bytes": size}
-    return None
-
-
-def frames_of(paths: RunPaths) -> int:
+# Looks while the flag is 1. What the flag says is asked again after each look: a sign of life that came too late would
+# let the training believe for two seconds that it is watched.
+VIEWER = """
+import mmap, sys, time
+from mosaic.wire.frames import FastLaneReader, RingError
+from mosaic.wire.ring import Head
+with open(sys.argv[2], "r+b") as file:
+    flag = mmap.mmap(file.fileno(), 8)
+reader, last = None, 0
+while flag[1] == 0:
+    time.sleep(1 / float(sys.argv[3]))
+    if not flag[0]:
+        continue
     try:
-        with FastLaneReader.open(paths.fastlane) as reader:
-            return reader.status().written
+        reader = reader or FastLaneReader.open(sys.argv[1])
     except RingError:
-        return 0
+        continue
+    frame = reader.latest_frame(last)
+    if not flag[0]:
+        reader._ring.floats[Head.VIEWER_BEAT] = 0.0
+    if frame is not None:
+        last = frame.index
+        if flag[2]:
+            print(1000 * (time.monotonic() - frame.time))
+"""
 
 
-def ring_of(paths: RunPaths) -> list[Path]:
+@contextlib.contextmanager
+def viewer(record: Path, flag: Path, environment: dict[str, str]) -> Iterator[Any]:
+    """A viewer as long as the training runs; gives what returns the ages it saw."""
+    command = [sys.executable, "-c", VIEWER, str(record), str(flag), str(VIEWS_PER_SECOND)]
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+    ages: list[float] = []
     try:
-        return [Path("/dev/shm") / json.loads(paths.fastlane.read_bytes())["name"]]
-    except (OSError, ValueError):
-        return []
+        yield lambda: ages
+        with flag.open("r+b") as file:
+            file.seek(1)
+            file.write(b"\1")
+        ages += [round(float(line), 2) for line in process.communicate(timeout=60)[0].splitlines()]
+    finally:
+        process.kill()
+        process.wait()
 
 
-def renderer_of(pid: int) -> psutil.Process | None:
-    for child in psutil.Process(pid).children(recursive=True):
-        try:
-            if any(word.endswith("renderer.py") for word in child.cmdline()):
-                return child
-        except psutil.Error:
-            continue
-    return None
+def train(name: str, mode: str, flag: str, seconds: float, block: float) -> None:
+    """In the training's own process: start it as the launcher does, with the turns put between it and its envs."""
+    from cleanrl_worker import launcher
+
+    launcher.open_fastlane(foreign=False)
+    algo, env_id, params = CASES[name]
+    module = importlib.import_module(f"cleanrl_worker.algorithms.{algo}")
+    onlooker = importlib.import_module("cleanrl_worker.onlooker")
+    onlooker.install()
+    episodes = importlib.import_module("cleanrl_worker.kit.episodes")
+    looking_on = episodes.onlooker.training
+    given = module.Args(
+        **{
+            "env_id": env_id,
+            "total_timesteps": 10**9,
+            "num_envs": ENVS,
+            "cuda": False,
+            "run_dir": Path.cwd(),
+            **params,
+        },
+        checkpoint_every=0,
+    )
+    turns: list[Turns] = []
+
+    def taking_turns(envs: Any, args: Any) -> Any:
+        turns.append(Turns(envs, looking_on(envs, args), args.num_steps, Path(flag), seconds, block))
+        return turns[0]
+
+    episodes.onlooker.training = taking_turns
+    with contextlib.suppress(Over), contextlib.redirect_stdout(sys.stderr):
+        module.main(given)
+    print(json.dumps(turns[0].told()))
 
 
-def cpu_of(process: psutil.Process | None) -> float:
-    if process is None:
-        return 0.0
-    times = process.cpu_times()
-    return float(times.user + times.system)
+class Over(BaseException):
+    """Enough is measured."""
 
 
-def row(name: str, mode: str, measured: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
-    """Medians with their spread; shares are of the runs made in the same round."""
-    off, unwatched, watched = ([run["sps"] for run in measured[way]] for way in WAYS)
-    views = measured["watched"]
-    ages = [view["age_ms"] for view in views if view["age_ms"] is not None]
+class Turns:
+    """A vector of environments that is stepped plainly, or through the live view, block by block."""
+
+    def __init__(self, plain: Any, watched: Any, rollout: int, flag: Path, seconds: float, block: float) -> None:
+        assert plain is not watched, "this case has no live view"
+        self._plain, self._watched, self._rollout = plain, watched, rollout
+        self.backend, self.num_envs = plain.backend, plain.num_envs
+        self.single_observation_space = plain.single_observation_space
+        self.single_action_space = plain.single_action_space
+        self._lane = watched._view.lane
+        with flag.open("r+b") as file:
+            self._flag = mmap.mmap(file.fileno(), 8)
+        self._seconds, self._block = seconds, block
+        self._way, self._turn, self._rollouts = WATCHED, 0, 1
+        self._left = rollout
+        self._ends_at = float("inf")
+        self._frozen: tuple[float, float] | None = None
+        self._blocks: list[dict[str, Any]] = []
+        self._helper: psutil.Process | None = None
+        self._born, self._warm_rollouts = time.monotonic(), 0
+        self._begin(WATCHED)
+
+    def reset(self, seed: int) -> Any:
+        return self._plain.reset(seed)
+
+    def step(self, actions: Any) -> Any:
+        if not self._left:
+            self._next()
+        self._left -= 1
+        return self._step(actions)
+
+    def close(self) -> None:
+        self._watched.close()
+
+    def told(self) -> dict[str, Any]:
+        """The blocks, and what the ring takes."""
+        self._flag[0] = 0
+        size = self._lane.writer.size
+        with FastLaneReader.attach(self._lane.writer.name) as reader:
+            status = reader.status()
+        frame = status.width * status.height * status.channels
+        return {"blocks": self._blocks, "ring_frames": size / frame, "frame": [status.width, status.height]}
+
+    def _next(self) -> None:
+        """The end of a block: note it, or, before the measurement, see whether all is warm."""
+        now, cpu = time.monotonic(), time.process_time()
+        spent = now - self._started
+        self._left = self._rollout * self._rollouts
+        if self._ends_at == float("inf"):
+            self._warm_rollouts += 1
+            if (self._written() < FIRST_FRAMES and now - self._born < 60) or now - self._born < 3:
+                return
+            per_rollout = (now - self._born) / max(1, self._warm_rollouts)
+            self._rollouts = max(1, round(self._block / per_rollout))
+            self._ends_at = now + self._seconds
+            self._flag[2] = 1
+        else:
+            found = {"way": self._way, "seconds": spent, "cpu": cpu - self._cpu, "steps": self._steps_of_block}
+            if self._way == WATCHED:
+                found |= {"frames": self._written() - self._frames, "helper": self._helper_cpu() - self._helped}
+            self._blocks.append(
+                {key: value if isinstance(value, str) else round(value, 6) for key, value in found.items()}
+            )
+            self._turn += 1
+        if now > self._ends_at:
+            raise Over
+        self._begin(TURNS[self._turn % len(TURNS)])
+
+    def _begin(self, way: str) -> None:
+        lane, beat = self._lane, self._lane.writer._current().floats
+        if way != WATCHED and self._way == WATCHED:
+            self._flag[0] = 0
+            self._frozen = (lane.next - time.monotonic(), lane._clear_at - lane.clock())
+        beat[ring.Head.VIEWER_BEAT] = time.monotonic() if way == WATCHED else 0.0
+        if way == UNWATCHED:
+            lane.next = 0.0
+        if way == WATCHED:
+            self._flag[0] = 1
+            if self._frozen is not None:
+                lane.next, lane._clear_at = time.monotonic() + self._frozen[0], lane.clock() + self._frozen[1]
+        self._step = self._plain.step if way == OFF else self._watched.step
+        self._way, self._left = way, self._rollout * self._rollouts
+        self._steps_of_block = self._left * self.num_envs
+        self._frames, self._helped = self._written(), self._helper_cpu() if way == WATCHED else 0.0
+        self._started, self._cpu = time.monotonic(), time.process_time()
+
+    def _written(self) -> int:
+        return int(self._lane.writer._current().words[ring.Head.WRITTEN])
+
+    def _helper_cpu(self) -> float:
+        renderer = self._watched._view.camera._renderer
+        if renderer is None:
+            return 0.0
+        times = psutil.Process(renderer._process.pid).cpu_times()
+        return float(times.user + times.system)
+
+
+def summary(measured: dict[str, Any], ages: list[float]) -> dict[str, Any]:
+    """What is kept of a start: shares of the speed without a live view, pair by pair, and what the viewer got."""
+    blocks = measured["blocks"]
+    off = [block["steps"] / block["seconds"] for block in blocks if block["way"] == OFF]
+    watched = [block for block in blocks if block["way"] == WATCHED]
+    if not watched or not ages:
+        raise SystemExit("nothing was watched: give more --seconds")
     return {
-        "environment": name,
-        "mode": mode,
-        "off, steps/s": spread(off, 0),
-        "unwatched": share(unwatched, off),
-        "watched": share(watched, off),
-        "unwatched, by CPU time": share(*([run["per_cpu"] for run in measured[way]] for way in ("unwatched", "off"))),
-        "watched, by CPU time": share(*([run["per_cpu"] for run in measured[way]] for way in ("watched", "off"))),
-        "frames/s": spread([view["frame_rate"] for view in views], 1),
-        "frame age, ms": spread(ages, 1) if ages else "none",
-        "renderer, cores": f"{median(view['renderer_cores'] for view in views):.2f}",
-        "ring, frames": f"{max(view['ring_bytes'] / max(view['bytes'], 1) for view in views):.2f}",
+        "off_steps_per_second": round(median(off), 1),
+        "by_clock": {way: shares(blocks, way, "seconds") for way in (UNWATCHED, WATCHED)},
+        "by_cpu": {way: shares(blocks, way, "cpu") for way in (UNWATCHED, WATCHED)},
+        **{f"watched_{what}": sum(block[what] for block in watched) for what in ("seconds", "frames", "helper")},
+        "age_ms_by_5_percent": [round(float(age), 1) for age in np.quantile(ages, np.arange(21) / 20)],
+        "frame": measured["frame"],
+        "ring_frames": round(measured["ring_frames"], 3),
     }
 
 
-def share(part: list[float], whole: list[float]) -> str:
-    shares = [100 * a / b for a, b in zip(part, whole, strict=True)]
-    return f"{100 * median(part) / median(whole):.1f} % ({min(shares):.0f}–{max(shares):.0f})"
+def shares(blocks: list[dict[str, Any]], way: str, by: str) -> list[float]:
+    """Speed of each block of a way as a share of the mean of the two off blocks around it."""
+    return [
+        round((before[by] + after[by]) / 2 / here[by], 4)
+        for before, here, after in zip(blocks, blocks[1:], blocks[2:], strict=False)
+        if here["way"] == way and before["way"] == after["way"] == OFF
+    ]
 
 
-def spread(values: list[float], digits: int) -> str:
-    return f"{median(values):,.{digits}f} ({min(values):,.{digits}f}–{max(values):,.{digits}f})"
+def row(key: str, starts: list[dict[str, Any]]) -> dict[str, Any]:
+    """One case over all its starts."""
+    name, _, mode = key.rpartition(" ")
+    pairs = {
+        (by, way): [share for start in starts for share in start[by][way]]
+        for by in ("by_clock", "by_cpu")
+        for way in (UNWATCHED, WATCHED)
+    }
+    seconds = sum(start["watched_seconds"] for start in starts)
+    ages = [age for start in starts for age in start["age_ms_by_5_percent"]]
+    width, height = starts[-1]["frame"]
+    return {
+        "environment": name,
+        "mode": mode if mode == "single" else f"grid of {ENVS}",
+        "off, steps/s": f"{median(start['off_steps_per_second'] for start in starts):,.0f}",
+        **{way: told(pairs["by_clock", way], GOALS[way]) for way in (UNWATCHED, WATCHED)},
+        **{f"{way}, by CPU time": told(pairs["by_cpu", way], GOALS[way]) for way in (UNWATCHED, WATCHED)},
+        "frames/s": f"{sum(start['watched_frames'] for start in starts) / seconds:.1f}",
+        "of": f"{width}×{height}",
+        "age at the reader, ms": f"{median(ages):.0f} (95 %: {np.quantile(ages, 0.95):.0f})",
+        "helper, cores": f"{sum(start['watched_helper'] for start in starts) / seconds:.2f}",
+        "ring, frames": f"{max(start['ring_frames'] for start in starts):.2f}",
+        "pairs": f"{len(pairs['by_clock', UNWATCHED])}, {len(pairs['by_clock', WATCHED])}",
+    }
+
+
+def told(found: list[float], goal: float) -> str:
+    """The middle, its interval, and a ✓ where the middle reaches the goal."""
+    if len(found) < 2:
+        return "too few"
+    low, high = bootstrap_interval([found], samples=2000)
+    return f"{100 * iqm(found):.1f} % ({100 * low:.1f}–{100 * high:.1f}){' ✓' if iqm(found) >= goal else ''}"
 
 
 if __name__ == "__main__":

@@ -35,8 +35,9 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 class Shown:
     """A run that shows grey pictures, one a moment, each brighter."""
 
-    def __init__(self, run_id: str) -> None:
-        self.writer = FastLaneWriter.create(run_id, RunPaths(run_id).fastlane)
+    def __init__(self, run_id: str, record: Path | None = None, rolling_return: float = 20) -> None:
+        self.writer = FastLaneWriter.create(run_id, record or RunPaths(run_id).fastlane)
+        self._return = rolling_return
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._show)
         self._thread.start()
@@ -47,7 +48,7 @@ class Shown:
             value += 1
             if self.writer.watched:
                 self.writer.publish(
-                    bytes([value % 250]) * 4 * 6 * 3, 6, 4, last_reward=1.5, rolling_return=20, step=value
+                    bytes([value % 250]) * 4 * 6 * 3, 6, 4, last_reward=1.5, rolling_return=self._return, step=value
                 )
 
     def end(self) -> None:
@@ -134,6 +135,33 @@ def test_a_terminal_shows_the_picture_and_its_numbers_until_the_run_ends(shown: 
     assert process.wait(60) == 0
     assert b"\x1b[?1049l" in seen and b"Run 01AAB has ended." in seen, "the person's own screen is back"
     os.close(ours)
+
+
+def test_a_view_goes_on_into_the_runs_next_start(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("LINES", "20")
+    screen = io.StringIO()
+    screen.isatty = lambda: True  # type: ignore[method-assign]
+    again: list[Shown] = []
+    view = threading.Thread(target=watch.watch, args=("01AAB", screen, lambda: len(again) < 2), daemon=True)
+
+    def until(text: str) -> None:
+        deadline = time.monotonic() + 60
+        while text not in screen.getvalue():
+            assert time.monotonic() < deadline, screen.getvalue()[-500:]
+            time.sleep(0.02)
+
+    view.start()
+    until("return 20.0")
+    shown.end()
+    until("This start of the run has ended")
+    # another process's ring has another name; this process may have only one of each run's
+    again.append(Shown("01AAB-again", RunPaths("01AAB").fastlane, rolling_return=33))
+    until("return 33.0")
+    again.append(again[0])
+    again[0].end()
+    view.join(60)
+    assert not view.is_alive() and "Run 01AAB has ended." in screen.getvalue()
 
 
 def test_thin_lines_survive_shrinking() -> None:

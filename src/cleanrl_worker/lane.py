@@ -30,6 +30,9 @@ MOST_TILES, MOST_DIM = 256, 8192  # what the shell lets pass: looking through mo
 PATIENCE = 3  # failures in a row after which drawing is given up
 SMOOTHING = 0.1  # weight of a new episode in the rolling return
 RATE_SECONDS = 0.5
+# A picture of a megabyte pushes what training was working on out of the processor's caches; fetching that again falls
+# into the steps that follow, not into the time that a frame is seen to take.
+AFTERMATH = 1.25
 
 
 class NoPicture(Exception):
@@ -91,7 +94,7 @@ class Lane:
         self.next = 0.0 if self.writer is not None else math.inf
         self.rolling_return, self._episodes = 0.0, 0
         self._spent = self._clear_at = 0.0
-        self._costs: deque[float] = deque(maxlen=5)
+        self._costs: deque[float] = deque(maxlen=8)
         self._failures = 0
         self._warm = False
         if self.writer is not None:
@@ -207,8 +210,7 @@ class Lane:
         if self._warm:  # the first one opens windows and loads fonts: no measure of the next
             self._costs.append(cost)
         self._warm = True
-        # The median: a page fault or a collection of garbage is no measure either.
-        usual = sorted(self._costs)[len(self._costs) // 2] if self._costs else 0.0
+        usual = AFTERMATH * usual_cost(self._costs)
         self._clear_at = now + usual / self.settings.budget - usual
         if self.next != math.inf:
             self.next = started + max(self.settings.interval, self._clear_at - clock)
@@ -218,6 +220,14 @@ class Lane:
         if now - then >= RATE_SECONDS:
             self.step_rate_hz = max(0, steps - before) / (now - then)
             self._counted = (now, steps)
+
+
+def usual_cost(costs: Sequence[float]) -> float:
+    """What a frame costs on average; one that met a page fault or a collection of garbage counts as three at most."""
+    if not costs:
+        return 0.0
+    middle = sorted(costs)[len(costs) // 2]
+    return sum(min(cost, 3 * middle) for cost in costs) / len(costs)
 
 
 class ThreadClock:

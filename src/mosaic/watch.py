@@ -3,7 +3,7 @@
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
@@ -19,6 +19,7 @@ LATEST = "latest"
 LINES_BENEATH = 3
 FRAMES_PER_SECOND = 30
 START_SECONDS = 30.0  # for a run that was accepted just now, until its algorithm's process is up
+ASK_SECONDS = 0.5  # between two questions whether a run goes on
 SILENCE_SECONDS = 10.0  # without a sign of the writer, after which a viewer says so
 
 
@@ -39,45 +40,52 @@ def find_run(text: str) -> RunPaths:
     raise ConfigError(f"no run begins with {text!r} in {folder}; the newest is {runs[-1]}, or type: latest")
 
 
-def watch(run: str, stream: TextIO | None = None) -> int:
-    """Show a run until it ends or the person leaves; the exit code."""
+def watch(run: str, stream: TextIO | None = None, goes_on: Callable[[], bool] = lambda: False) -> int:
+    """Show a run until it ends or the person leaves; the exit code.
+
+    `goes_on` tells whether the run will have another ring than the one that was closed: that of a retry.
+    """
     stream = sys.stdout if stream is None else stream
     paths = find_run(run)
     if not stream.isatty():
         raise ConfigError(f"a live picture needs a terminal; for a file, type: mosaic snapshot {paths.run_id} out.png")
-    with _open(paths) as reader, _screen(stream):
+    with _open(paths, goes_on) as reader, _screen(stream):
         canvas = Canvas(stream)
-        seen = 0
+        seen, ring = 0, reader.name
         while True:
             frame, status = reader.latest_frame(seen), reader.status()
-            if status.state == "closed" and not _goes_on(paths):
+            if reader.name != ring:  # of the next start; it counts from 1 again
+                seen, ring = 0, reader.name
+                continue
+            ended = status.state == "closed"
+            if ended and not (_runs_on(paths) or goes_on()):
                 break
             if frame is not None:
                 seen = frame.index
             canvas.show(frame, status)
-            time.sleep(1 / FRAMES_PER_SECOND)
+            time.sleep(ASK_SECONDS if ended else 1 / FRAMES_PER_SECOND)
     print(f"Run {paths.run_id} has ended.", file=stream)
     return 0
 
 
-def snapshot(run: str, target: Path, seconds: float = 30.0) -> str:
-    """Write the next frame of a run as PNG; returns the line that says what it shows."""
+def snapshot(run: str, target: Path, seconds: float = 30.0, goes_on: Callable[[], bool] = lambda: False) -> str:
+    """Write the next frame of a run as PNG; returns the line that says what it shows. `goes_on` as for `watch`."""
     paths = find_run(run)
     if target.suffix.lower() != ".png":
         raise ConfigError(f"{target}: a snapshot is written as PNG; give a name that ends in .png")
     asked = time.monotonic()
-    with _open(paths) as reader:
+    with _open(paths, goes_on) as reader:
         while True:
             frame, status = reader.latest_frame(), reader.status()
             # one that was drawn before anybody asked may be hours old
             if frame is not None and frame.time >= asked:
                 break
-            ended = status.state == "closed" and not _goes_on(paths)
-            if ended or time.monotonic() - asked > seconds:
+            ended = status.state == "closed"
+            if time.monotonic() - asked > seconds or (ended and not (_runs_on(paths) or goes_on())):
                 waited = f"no frame within {seconds:.0f} s: the run is between two steps, or paused"
                 over = "the run has ended" if ended else ""
                 raise WorkerError(f"no picture of {paths.run_id}: {over or status.reason or waited}")
-            time.sleep(0.02)
+            time.sleep(ASK_SECONDS if ended else 0.02)
     write_atomic(target, encode_png(frame.array))
     return f"{target}: {frame.width}×{frame.height}, {numbers(frame, status)}"
 
@@ -122,6 +130,8 @@ class Canvas:
 
     def _beneath(self, status: Status) -> list[str]:
         said = [] if self._frame is None else [f"{numbers(self._frame, status)}   {status.frame_rate_hz:.1f} frames/s"]
+        if status.state == "closed":
+            return [*said, "This start of the run has ended; if another follows, it is shown. Ctrl-C ends the view."]
         if status.note:
             said.append(status.note)
         if status.reason:
@@ -177,18 +187,23 @@ def _screen(stream: TextIO) -> Iterator[None]:
         stream.flush()
 
 
-def _open(paths: RunPaths) -> FastLaneReader:
-    """The reading end of a run's ring; waits for a run that has left no word yet, neither of a ring nor of its end."""
-    deadline = time.monotonic() + START_SECONDS
-    while not (paths.fastlane.exists() or paths.analytics.exists()) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    try:
-        return FastLaneReader.open(paths.fastlane)
-    except RingError as error:
-        raise WorkerError(f"run {paths.run_id} cannot be watched: {error}") from None
+def _open(paths: RunPaths, goes_on: Callable[[], bool]) -> FastLaneReader:
+    """The reading end of a run's ring; waits for a run that is still to start, as its files or `goes_on` tell."""
+    deadline, told = time.monotonic() + START_SECONDS, False
+    while True:
+        try:
+            return FastLaneReader.open(paths.fastlane)
+        except RingError as error:
+            is_new = not (paths.fastlane.exists() or paths.analytics.exists()) and time.monotonic() < deadline
+            if not (is_new or _runs_on(paths) or goes_on()):
+                raise WorkerError(f"run {paths.run_id} cannot be watched: {error}") from None
+            if not is_new and not told:
+                told = True
+                print(f"Waiting for run {paths.run_id} to start. Ctrl-C leaves.", file=sys.stderr)
+        time.sleep(0.1 if is_new else ASK_SECONDS)
 
 
-def _goes_on(paths: RunPaths) -> bool:
+def _runs_on(paths: RunPaths) -> bool:
     """Whether a script still runs whose next phase will open a ring of its own."""
     return paths.phases.exists() and is_alive(paths)
 

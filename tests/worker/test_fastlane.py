@@ -341,6 +341,26 @@ def unseen(run: Watcher) -> list[str]:
     return [warning for warning in run.warnings() if "no live view" in warning]
 
 
+def test_environments_that_are_made_anew_stay_in_view_whatever_their_size(watch: Callable[..., Watcher]) -> None:
+    text = """
+    size = 6
+    while True:
+        env = gym.make('Counting-v0', size=size)
+        env.reset()
+        for _ in range(50):
+            env.step(0)
+        env.close()
+        size = 30 - size
+    """
+    run = watch(textwrap.dedent(text))
+    sizes, frame = set(), run.frame()
+    deadline = time.monotonic() + PATIENCE
+    while sizes != {6, 24} or frame.step < 300:
+        assert time.monotonic() < deadline, (sizes, frame.step)
+        frame = run.frame(frame.index)
+        sizes.add(frame.width)
+
+
 def test_frames_of_changing_size_and_below_the_longest_side(watch: Callable[..., Watcher]) -> None:
     text = """
     env = gym.make('Counting-v0')

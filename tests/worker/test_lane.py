@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cleanrl_worker.lane import Lane, Settings, as_colours, fitted, tiled
+from cleanrl_worker.lane import Lane, Settings, as_colours, fitted, tiled, usual_cost
 from mosaic.wire.frames import FastLaneReader, FastLaneWriter
 
 PLAIN = Settings("single", 0, 8, 0.0, 1024, 1.0)
@@ -85,6 +85,12 @@ def test_drawing_stays_within_its_share_of_the_thread(
     assert lane.next - time.monotonic() < 0.5, "the first one is no measure"
     lane.show(slow, 0.0, 2)
     assert lane.next - time.monotonic() > 1.0, "20 ms are one per cent of two seconds"
+
+
+def test_what_a_frame_usually_costs_is_the_mean_without_what_happens_once() -> None:
+    assert usual_cost([]) == 0.0
+    assert usual_cost([1.0, 1.0, 1.0, 2.0]) == 1.25
+    assert usual_cost([1.0, 1.0, 1.0, 1000.0]) == 1.5
 
 
 def test_numbers_travel_with_their_frame(writer: FastLaneWriter, reader: FastLaneReader, tmp_path: Path) -> None:

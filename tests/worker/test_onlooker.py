@@ -66,6 +66,19 @@ def test_a_pool_shows_the_chosen_environment_or_all_of_them(show: Show) -> None:
     envs.close()
 
 
+def test_a_pool_that_a_checkpoint_makes_anew_is_shown_on(show: Show) -> None:
+    args = ppo.Args(env_id="CartPole-v1", num_envs=2, env_backend="envpool")
+    envs = show.set_up().training(kit_envs.vector(args), args)
+    seen = 0
+    for seed in (1, 2, 3):
+        envs.reset(seed)  # another seed takes another pool
+        step(envs)
+        frame = show.reader.latest_frame(seen)
+        assert frame is not None and frame.array.std() > 0
+        seen = frame.index
+    envs.close()
+
+
 def test_a_slot_that_is_not_there_and_environments_without_pictures_are_explained(show: Show) -> None:
     tiny_envs.register()
     args = ppo.Args(env_id="Tiny/Terminating-v0", num_envs=2)

@@ -30,12 +30,11 @@ ACTION_KINDS = {
     gym.spaces.Box: "continuous",
     gym.spaces.MultiDiscrete: "multi_discrete",
 }
-PLUGINS = (
+PLUGINS = (  # parts of ids, the module that registers them, what installs it
     (("ALE/", "NoFrameskip"), "ale_py", "mosaic-rl[atari]"),
     (("MiniGrid-", "BabyAI-"), "minigrid", "mosaic-rl"),
     (("dm_control/",), "shimmy", "mosaic-rl[dm_control]"),
 )
-"""parts of ids, the module that registers them, what installs it"""
 
 
 def vector(args: RunArgs, video_folder: Path | None = None, view: View | None = None) -> VectorEnvs:

@@ -30,7 +30,8 @@ def watch_run(args: argparse.Namespace) -> int:
     from mosaic.watch import watch
 
     try:
-        return watch(_named(args.run))
+        run_id = _named(args.run)
+        return watch(run_id, goes_on=lambda: _goes_on(run_id))
     except KeyboardInterrupt:
         return 0
 
@@ -39,7 +40,8 @@ def save_snapshot(args: argparse.Namespace) -> int:
     """Write one frame of a run's live view."""
     from mosaic.watch import snapshot
 
-    shown = snapshot(_named(args.run), args.target)
+    run_id = _named(args.run)
+    shown = snapshot(run_id, args.target, goes_on=lambda: _goes_on(run_id))
     print_json({"file": str(args.target), "shows": shown.partition(": ")[2]}) if args.json else print(shown)
     return 0
 
@@ -51,3 +53,12 @@ def _named(name: str) -> str:
             return find_run(client, name)
     except (NoDaemonError, UnknownRunError):
         return name
+
+
+def _goes_on(run_id: str) -> bool:
+    """Whether a daemon still means to run it: it waits, or is started again."""
+    try:
+        with connect() as client:
+            return not client.get_run(run_id).ended
+    except (NoDaemonError, UnknownRunError):
+        return False
