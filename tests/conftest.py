@@ -5,6 +5,8 @@ import signal
 import sys
 from pathlib import Path
 
+from hypothesis import HealthCheck, settings
+
 sys.path.insert(0, str(Path(__file__).parent))  # tests import tiny_envs by name
 
 # As runs have it, and before torch loads: on a busy machine, threads that spin while they wait make it far slower.
@@ -14,3 +16,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 for number in (signal.SIGHUP, signal.SIGINT):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+
+# The same examples each time, and as much time as a busy machine needs: what fails must have a cause in the code.
+settings.register_profile("steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("steady")

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from cleanrl_worker.config import CleanRLWorkerConfig
     from mosaic.wire.paths import RunPaths
 
-# A daemon that has not answered by then is not waited for: training does not depend on it.
-DAEMON_SECONDS = 2.0
+# A daemon that has not answered by then is not waited for: training does not depend on it. A busy machine may take
+# seconds; where nobody listens the answer comes at once.
+DAEMON_SECONDS = 10.0
 # A submission makes the daemon look at files; it is asked for only by a run that the daemon does not know.
 SUBMIT_SECONDS = 10.0
 POLL_SECONDS = 0.25

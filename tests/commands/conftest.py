@@ -70,7 +70,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         for run in client.list_runs(states=["INIT", "HANDSHAKE", "READY", "EXECUTING", "PAUSED"]).runs:
             client.cancel_run(run.run_id, 0.0)
         for run in client.list_runs().runs:
-            client.wait_run(run.run_id, 60)
+            client.wait_run(run.run_id, 180)
         pid = client.health()["pid"]
     os.kill(pid, signal.SIGTERM)
     os.waitpid(pid, 0)
@@ -108,12 +108,12 @@ def start(client: Client) -> Callable[..., Run]:
     def submit(until: str = "", **extras: Any) -> Run:
         config = {"algo": "tiny", "env_id": "CartPole-v1", "total_timesteps": 100, "seed": 1, "extras": extras}
         run_id = client.submit_run(config).run_id
-        end = time.monotonic() + 90
+        end = time.monotonic() + 180
         while True:
             run = client.get_run(run_id)
             if str(run.state) == until or run.ended:
                 return run
-            assert time.monotonic() < end, f"{run_id} is {run.state} after 90 s"
+            assert time.monotonic() < end, f"{run_id} is {run.state} after 180 s"
             time.sleep(0.05)
 
     return submit

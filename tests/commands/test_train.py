@@ -57,7 +57,7 @@ def test_a_key_on_the_command_line_is_refused_before_anything_is_sent(mosaic: Ca
 def test_train_returns_once_the_run_is_accepted(mosaic: Callable[..., Any], client: Client) -> None:
     told = mosaic("train", "tiny", "CartPole-v1", "--name", "first try", "--priority", "3")
     assert told.code == 0 and told.out.startswith("accepted ") and "tiny on CartPole-v1, seed 7" in told.out
-    run = client.wait_run(told.out.split()[1].rstrip(":"), 60)
+    run = client.wait_run(told.out.split()[1].rstrip(":"), 180)
     assert (run.run_name, run.priority, run.state) == ("first try", 3, "COMPLETED")
 
 
@@ -108,7 +108,7 @@ def test_interrupt_leaves_the_run_going_and_says_how_to_come_back(place: Any, cl
     assert "The run goes on." in out and f"mosaic logs -f {run_id[-8:]}" in out and "mosaic cancel" in out
     assert not client.get_run(run_id).ended
     client.cancel_run(run_id, 0.0)
-    client.wait_run(run_id, 60)
+    client.wait_run(run_id, 180)
 
 
 def test_without_a_daemon_one_is_started_and_that_is_said(

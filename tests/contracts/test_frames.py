@@ -87,11 +87,11 @@ def test_a_remote_worker_sends_frames_only_while_somebody_watches(served: Any) -
 
     def frames() -> Iterator[pb.Frame]:
         yield pb.Frame(run_id="far")
-        assert sending.wait(60)
+        assert sending.wait(180)
         yield pb.Frame(run_id="another-run", width=1, height=1, channels=3, data=b"abc", encoding="raw")
         time.sleep(60)
 
-    stream = client._stub.PublishFrames(frames(), metadata=credentials(client.address, session), timeout=60)
+    stream = client._stub.PublishFrames(frames(), metadata=credentials(client.address, session), timeout=180)
 
     def listen() -> None:
         try:
@@ -104,7 +104,7 @@ def test_a_remote_worker_sends_frames_only_while_somebody_watches(served: Any) -
 
     listener = threading.Thread(target=listen, daemon=True)
     listener.start()
-    end = time.monotonic() + 60
+    end = time.monotonic() + 180
     while not demanded:
         assert time.monotonic() < end
         time.sleep(0.02)
@@ -126,5 +126,5 @@ def test_frames_of_a_run_need_its_session(served: Any) -> None:
     for given in ("", "made-up"):
         with pytest.raises(grpc.RpcError) as refused:
             metadata = credentials(client.address, given)
-            list(client._stub.PublishFrames(iter([pb.Frame(run_id="far")]), metadata=metadata, timeout=30))
+            list(client._stub.PublishFrames(iter([pb.Frame(run_id="far")]), metadata=metadata, timeout=180))
         assert refused.value.code() == grpc.StatusCode.PERMISSION_DENIED

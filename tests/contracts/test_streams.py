@@ -15,7 +15,7 @@ from mosaic.wire.errors import ConfigError
 
 def subscribe(home: Any, requests: Iterator[pb.TelemetryRequest]) -> Any:
     client = home.verbs
-    return client._stub.StreamTelemetry(requests, metadata=credentials(client.address), timeout=60)
+    return client._stub.StreamTelemetry(requests, metadata=credentials(client.address), timeout=180)
 
 
 def first(run_id: str, **fields: Any) -> pb.TelemetryRequest:
@@ -73,7 +73,7 @@ def test_a_watcher_from_now_on_sees_only_what_comes_and_numbers_that_move(served
 
     reader = threading.Thread(target=watch, daemon=True)
     reader.start()
-    end = time.monotonic() + 60
+    end = time.monotonic() + 180
     while not found:  # until the watcher is there
         assert time.monotonic() < end
         served.add(f"early-{time.monotonic_ns()}")

@@ -131,7 +131,7 @@ if __name__ == "__main__":
 '''
 
 
-def until(happens: Callable[[], Any], what: str, seconds: float = 90.0) -> Any:
+def until(happens: Callable[[], Any], what: str, seconds: float = 180.0) -> Any:
     end = time.monotonic() + seconds
     while not (found := happens()):
         assert time.monotonic() < end, f"waited {seconds} s for {what}"
@@ -186,19 +186,19 @@ class DaemonProcess:
     def kill(self) -> None:
         assert self.process is not None
         self.process.kill()
-        self.process.wait(30)
+        self.process.wait(180)
 
     def stop(self) -> None:
         assert self.process is not None
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-            self.process.wait(60)
+            self.process.wait(180)
 
     def submit(self, extras: dict[str, Any] | None = None, /, **more: Any) -> Run:
         config = {"algo": "tiny", "env_id": "CartPole-v1", "total_timesteps": 100, "seed": 1, "extras": extras or {}}
         return self.client.submit_run({"metadata": {"worker": {"config": config}}, **more})
 
-    def until_state(self, run_id: str, *states: State, seconds: float = 90.0) -> Run:
+    def until_state(self, run_id: str, *states: State, seconds: float = 180.0) -> Run:
         def reached() -> Run | None:
             run = self.client.get_run(run_id)
             if run.pid:

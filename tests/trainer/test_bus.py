@@ -2,7 +2,7 @@
 
 import threading
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mosaic.trainer.bus import MOST_CREDITS, Bus, Ended, Resumed, Starved, Subscription
@@ -58,7 +58,8 @@ def test_a_subscriber_that_read_the_file_further_gets_nothing_twice() -> None:
     assert [event.seq for event in late.take(0)] == [6, 7]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
+@example([("refill", 313), ("publish", 295), ("refill", 182), ("publish", 206), ("refill", 301), ("publish", 301)])
 @given(st.lists(st.tuples(st.sampled_from(["publish", "refill", "take"]), st.integers(0, 600)), max_size=30))
 def test_received_and_missed_together_are_everything_in_order(actions: list[tuple[str, int]]) -> None:
     bus = Bus()
@@ -73,7 +74,7 @@ def test_received_and_missed_together_are_everything_in_order(actions: list[tupl
         else:
             got += one.take(0)
         held = sum(isinstance(item, Event) for item in one._items)
-        assert held <= MOST_CREDITS + 400
+        assert held <= MOST_CREDITS, "who refills without reading makes nothing grow"
     bus.end("a", "FAILED")
     got += one.take(0)
     position = 0
@@ -98,4 +99,4 @@ def test_a_producer_never_waits_for_a_subscriber() -> None:
         done.set()
 
     threading.Thread(target=produce, daemon=True).start()
-    assert done.wait(60)
+    assert done.wait(180)

@@ -14,7 +14,7 @@ from mosaic.wire.errors import ConfigError, NoDaemonError
 
 def test_the_client_of_the_readme(shared: Any) -> None:
     extras = {"episodes": 4}
-    run = shared.client.train("tiny", "CartPole-v1", seed=1, extras=extras, learning_rate=0.1).wait(120)
+    run = shared.client.train("tiny", "CartPole-v1", seed=1, extras=extras, learning_rate=0.1).wait(180)
     curve = run.metrics("charts/episodic_return")
     assert curve.values.tolist() == [1.0, 2.0, 3.0, 4.0] and len(curve) == 4
     assert run.info.payload["metadata"]["worker"]["config"]["extras"]["algo_params"] == {"learning_rate": 0.1}
@@ -38,7 +38,7 @@ def test_waiting_ends_with_the_time_that_was_given(shared: Any) -> None:
     with pytest.raises(TimeoutError, match=f"run {run.run_id} is"):
         run.wait(0.5)
     run.cancel()
-    assert run.wait(120).info.state == State.CANCELLED
+    assert run.wait(180).info.state == State.CANCELLED
 
 
 def test_resuming_and_evaluating_are_submissions_like_others(shared: Any, tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_relative_scripts_mean_this_process_folder(
     Path("mine.py").write_text("print('hello')\n")
     run = shared.client.train("mine.py", "CartPole-v1", total_timesteps=1)
     assert run.info.algo == str(tmp_path / "mine.py")
-    assert run.wait(120).info.state == State.COMPLETED
+    assert run.wait(180).info.state == State.COMPLETED
 
 
 def test_importing_mosaic_or_its_client_name_costs_no_grpc(environment: dict[str, str]) -> None:

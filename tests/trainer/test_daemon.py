@@ -25,7 +25,7 @@ from mosaic.wire.errors import AccessError, NoDaemonError, RefusedError
 def test_a_run_goes_from_the_queue_to_its_end_and_leaves_events_and_metrics(daemon: Any) -> None:
     run = daemon.submit({"episodes": 5, "pause": 0.05})
     assert (run.state, run.algo, run.seed, run.worker_type) == (State.INIT, "tiny", 1, "tiny")
-    ended = daemon.client.wait_run(run.run_id, 120)
+    ended = daemon.client.wait_run(run.run_id, 180)
     assert (ended.state, ended.step, ended.episodes, ended.last_return) == (State.COMPLETED, 5, 5, 5.0)
     assert [event.seq for event in daemon.events(run.run_id)] == list(range(7))
     (curve,) = daemon.client.get_metrics(run.run_id, ["charts/episodic_return"])
@@ -47,7 +47,7 @@ def _changes(client: Client, run_id: str) -> list[Any]:
 
 def test_files_of_a_run_are_where_the_contract_says(daemon: Any) -> None:
     run = daemon.submit({"episodes": 1}, environment={"PLAIN": "x"})
-    daemon.client.wait_run(run.run_id, 120)
+    daemon.client.wait_run(run.run_id, 180)
     paths = daemon.paths(run.run_id)
     payload = json.loads(paths.config_file.read_text())
     assert payload["metadata"]["worker"]["config"]["algo"] == "tiny" and payload["environment"] == {"PLAIN": "x"}
@@ -79,7 +79,7 @@ def test_killing_the_daemon_stops_no_run_and_a_new_one_adopts_them(daemon: Any, 
     assert [daemon.client.get_run(run.run_id).pid for run in runs] == pids
     gate.touch()
     for run in runs:
-        ended = daemon.client.wait_run(run.run_id, 90)
+        ended = daemon.client.wait_run(run.run_id, 180)
         assert (ended.state, ended.attempt, ended.episodes) == (State.COMPLETED, 1, 60)
         assert [event.seq for event in daemon.events(run.run_id)] == list(range(62))
         (curve,) = daemon.client.get_metrics(run.run_id, ["charts/episodic_return"])
@@ -100,10 +100,10 @@ def test_a_run_that_ended_while_no_daemon_ran_is_settled_by_what_it_wrote(
     os.kill(pids[2], signal.SIGKILL)
     until(lambda: not any(map(lives, pids)), "the workers to end")
     daemon.start()
-    assert daemon.client.wait_run(good.run_id, 120).state == State.COMPLETED
-    ended = daemon.client.wait_run(bad.run_id, 120)
+    assert daemon.client.wait_run(good.run_id, 180).state == State.COMPLETED
+    ended = daemon.client.wait_run(bad.run_id, 180)
     assert (ended.state, ended.exit_code, ended.reason) == (State.FAILED, 3, "exit code 3: it was told to")
-    ended = daemon.client.wait_run(killed.run_id, 120)
+    ended = daemon.client.wait_run(killed.run_id, 180)
     assert (ended.state, ended.reason) == (State.FAILED, "its worker ended without a closing event")
 
 
@@ -123,7 +123,7 @@ def test_a_second_daemon_of_the_same_home_is_refused(daemon: Any) -> None:
         env=daemon.environment,
         cwd=daemon.home,
         capture_output=True,
-        timeout=60,
+        timeout=180,
     )
     assert second.returncode == 1
     assert b"already serves" in second.stderr and second.stderr.count(b"\n") == 1

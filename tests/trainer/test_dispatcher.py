@@ -90,7 +90,7 @@ def test_a_queued_run_is_cancelled_at_once_and_never_starts(daemon: Any) -> None
     with pytest.raises(MoveError, match="only an ended run"):
         daemon.client.delete_run(second.run_id)
     daemon.client.cancel_run(busy.run_id)
-    assert daemon.client.wait_run(second.run_id, 120).state == State.COMPLETED
+    assert daemon.client.wait_run(second.run_id, 180).state == State.COMPLETED
     assert not daemon.paths(first.run_id).events.exists()
 
 
@@ -101,7 +101,7 @@ def test_higher_priority_starts_first(daemon: Any) -> None:
     low = daemon.client.submit_run({"metadata": {"worker": {"config": payload}}, "resources": {"cpus": 8}})
     high = daemon.client.submit_run({"metadata": {"worker": {"config": payload}}, "resources": {"cpus": 8}}, priority=5)
     daemon.client.cancel_run(busy.run_id)
-    ended = [daemon.client.wait_run(run.run_id, 120) for run in (low, high)]
+    ended = [daemon.client.wait_run(run.run_id, 180) for run in (low, high)]
     assert ended[1].started_at < ended[0].started_at
 
 
@@ -117,7 +117,7 @@ def test_limits_end_a_run(daemon: Any, schedule: dict[str, Any], reason: str) ->
 
 def test_a_failed_run_resumes_from_its_newest_checkpoint_as_often_as_allowed(daemon: Any) -> None:
     run = daemon.submit({"episodes": 20, "checkpoints": True, "crash_at": 15}, retry={"max_restarts": 1})
-    ended = daemon.client.wait_run(run.run_id, 120)
+    ended = daemon.client.wait_run(run.run_id, 180)
     assert (ended.state, ended.attempt, ended.restarts) == (State.COMPLETED, 2, 1)
     (curve,) = daemon.client.get_metrics(run.run_id, ["charts/episodic_return"])
     assert curve.steps.tolist() == list(range(1, 21)), "rows after the checkpoint count once"
@@ -129,7 +129,7 @@ def test_a_failed_run_resumes_from_its_newest_checkpoint_as_often_as_allowed(dae
 
 def test_a_failed_run_without_a_checkpoint_starts_over(daemon: Any) -> None:
     run = daemon.submit({"episodes": 10, "crash_at": 5, "max_restarts": 1})
-    ended = daemon.client.wait_run(run.run_id, 120)
+    ended = daemon.client.wait_run(run.run_id, 180)
     assert (ended.state, ended.attempt) == (State.COMPLETED, 2)
     (curve,) = daemon.client.get_metrics(run.run_id, ["charts/episodic_return"])
     assert curve.steps.tolist() == list(range(1, 11))
@@ -137,14 +137,14 @@ def test_a_failed_run_without_a_checkpoint_starts_over(daemon: Any) -> None:
 
 def test_exit_75_requeues_without_using_up_a_restart(daemon: Any) -> None:
     run = daemon.submit({"episodes": 10, "checkpoints": True, "crash_at": 7, "crash_code": 75})
-    ended = daemon.client.wait_run(run.run_id, 120)
+    ended = daemon.client.wait_run(run.run_id, 180)
     assert (ended.state, ended.attempt, ended.restarts) == (State.COMPLETED, 2, 0)
     assert "asked to be started again" in daemon.log()
 
 
 def test_restarts_are_used_up(daemon: Any) -> None:
     run = daemon.submit({"episodes": 2, "exit": 9, "max_restarts": 1})
-    ended = daemon.client.wait_run(run.run_id, 120)
+    ended = daemon.client.wait_run(run.run_id, 180)
     assert (ended.state, ended.attempt, ended.restarts, ended.exit_code) == (State.FAILED, 2, 1, 9)
 
 
@@ -157,7 +157,7 @@ def test_killing_worker_and_daemon_together_leaves_the_truth(daemon: Any, lives:
     os.kill(pid, signal.SIGKILL)
     (tmp_path / "gate").touch()
     daemon.start()
-    ended = daemon.client.wait_run(run.run_id, 90)
+    ended = daemon.client.wait_run(run.run_id, 180)
     assert (ended.state, ended.attempt) == (State.COMPLETED, 2)
     assert not any(map(lives, tree)), "what a dead worker left is ended"
     (curve,) = daemon.client.get_metrics(run.run_id, ["charts/episodic_return"])
@@ -171,14 +171,14 @@ def test_a_gpu_that_is_not_there_is_refused_or_replaced_by_the_cpu(daemon: Any) 
         daemon.submit({}, resources={"gpus": {"requested": 1, "mandatory": True}})
     run = daemon.submit({"episodes": 1}, resources={"gpus": {"requested": 1}})
     assert "trains on the CPU" in run.warnings[0]
-    assert daemon.client.wait_run(run.run_id, 120).state == State.COMPLETED
+    assert daemon.client.wait_run(run.run_id, 180).state == State.COMPLETED
     with pytest.raises(RefusedError, match="this daemon has 8 slots"):
         daemon.submit({}, resources={"cpus": 9})
 
 
 def test_deleting_an_ended_run_removes_folder_rows_and_configs(daemon: Any) -> None:
     run = daemon.submit({"episodes": 2})
-    daemon.client.wait_run(run.run_id, 120)
+    daemon.client.wait_run(run.run_id, 180)
     daemon.client.delete_run(run.run_id)
     paths = daemon.paths(run.run_id)
     assert not paths.folder.exists() and not list(paths.configs_folder.glob(f"*{run.run_id}*"))
@@ -192,7 +192,7 @@ def test_what_a_run_was_told_not_to_keep_is_removed_once_it_has_completed(daemon
     artifacts = {"keep_checkpoints": False, "persist_logs": False, "output_prefix": "x"}
     run = daemon.submit({"episodes": 4, "checkpoints": True}, artifacts=artifacts)
     assert "output_prefix has no effect" in run.warnings[0]
-    assert daemon.client.wait_run(run.run_id, 120).state == State.COMPLETED
+    assert daemon.client.wait_run(run.run_id, 180).state == State.COMPLETED
     paths = daemon.paths(run.run_id)
     until(lambda: not paths.checkpoints.exists() and not list(paths.logs.glob("*.log")), "the files to go")
     assert paths.events.exists() and paths.metrics.exists()
@@ -200,8 +200,8 @@ def test_what_a_run_was_told_not_to_keep_is_removed_once_it_has_completed(daemon
 
 def test_a_worker_that_only_exits_is_believed(daemon: Any) -> None:
     good, bad = daemon.submit({"silent": True}), daemon.submit({"silent": True, "exit": 4})
-    assert daemon.client.wait_run(good.run_id, 120).state == State.COMPLETED
-    ended = daemon.client.wait_run(bad.run_id, 120)
+    assert daemon.client.wait_run(good.run_id, 180).state == State.COMPLETED
+    ended = daemon.client.wait_run(bad.run_id, 180)
     assert (ended.state, ended.exit_code) == (State.FAILED, 4)
 
 
@@ -215,11 +215,11 @@ def test_a_script_runs_with_its_variables_and_ends_with_its_exit_code(daemon: An
     worker = {"script": "phases.sh", "config": config}
     run = daemon.client.submit_run({"metadata": {"worker": worker}})
     assert run.mode == "script"
-    ended = daemon.client.wait_run(run.run_id, 120)
+    ended = daemon.client.wait_run(run.run_id, 180)
     assert ended.state == State.FAILED  # the tiny worker wants a run id of its own: the script's -e ends it
     script.write_text("exit 0\n")
     run = daemon.client.submit_run({"metadata": {"worker": worker}})
-    assert daemon.client.wait_run(run.run_id, 120).state == State.COMPLETED
+    assert daemon.client.wait_run(run.run_id, 180).state == State.COMPLETED
     for outside in ("../../etc/profile", "/etc/profile", "missing.sh"):
         with pytest.raises(RefusedError, match="is not there; it lies in"):
             daemon.client.submit_run({"metadata": {"worker": {**worker, "script": outside}}})

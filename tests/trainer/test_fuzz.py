@@ -15,7 +15,7 @@ from mosaic.wire._pb import trainer_pb2_grpc
 from mosaic.wire.channel import MESSAGE_BYTES, credentials, open_channel
 
 FUZZ = settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 UNARY = "SubmitRun ListRuns GetRun CancelRun PauseRun ContinueRun DeleteRun RegisterWorker GetMetrics GetHealth".split()
 STREAMS = "WatchRuns StreamTelemetry PublishTelemetry PublishFrames StreamFrames".split()
@@ -65,7 +65,7 @@ class Calls:
 
     def status(self, name: str, request: Any) -> grpc.StatusCode:
         try:
-            getattr(self.stub, name)(request, metadata=credentials(self.address), timeout=20)
+            getattr(self.stub, name)(request, metadata=credentials(self.address), timeout=120)
         except grpc.RpcError as error:
             return error.code()
         return grpc.StatusCode.OK
@@ -135,7 +135,7 @@ def test_a_message_beyond_the_limit_and_one_just_below_it(calls: Calls) -> None:
 
 def test_any_metric_request_on_a_run_that_exists(calls: Calls) -> None:
     run = calls.daemon.submit({"episodes": 3})
-    assert calls.daemon.client.wait_run(run.run_id, 60).state == State.COMPLETED
+    assert calls.daemon.client.wait_run(run.run_id, 180).state == State.COMPLETED
     for since in (0, 1, 2**40, 2**63, 2**64 - 1):
         request = pb.GetMetricsRequest(run_id=run.run_id, since={"charts/SPS": since}, max_points=1)
         assert calls.status("GetMetrics", request) == grpc.StatusCode.OK

@@ -58,19 +58,19 @@ def test_a_gpu_is_one_runs_alone_waited_for_and_given_on_across_restarts(
     waiting = daemon.submit(ALIVE, resources=ONE).run_id
     optional = daemon.submit({**ALIVE, "episodes": 1}, resources={"gpus": {"requested": 1}}).run_id
     passing = daemon.submit({**ALIVE, "episodes": 1}).run_id
-    assert daemon.client.wait_run(passing, 90).state == State.COMPLETED
+    assert daemon.client.wait_run(passing, 180).state == State.COMPLETED
     daemon.kill()
     daemon.start()
     assert holders(daemon) == [first, second], "adopted runs keep what they have"
     again = daemon.submit({"episodes": 1}).run_id
-    daemon.client.wait_run(again, 90)
+    daemon.client.wait_run(again, 180)
     assert daemon.client.get_run(waiting).state == daemon.client.get_run(optional).state == State.INIT
     # Killed, not cancelled: what a dead worker held is free.
     os.kill(daemon.client.get_run(second).pid, signal.SIGKILL)
     assert daemon.until_state(waiting, State.EXECUTING).gpus == (1,) and sees(daemon, waiting) == "1"
     assert daemon.client.get_run(second).state == State.FAILED
     daemon.client.cancel_run(first, 5)
-    ended = daemon.client.wait_run(optional, 90)
+    ended = daemon.client.wait_run(optional, 180)
     assert ended.state == State.COMPLETED and sees(daemon, optional) == "0" and ended.warnings == ()
     until(lambda: holders(daemon) == ["", waiting], "the others to be free again")
     daemon.client.cancel_run(waiting, 5)
@@ -83,10 +83,10 @@ def test_gpus_that_the_machine_lacks_are_refused_or_replaced_with_a_warning(daem
         daemon.submit({}, resources={"gpus": {"requested": 3, "mandatory": True}})
     run = daemon.submit({"episodes": 1, "say": "CUDA_VISIBLE_DEVICES"}, resources={"gpus": {"requested": 3}})
     assert "3 asked for, 2 on this machine; this run trains on the CPU" in run.warnings[0]
-    assert daemon.client.wait_run(run.run_id, 90).state == State.COMPLETED and sees(daemon, run.run_id) == ""
+    assert daemon.client.wait_run(run.run_id, 180).state == State.COMPLETED and sees(daemon, run.run_id) == ""
     for variable, found in (("CUDA_VISIBLE_DEVICES", "0,1"), ("CUDA_DEVICE_ORDER", "PCI_BUS_ID")):
         both = daemon.submit({"episodes": 1, "say": variable}, resources={"gpus": {"requested": 2}})
-        assert daemon.client.wait_run(both.run_id, 90).state == State.COMPLETED and sees(daemon, both.run_id) == found
+        assert daemon.client.wait_run(both.run_id, 180).state == State.COMPLETED and sees(daemon, both.run_id) == found
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from mosaic.wire._pb import trainer_pb2 as pb
 from mosaic.wire._pb import trainer_pb2_grpc
 from mosaic.wire.channel import PROTO_VERSION, credentials, open_channel
 from mosaic.wire.errors import ConfigError
-from mosaic.wire.events import replay
+from mosaic.wire.events import Event, replay
 from mosaic.wire.metrics import read_rows
 from mosaic.wire.paths import RunPaths
 
@@ -58,10 +59,10 @@ class Stub:
     def register(self, run_id: str, session: str = "", **fields: Any) -> pb.RegisterWorkerResponse:
         told = {"proto_version": PROTO_VERSION, "boot_id": "elsewhere", "worker_id": "w", **fields}
         request = pb.RegisterWorkerRequest(run_id=run_id, **told)
-        return self._stub.RegisterWorker(request, metadata=credentials(self._address, session), timeout=30)
+        return self._stub.RegisterWorker(request, metadata=credentials(self._address, session), timeout=180)
 
     def publish(self, session: str, *batches: pb.TelemetryBatch) -> list[pb.Control]:
-        stream = self._stub.PublishTelemetry(iter(batches), metadata=credentials(self._address, session), timeout=30)
+        stream = self._stub.PublishTelemetry(iter(batches), metadata=credentials(self._address, session), timeout=180)
         return list(stream)
 
 
@@ -82,14 +83,20 @@ def worker(
     )
 
 
+def warnings_of(events: Iterable[Event]) -> list[str]:
+    """What the worker warned of, but for the live view: these scripts make no environment."""
+    told = [event.payload["message"] for event in events if event.event == "warning"]
+    return [message for message in told if "live view" not in message]
+
+
 def test_a_worker_with_grpc_registers_itself_before_it_trains(daemon: Any, script: str) -> None:
     config = {"algo": script, "env_id": "CartPole-v1", "total_timesteps": 20, "seed": 1}
     config["extras"] = {"supports_pause": True, "supports_checkpoint": True, "schema_version": 2}
     run = daemon.client.submit_run({"metadata": {"worker": {"config": config, "use_grpc": True}}})
-    ended = daemon.client.wait_run(run.run_id, 90)
+    ended = daemon.client.wait_run(run.run_id, 180)
     assert ended.state == State.COMPLETED and ended.worker_id == f"cleanrl-worker-{run.run_id[:8]}", ended
     assert "by=worker" in daemon.log() and "by=relay" not in daemon.log()
-    assert [event.event for event in daemon.events(run.run_id) if event.event == "warning"] == []
+    assert warnings_of(daemon.events(run.run_id)) == []
 
 
 def test_a_worker_started_by_hand_makes_itself_known(daemon: Any, script: str, tmp_path: Path) -> None:
@@ -103,7 +110,7 @@ def test_a_worker_started_by_hand_makes_itself_known(daemon: Any, script: str, t
     daemon.until_state("by-hand", State.PAUSED)
     daemon.client.continue_run("by-hand")
     (tmp_path / "wait").unlink()
-    ended = daemon.client.wait_run("by-hand", 90)
+    ended = daemon.client.wait_run("by-hand", 180)
     assert ended.state == State.COMPLETED and ended.step == 79
     process.communicate()
 
@@ -111,7 +118,7 @@ def test_a_worker_started_by_hand_makes_itself_known(daemon: Any, script: str, t
 def _known(daemon: Any, process: subprocess.Popen[bytes]) -> bool:
     import time
 
-    end = time.monotonic() + 60
+    end = time.monotonic() + 180
     while time.monotonic() < end and process.poll() is None:
         if daemon.client.list_runs(text="by-hand").total or daemon.client.list_runs(text="far").total:
             return True
@@ -134,9 +141,9 @@ def test_a_remote_worker_sends_all_it_wrote_through_a_daemon_that_dies_meanwhile
     daemon.kill()
     (tmp_path / "wait").unlink()
     daemon.start("--listen", target)
-    ended = daemon.client.wait_run("far", 90)
+    ended = daemon.client.wait_run("far", 180)
     assert ended.state == State.COMPLETED and ended.step == 119, ended
-    assert process.wait(120) == 0 and process.communicate()[1] == b""
+    assert process.wait(180) == 0 and process.communicate()[1] == b""
     own, mirrored = RunPaths("far", there), daemon.paths("far")
     assert mirrored.metrics.read_bytes() == own.metrics.read_bytes()
     assert list(replay(mirrored.events)) == list(replay(own.events))
@@ -157,17 +164,17 @@ def test_a_remote_worker_is_paused_and_cancelled_through_its_stream(daemon: Any,
     daemon.until_state("far", State.EXECUTING)
     daemon.client.cancel_run("far", 5)
     assert daemon.until_state("far", State.CANCELLED).reason == "cancelled"
-    process.communicate(timeout=60)
+    process.communicate(timeout=180)
 
 
 def test_what_a_daemon_refuses_is_one_warning_and_training_goes_on(daemon: Any, script: str, tmp_path: Path) -> None:
     environment = {**daemon.environment, "MOSAIC_TOKEN": "wrong"}
     config = {"run_id": "stranger", "algo": script, "env_id": "CartPole-v1", "total_timesteps": 2, "seed": 1}
     process = worker(environment, config, tmp_path / "cwd", "--grpc-target", daemon.client.address.target)
-    process.communicate(timeout=60)
+    process.communicate(timeout=180)
     assert process.returncode == 0
-    warnings = [e.payload["message"] for e in replay(daemon.paths("stranger").events) if e.event == "warning"]
-    assert len(warnings) == 1 and "refused this worker: the daemon's token is missing or wrong" in warnings[0]
+    (warning,) = warnings_of(replay(daemon.paths("stranger").events))
+    assert "refused this worker: the daemon's token is missing or wrong" in warning
 
 
 def test_registration_is_refused_for_unknown_live_or_ended_runs_and_other_versions(daemon: Any, stub: Stub) -> None:
@@ -295,7 +302,7 @@ def test_a_distant_worker_gets_its_runs_secrets_over_tls_only(
     )
     said = process.communicate(timeout=120)[1]
     assert process.returncode == 0 and said == b"", said
-    assert daemon.client.wait_run("far", 90).state == State.COMPLETED
+    assert daemon.client.wait_run("far", 180).state == State.COMPLETED
     got = (RunPaths("far", there).folder / "digest.txt").read_text()
     assert got == hashlib.sha256(KEY.encode() if secure else b"").hexdigest()
     assert ("worker.secrets_withheld" in daemon.log()) == (not secure)
@@ -373,7 +380,7 @@ def test_the_examples_of_the_workers_command_line_work_against_the_daemon(daemon
     for run_id, process in started.items():
         said = process.communicate(timeout=300)[1]
         assert process.returncode == 0, said
-        run = daemon.client.wait_run(run_id, 120)
+        run = daemon.client.wait_run(run_id, 180)
         assert (run.state, run.external, run.step) == (State.COMPLETED, True, 2048)
         tracked = run_id != "example-2"
         assert bool(list(Path(run.folder).glob("tb/events.out.tfevents.*"))) == tracked

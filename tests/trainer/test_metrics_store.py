@@ -36,7 +36,9 @@ ACTIONS = st.lists(
 )
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True)
+@settings(
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(actions=ACTIONS)
 def test_it_holds_what_a_plain_list_would(tmp_path: Path, actions: list[tuple[str, int]]) -> None:
     database = Database(tmp_path / f"{abs(hash(str(actions)))}.db")

@@ -61,7 +61,7 @@ def test_a_queued_run_whose_key_is_gone_after_a_restart_says_so(daemon: Any) -> 
     daemon.kill()
     daemon.start()
     daemon.client.cancel_run(busy.run_id)
-    ended = daemon.client.wait_run(run.run_id, 120)
+    ended = daemon.client.wait_run(run.run_id, 180)
     assert ended.state == State.COMPLETED
     assert ended.warnings == ("the daemon was restarted and no longer has WANDB_API_KEY: tracking is offline",)
     assert "run.secrets_gone" in daemon.log()
@@ -106,7 +106,7 @@ def test_the_same_payload_twice_makes_two_runs_and_its_run_id_is_not_taken(share
     runs = [shared.client.submit_run(payload) for _ in range(2)]
     assert len({run.run_id for run in runs} | {"mine"}) == 3
     for run in runs:
-        shared.client.wait_run(run.run_id, 120)
+        shared.client.wait_run(run.run_id, 180)
 
 
 def test_runs_that_differ_by_their_seed_alone_share_a_group(shared: Any) -> None:
@@ -124,7 +124,7 @@ def test_runs_that_differ_by_their_seed_alone_share_a_group(shared: Any) -> None
 def test_what_nobody_gave_is_filled_in_by_the_worker(shared: Any) -> None:
     run = shared.client.submit_run({"algo": "tiny", "env_id": "x", "extras": {"episodes": 1, "warn": ["careful"]}})
     assert (run.seed, run.total_timesteps, run.warnings) == (7, 100, ("careful",))
-    own = shared.client.wait_run(run.run_id, 120)
+    own = shared.client.wait_run(run.run_id, 180)
     (config,) = shared.paths(run.run_id).configs_folder.glob(f"worker-{run.run_id}-*.json")
     assert json.loads(config.read_text())["seed"] == 7 and own.payload["metadata"]["worker"]["config"]["seed"] == 7
     assert not list(shared.paths(run.run_id).configs_folder.glob(".dry-run*"))
@@ -134,7 +134,7 @@ def test_dry_run_only_is_a_run_that_completes_without_training(shared: Any) -> N
     config = {"algo": "tiny", "env_id": "x", "total_timesteps": 1}
     worker = {"config": config, "arguments": ["--dry-run", "--emit-summary"]}
     run = shared.client.submit_run({"metadata": {"worker": worker}})
-    assert shared.client.wait_run(run.run_id, 120).state == State.COMPLETED
+    assert shared.client.wait_run(run.run_id, 180).state == State.COMPLETED
     paths = shared.paths(run.run_id)
     assert not paths.events.exists() and "dry-run" in (paths.logs / "worker.stdout.log").read_text()
 
@@ -146,7 +146,7 @@ def test_the_clients_own_wandb_key_goes_with_a_tracked_run(shared: Any, monkeypa
     pid = shared.until_state(run.run_id, State.EXECUTING).pid
     assert psutil.Process(pid).environ()["WANDB_API_KEY"] == KEY
     run.cancel()
-    assert run.wait(120).info.state == State.CANCELLED
+    assert run.wait(180).info.state == State.CANCELLED
     assert os.environ["WANDB_API_KEY"] == KEY and leaks(shared.home, KEY) == []
 
 
@@ -164,7 +164,7 @@ def test_a_tracked_run_leaves_its_key_nowhere(daemon: Any, tmp_path: Path) -> No
     config = {"algo": str(script), "env_id": "CartPole-v1", "total_timesteps": 1, "extras": {"track_wandb": True}}
     environment = {"WANDB_API_KEY": key, "WANDB_MODE": "offline"}
     run = daemon.client.submit_run({"metadata": {"worker": {"config": config}}, "environment": environment})
-    ended = daemon.client.wait_run(run.run_id, 120)
+    ended = daemon.client.wait_run(run.run_id, 180)
     assert ended.state == State.COMPLETED, (ended.reason, daemon.log())
     assert list(Path(ended.folder).glob("wandb/*run*")), "it was tracked"
     daemon.stop()

@@ -39,13 +39,17 @@ Item = Event | Starved | Resumed | Ended
 
 
 class Subscription:
-    """One reader of one run. It holds no more events than it has had credits for."""
+    """One reader of one run. Credits and the events that wait for it together are never more than MOST_CREDITS.
+
+    Who refills without reading gets nothing more; who reads refills for what it has read, and never meets that bound.
+    """
 
     def __init__(self, run_id: str, credits: int) -> None:
         self.run_id = run_id
         self.next_seq = 0
         self._credits = min(MOST_CREDITS, credits)
         self._items: collections.deque[Item] = collections.deque()
+        self._held = 0
         self._changed = threading.Condition()
         self._missed_from: int | None = None
         self._missed_until = 0
@@ -54,7 +58,7 @@ class Subscription:
     def refill(self, credits: int) -> None:
         """So many more events may be sent, up to the cap."""
         with self._changed:
-            self._credits = min(MOST_CREDITS, self._credits + max(0, credits))
+            self._credits = min(MOST_CREDITS - self._held, self._credits + max(0, credits))
             if self._credits and self._missed_from is not None:
                 self._items.append(Resumed(self._missed_from, self._missed_until))
                 self._missed_from = None
@@ -70,6 +74,7 @@ class Subscription:
                 self.next_seq = event.seq + 1
                 if self._credits and self._missed_from is None:
                     self._credits -= 1
+                    self._held += 1
                     self._items.append(event)
                     continue
                 if self._missed_from is None:
@@ -105,6 +110,7 @@ class Subscription:
                 self._changed.wait(seconds)
             items = list(self._items)
             self._items.clear()
+            self._held = 0
         return items
 
     def close(self) -> None:
