@@ -212,6 +212,19 @@ def test_an_evaluation_counts_episodes_and_sums_up_all_of_them() -> None:
     assert view.summary_line(run) == "completed: mean return of 120 episodes 400 · 120 episodes in 120.0 s · var/x"
 
 
+def test_a_script_shows_its_phase_and_keeps_its_own_end() -> None:
+    run = progress(total_timesteps=600)
+    out = Console(file=io.StringIO(), width=100)
+    first = {"number": 1, "status": "started", "env_id": "CartPole-v1", "total_timesteps": 300}
+    second = {"number": 2, "status": "started", "env_id": "Acrobot-v1", "total_timesteps": 700}
+    resumed = {"step": 300, "changed": {"total_timesteps": [300, 500]}}
+    told = [("phase", first), *episodes(2, 9.0), ("phase", {**first, "status": "ended", "outcome": "completed"})]
+    view.follow(events(*told, ("phase", second), ("resumed", resumed)), run, out)
+    assert (run.phase, run.env_id, run.total_timesteps, run.mean_return) == (2, "Acrobot-v1", 700, None)
+    text = out.file.getvalue()
+    assert "phase 1 on CartPole-v1: completed" in text and "phase 2 on Acrobot-v1: started" in text
+
+
 def test_a_run_without_a_known_end_shows_how_far_it_is() -> None:
     run = progress(total_timesteps=0)
     for event in events(*episodes(2, 1.0, every=10)):

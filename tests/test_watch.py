@@ -1,8 +1,10 @@
 """`mosaic watch` and `mosaic snapshot`: which run is meant, what a terminal gets, what a file holds."""
 
+import fcntl
 import io
 import os
 import pty
+import select
 import subprocess
 import sys
 import threading
@@ -15,7 +17,7 @@ import pytest
 
 from mosaic import cli, watch
 from mosaic.wire.errors import ConfigError, WorkerError
-from mosaic.wire.frames import FastLaneWriter
+from mosaic.wire.frames import FastLaneWriter, sweep
 from mosaic.wire.paths import RunPaths
 
 
@@ -162,6 +164,45 @@ def test_a_view_goes_on_into_the_runs_next_start(shown: Shown, monkeypatch: pyte
     again[0].end()
     view.join(60)
     assert not view.is_alive() and "Run 01AAB has ended." in screen.getvalue()
+
+
+def test_the_view_goes_on_from_a_scripts_phase_to_its_next(shown: Shown) -> None:
+    paths = RunPaths("01AAB")
+    paths.phases.touch()
+    script = os.open(paths.lock, os.O_RDWR | os.O_CREAT)
+    fcntl.flock(script, fcntl.LOCK_SH)
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "COLUMNS": "60", "LINES": "20", "TERM": "xterm"}
+    command = [sys.executable, "-m", "mosaic.cli", "watch", "01AAB"]
+    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
+    os.close(theirs)
+    _read_until(ours, b"return 20.0")
+    shown.end()
+    # A phase is a process of its own, and so is its ring.
+    code = (
+        "import os, sys, time; from mosaic.wire.frames import FastLaneWriter; from mosaic.wire.paths import RunPaths\n"
+        "writer = FastLaneWriter.create('01AAB', RunPaths('01AAB').fastlane)\n"
+        "while os.getppid() == int(sys.argv[1]):\n"
+        "    time.sleep(0.02)\n"
+        "    writer.publish(bytes(72), 6, 4, last_reward=1.5, rolling_return=33, step=7)\n"
+    )
+    phase = subprocess.Popen([sys.executable, "-c", code, str(os.getpid())], env=environment)
+    _read_until(ours, b"return 33.0")
+    os.close(script)
+    phase.kill()
+    phase.wait(60)
+    _read_until(ours, b"Run 01AAB has ended.")
+    assert process.wait(60) == 0
+    os.close(ours)
+    sweep("01AAB")
+
+
+def _read_until(terminal: int, text: bytes) -> None:
+    seen, deadline = b"", time.monotonic() + 90
+    while text not in seen:
+        assert time.monotonic() < deadline, seen[-500:]
+        if select.select([terminal], [], [], 1.0)[0]:
+            seen += os.read(terminal, 65536)
 
 
 def test_thin_lines_survive_shrinking() -> None:

@@ -81,6 +81,8 @@ class Phase:
         self.record = begin_phase(paths, config.algo, config.env_id)
         self._config, self._paths = config, paths
         self._started = time.monotonic()
+        self.reached = self.record.first_step
+        """the step of its newest checkpoint: rows may come seldom"""
 
     @property
     def first_step(self) -> int:
@@ -118,7 +120,7 @@ class Phase:
         self.record = replace(
             self.record,
             outcome=outcome,
-            end_step=max(self.record.first_step, 0 if self._config.mode == "policy_eval" else step),
+            end_step=max(self.reached, 0 if self._config.mode == "policy_eval" else step),
             exit_code=_exit_code(payload),
             seconds=self._own(summary, "seconds", round(time.monotonic() - self._started, 3)),
             episodes=self._own(summary, "episodes", 0),
@@ -156,6 +158,11 @@ class PhaseEmitter(LifecycleEmitter):
     def run_failed(self, run_id: str, payload: dict[str, Any]) -> bool:
         outcome = STOPPED if payload.get("stopped_by") else FAILED
         return self.emit_or_say("phase", run_id, self._phase.ended(outcome, payload))
+
+    def hold(self, kind: str, run_id: str, payload: dict[str, Any]) -> None:
+        if kind == "checkpoint" and isinstance(step := payload.get("step"), int):
+            self._phase.reached = max(self._phase.reached, step)
+        super().hold(kind, run_id, payload)
 
     def emit(self, kind: str, run_id: str, payload: dict[str, Any]) -> Event:
         if kind in _OF_THE_HOST and self._hosted:

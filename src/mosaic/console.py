@@ -52,6 +52,9 @@ def follow_plainly(events: Iterable[Event], progress: "Progress", console: Conso
         progress.apply(event)
         if event.event in TOLD:
             print_line(console, TOLD[event.event].format(step=progress.step))
+        elif event.event == "phase":
+            told = event.payload.get("outcome") or event.payload.get("status")
+            print_line(console, f"phase {event.payload.get('number')} on {event.payload.get('env_id')}: {told}")
         for warning in progress.warnings[warned:]:
             print_line(console, f"warning: {warning}")
         warned = len(progress.warnings)
@@ -84,6 +87,8 @@ class Progress:
     notice: str = ""
     started: float | None = None
     latest: float | None = None
+    phase: int = 0
+    """which one of a script's runs"""
 
     def __post_init__(self) -> None:
         self.curve = Curve()
@@ -127,7 +132,17 @@ class Progress:
 
     def _on_resumed(self, payload: dict[str, Any]) -> None:
         self.step = int(payload.get("step") or 0)
-        self.total_timesteps = resumed_total(payload) or self.total_timesteps
+        if not self.phase:  # a phase's end is not the script's
+            self.total_timesteps = resumed_total(payload) or self.total_timesteps
+
+    def _on_phase(self, payload: dict[str, Any]) -> None:
+        if payload.get("status") != "started":
+            return
+        self.phase = int(payload.get("number") or 0)
+        self.total_timesteps = max(self.total_timesteps, int(payload.get("total_timesteps") or 0))
+        if payload.get("env_id") not in (None, self.env_id):
+            self.env_id, self.reward_threshold = str(payload["env_id"]), None
+            self.returns.clear()
 
     def _on_episode(self, payload: dict[str, Any]) -> None:
         self._advance(payload)

@@ -1,5 +1,6 @@
 """resume, eval, script: what they take, and what the daemon is given."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -81,3 +82,16 @@ def test_script_runs_as_one_run_and_one_outside_the_home_is_refused(
     assert told.code == 1 and "exit code 5" in told.out
     run = client.list_runs(mode="script", page_size=1).runs[0]
     assert (run.mode, run.exit_code) == ("script", 5)
+
+
+def test_scripts_are_listed_with_what_their_headers_say(mosaic: Callable[..., Any], place: Any) -> None:
+    (place.home / "mine.sh").write_text("# @description: small rooms first\n# @phases: 2\n# @author: me\ntrue\n")
+    told = mosaic("script")
+    assert told.code == 0 and "small rooms first" in told.out and "curriculum_doorkey.sh" in told.out
+    listed = {
+        entry["path"].rpartition("/")[2]: entry for entry in json.loads(mosaic("script", "--json").out)["scripts"]
+    }
+    door = listed["curriculum_doorkey.sh"]
+    assert (door["phases"], door["total_timesteps"], door["shipped"]) == (3, 600000, True)
+    assert (listed["mine.sh"]["author"], listed["mine.sh"]["shipped"]) == ("me", False)
+    (place.home / "mine.sh").unlink()

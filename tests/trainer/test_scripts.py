@@ -293,6 +293,25 @@ def test_scripts_outside_the_home_are_refused(shared: Any, tmp_path: Path) -> No
             shared.client.submit_run({"metadata": {"worker": worker}})
 
 
+def test_shipped_curricula_end_as_they_should(shared: Any) -> None:
+    # The smallest that trains at all: what is tested is the way through four environments, not what is learnt.
+    params = {"num_envs": 2, "num_steps": 8, "update_epochs": 1}
+    names = {"curriculum_doorkey.sh": 3, "curriculum_babyai_goto.sh": 4, "curriculum_dynamic_obstacles.sh": 4}
+    runs = {}
+    for name, count in names.items():
+        config = {"seed": 1, "total_timesteps": 32 * count, "extras": {"algo_params": params}}
+        runs[name] = shared.client.submit_run({"metadata": {"worker": {"script": name, "config": config}}})
+        assert runs[name].algo == "ppo" and runs[name].env_id
+    for name, count in names.items():
+        end = shared.client.wait_run(runs[name].run_id, 400)
+        assert end.state == State.COMPLETED, (name, end.reason)
+        assert (end.step, end.total_timesteps) == (32 * count, 32 * count)
+        told = [event.payload for event in events(shared, runs[name], "phase")][1::2]
+        assert [one["outcome"] for one in told] == ["completed"] * count
+        assert [one["end_step"] for one in told] == [32 * number for number in range(1, count + 1)]
+        assert len(events(shared, runs[name], "resumed")) == count - 1
+
+
 def test_shipped_scripts_are_clean_and_say_what_they_do() -> None:
     from cleanrl_worker import get_worker_metadata
     from mosaic.wire.scripts import list_scripts, shipped_folders

@@ -56,6 +56,7 @@ def begin_phase(paths: RunPaths, algo: str, env_id: str) -> PhaseRecord:
         number = len(before) + 1
         first = (before[-1].first_step, before[-1].metrics_offset) if before else (0, 0)
         step, offset = _stand(paths, *first)
+        step = max(step, before[-1].end_step or 0) if before else step  # its last steps may have no row
         plain = "".join(letter if letter.isalnum() or letter in "._" else "-" for letter in env_id)
         record = PhaseRecord(number, f"phase{number}-{plain}", algo, env_id, step, offset, os.getpid())
         _append(descriptor, record)
@@ -132,7 +133,9 @@ def _records(lines: list[bytes]) -> list[PhaseRecord]:
 
 def _append(descriptor: int, record: PhaseRecord) -> None:
     line: dict[str, Any] = asdict(record)
-    os.write(descriptor, json.dumps(line).encode() + b"\n")
+    size = os.fstat(descriptor).st_size
+    torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"  # its writer was killed
+    os.write(descriptor, b"\n" * torn + json.dumps(line).encode() + b"\n")
 
 
 @contextlib.contextmanager
