@@ -5,8 +5,8 @@
 Whole runs through the worker, one after the other, the three ways in turn, so that a busy machine is busy for all of
 them. A run's speed is what its own metrics say between its first rows and its last: start-up does not count. Beside it
 stand the steps per second of the algorithm's own CPU time, which others' load does not touch so much. The viewer
-is a process of its own that reads as `mosaic watch` does. MiniGrid's observations are flattened pictures, since `ppo`
-learns from flat ones; HalfCheetah's pictures are drawn by a helper process, whose share of a core is given beside.
+is a process of its own that reads as `mosaic watch` does. HalfCheetah's pictures are drawn by a helper process, whose
+share of a core is given beside.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from mosaic.wire.paths import RunPaths
 
 RUNS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "CartPole": ("ppo", "CartPole-v1", {"num_envs": 8}),
-    "MiniGrid-DoorKey-8x8": ("ppo", "minigrid_flat:FlatDoorKey-8x8-v0", {"num_envs": 8}),
+    "MiniGrid-DoorKey-8x8": ("ppo", "MiniGrid-DoorKey-8x8-v0", {"num_envs": 8}),
     "Pong": ("ppo_atari_envpool", "Pong-v5", {"num_envs": 8, "num_threads": 1}),
     "HalfCheetah": ("ppo_continuous_action", "HalfCheetah-v5", {"num_envs": 8, "env_backend": "gymnasium"}),
 }
@@ -96,9 +96,7 @@ def run(name: str, mode: str, way: str, seconds: float) -> dict[str, Any]:
         }
         config = {"run_id": "bench", "algo": algo, "env_id": env_id, "total_timesteps": 1_000_000_000, "seed": 1}
         (Path(home) / "run.json").write_text(json.dumps({**config, "extras": extras}))
-        # beside this file: minigrid_flat; the run's own folder and the repository's sources
-        path = os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]))
-        environment = {**os.environ, "MOSAIC_HOME": home, "PYTHONPATH": path}
+        environment = {**os.environ, "MOSAIC_HOME": home}
         paths = RunPaths("bench", home)
         shell = subprocess.Popen(
             [sys.executable, "-m", "cleanrl_worker.cli", "--config", str(Path(home) / "run.json")],

@@ -21,7 +21,13 @@ GRIDS = (
     *("MiniGrid-SimpleCrossingS9N2-v0", "MiniGrid-MultiRoom-N2-S4-v0", "MiniGrid-MultiRoom-N4-S5-v0"),
     *("MiniGrid-Unlock-v0", "MiniGrid-BlockedUnlockPickup-v0", "MiniGrid-KeyCorridorS3R1-v0", "MiniGrid-MemoryS7-v0"),
     *("MiniGrid-Fetch-5x5-N2-v0", "MiniGrid-GoToDoor-5x5-v0"),
-    *("BabyAI-GoToRedBallNoDists-v0", "BabyAI-GoToRedBall-v0", "BabyAI-GoToObj-v0", "BabyAI-GoToLocal-v0"),
+    *(
+        "BabyAI-GoToRedBallNoDists-v0",
+        "BabyAI-GoToRedBall-v0",
+        "BabyAI-GoToRedBallGrey-v0",
+        "BabyAI-GoToObj-v0",
+        "BabyAI-GoToLocal-v0",
+    ),
     *("BabyAI-PickupDist-v0", "BabyAI-OpenRedDoor-v0", "BabyAI-UnlockLocal-v0"),
 )
 # left, right, forward, pick up, drop, toggle, done: one that walks, so that random episodes reach something
