@@ -13,6 +13,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from backends import ATARI, CLASSIC, MUJOCO, ale_vector, pool, pool_step, random_actions
+from grid_parity import GRIDS, same_episodes, same_layouts
 from gymnasium.vector import AutoresetMode
 from report import markdown, save
 
@@ -22,7 +23,7 @@ SIGNIFICANT = 0.01
 def main() -> None:
     """Run the parts asked for, print their tables, keep the figures as JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=("dynamics", "resets", "returns", "atari"), help="one part only")
+    parser.add_argument("--only", choices=("dynamics", "resets", "returns", "atari", "grids"), help="one part only")
     parser.add_argument("--episodes", type=int, default=100, help="episodes of each kind in dynamics and returns")
     parser.add_argument("--resets", type=int, default=2000, help="first observations of each kind")
     args = parser.parse_args()
@@ -32,6 +33,7 @@ def main() -> None:
         "resets": lambda: [resets(env_id, args.resets) for env_id in CLASSIC + MUJOCO],
         "returns": lambda: [returns(env_id, args.episodes) for env_id in CLASSIC + MUJOCO],
         "atari": lambda: [screens(env_id) for env_id in ATARI] + [atari_returns("Pong-v5", args.episodes)],
+        "grids": lambda: [grids(env_id, args.episodes, args.resets) for env_id in GRIDS],
     }
     for name, part in parts.items():
         if args.only in (None, name):
@@ -265,6 +267,21 @@ def atari_returns(env_id: str, episodes: int) -> dict[str, Any]:
     ours = play(lambda actions: peer.step(actions)[1:4], envs.action_space, 10, episodes)
     theirs = play(lambda actions: pool_step(envs, actions)[2:5], envs.action_space, 10, episodes)
     return compare_returns(env_id, ours, theirs)
+
+
+# -- MiniGrid and BabyAI --------------------------------------------------------------------------------------------
+
+
+def grids(env_id: str, episodes: int, resets: int) -> dict[str, Any]:
+    """Whole episodes from the same state, and whether both draw their layouts from the same distribution."""
+    row = same_episodes(env_id, episodes)
+    ours, theirs = same_layouts(env_id, min(resets, 500))
+    varying = [i for i in range(ours.shape[1]) if np.ptp(ours[:, i]) > 0 or np.ptp(theirs[:, i]) > 0]
+    least = (
+        min(1.0, min(kolmogorov_smirnov(ours[:, i], theirs[:, i]) for i in varying) * len(varying)) if varying else 1.0
+    )
+    constant = bool((ours[0] == theirs[0])[[i for i in range(ours.shape[1]) if i not in varying]].all())
+    return row | {"p of layouts": least, "same": row["same"] and constant and least > SIGNIFICANT}
 
 
 # -- small parts ----------------------------------------------------------------------------------------------------

@@ -14,10 +14,13 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from backends import ATARI, MUJOCO, ale_vector, pool, pool_step, random_actions
+from backends import ATARI, MUJOCO, ale_vector, is_grid, pool, pool_step, random_actions
 from gymnasium.vector import AutoresetMode
 from report import markdown, save
 from speed import Case, Contender, measure, ours
+
+from cleanrl_worker.kit.envs import EnvMaker, SyncEnvs
+from cleanrl_worker.wrappers.minigrid import GridView
 
 Step = Callable[[np.ndarray], Any]
 ENVS = ("CartPole-v1", "Acrobot-v1", "HalfCheetah-v5", "Hopper-v5", "Pong-v5")
@@ -109,6 +112,13 @@ def ways_of(env_id: str) -> dict[str, Callable[[int], tuple[Step, gym.Space[Any]
         envs.reset(seed=1)
         return envs.step, envs.single_action_space
 
+    def grid(count: int) -> tuple[Step, gym.Space[Any]]:
+        envs = SyncEnvs([EnvMaker(env_id, view=GridView())] * count)
+        envs.reset(1)
+        return envs.step, envs.single_action_space
+
+    if is_grid(env_id):  # Gymnasium's own vectors copy the missions about; this is how `ppo` runs them
+        return {"sync": grid, "EnvPool": envpool}
     if env_id in ATARI:
         return {"ale-py vector": ale, "EnvPool": envpool}
     # Gymnasium has a native vector environment of CartPole alone, and that only with NEXT_STEP.

@@ -11,7 +11,7 @@ the next frame stands still: else each watched block would begin with a frame th
 
 The viewer is a process of its own that looks 30 times a second while a block is watched, as `mosaic watch` does; a
 frame's age is measured there. HalfCheetah's pictures are drawn by a helper process, whose share of a core is given
-beside. MiniGrid's observations are flattened pictures, since `ppo` learns from flat ones. Results add up in
+beside. Results add up in
 results/fastlane.json, start by start.
 """
 
@@ -41,7 +41,7 @@ from mosaic.wire.frames import FastLaneReader, sweep
 
 CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "CartPole": ("ppo", "CartPole-v1", {}),
-    "MiniGrid-DoorKey-8x8": ("ppo", "minigrid_flat:FlatDoorKey-8x8-v0", {}),
+    "MiniGrid-DoorKey-8x8": ("ppo", "MiniGrid-DoorKey-8x8-v0", {}),
     "Pong": ("ppo_atari_envpool", "Pong-v5", {"num_steps": 32}),
     "HalfCheetah": ("ppo_continuous_action", "HalfCheetah-v5", {"env_backend": "gymnasium", "num_steps": 128}),
 }

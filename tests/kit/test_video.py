@@ -96,8 +96,8 @@ def test_envpool_atari_is_filmed_game_by_game(tmp_path: Path) -> None:
         lambda seed: pools.make_pool("Pong-v5", 2, seed, max_episode_steps=12, noop_max=1, render_mode="rgb_array"),
         seed=1,
         lives=True,
-        film=film,
     )
+    envs.film = film
     envs.reset(1)
     lengths = [e.length for _ in range(30) for e in envs.step(np.array([2, 3])).episodes if e.env == 0]
     assert lengths == [12, 12]

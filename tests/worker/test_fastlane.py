@@ -492,13 +492,16 @@ TINY = {
     "ppo_atari_envpool": {"num_envs": 2, "num_steps": 16, "num_minibatches": 2, "update_epochs": 1},
     "sac_continuous_action": {"learning_starts": 100_000, "buffer_size": 1000},
 }
-ENVIRONMENTS = {"ppo_continuous_action": "Pendulum-v1", "sac_continuous_action": "Pendulum-v1"}
+TINY["ppo on grids"] = {**TINY["ppo"], "env_backend": "gymnasium", "mission": True, "memory": True}
+TINY["ppo on grids of envpool"] = {**TINY["ppo"], "env_backend": "envpool"}
+ENVIRONMENTS = {"ppo on grids": "BabyAI-GoToLocal-v0", "ppo on grids of envpool": "MiniGrid-DoorKey-5x5-v0"}
+ENVIRONMENTS |= {"ppo_continuous_action": "Pendulum-v1", "sac_continuous_action": "Pendulum-v1"}
 
 
-@pytest.mark.parametrize("name", DEFAULT_ALGO_REGISTRY)
+@pytest.mark.parametrize("name", [*DEFAULT_ALGO_REGISTRY, "ppo on grids", "ppo on grids of envpool"])
 def test_every_registry_algorithm_streams(watch: Callable[..., Watcher], name: str) -> None:
     env_id = "Pong-v5" if "atari" in name else ENVIRONMENTS.get(name, "CartPole-v1")
-    run = watch(name, {"algo_params": TINY.get(name, {})}, env_id)
+    run = watch(name.split()[0], {"algo_params": TINY.get(name, {})}, env_id)
     frame = run.frame()
     assert frame.array.std() > 0 and frame.step > 0
     if "atari" in name:

@@ -15,6 +15,8 @@ import numpy as np
 import psutil
 import pytest
 
+from cleanrl_worker.wrappers.minigrid import WORDS
+
 # An environment as people write them: chatty, on every channel; without pictures; and it can be made to fail.
 CORRIDOR = """
 import gymnasium as gym, numpy as np, os, sys
@@ -186,11 +188,16 @@ def save_policy(folder: Path, algo: str, env_id: str, spaces: Any, **sidecar: An
     """An untrained policy as an algorithm saves it."""
     import torch
 
+    from cleanrl_worker.agents.minigrid import MinigridAgent
     from cleanrl_worker.agents.mlp import MLPAgent
+    from cleanrl_worker.wrappers.minigrid import WORDS
 
     torch.manual_seed(1)
-    if algo == "ppo":
-        agent: Any = MLPAgent(spaces)
+    agent: Any
+    if algo == "ppo" and "BabyAI" in env_id:
+        agent = MinigridAgent(spaces, WORDS, memory=True)
+    elif algo == "ppo":
+        agent = MLPAgent(spaces)
     else:
         import importlib
 
@@ -211,12 +218,13 @@ def spaces_of(observation: tuple[int, ...], action: gym.Space[Any]) -> SimpleNam
 PENDULUM = {"observation_statistics": {"mean": [0.0, 0.0, 0.0], "var": [0.5, 0.5, 10.0], "count": 1000.0}}
 POLICIES = [
     ("ppo", "CartPole-v1", spaces_of((4,), gym.spaces.Discrete(2)), {}),
+    ("ppo", "BabyAI-GoToLocal-v0", spaces_of((147 + WORDS,), gym.spaces.Discrete(7)), {"args": {"mission": True}}),
     ("ppo_continuous_action", "Pendulum-v1", spaces_of((3,), gym.spaces.Box(-2.0, 2.0, (1,))), PENDULUM),
     ("ppo_atari_envpool", "BreakoutNoFrameskip-v4", spaces_of((4, 84, 84), gym.spaces.Discrete(4)), {}),
 ]
 
 
-@pytest.mark.parametrize(("algo", "env_id", "spaces", "sidecar"), POLICIES, ids=[policy[0] for policy in POLICIES])
+@pytest.mark.parametrize(("algo", "env_id", "spaces", "sidecar"), POLICIES, ids=[policy[1] for policy in POLICIES])
 def test_policy_acts_and_the_person_may_take_over(
     play: Callable[..., Player], tmp_path: Path, algo: str, env_id: str, spaces: Any, sidecar: dict[str, Any]
 ) -> None:

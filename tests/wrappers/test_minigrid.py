@@ -72,6 +72,12 @@ def test_grids_are_told_by_their_ids_or_by_the_network():
     assert all(view_of(env_id, {}) is not None for family in ("minigrid", "babyai") for env_id in catalog.ids(family))
 
 
+def test_auto_takes_envpool_only_for_ids_that_it_has():
+    chosen = [env_id for env_id in catalog.ids() if env_id.startswith(tuple(pools.FASTER_FROM))]
+    assert "MiniGrid-DoorKey-5x5-v0" in chosen and "MiniGrid-MultiRoom-N4-S5-v1" not in chosen
+    assert [env_id for env_id in chosen if "envpool" not in catalog.find(env_id).backends] == []
+
+
 def test_what_babyai_prints_while_it_looks_for_a_level_is_dropped(capsys):
     env = EnvMaker("BabyAI-PutNextLocal-v0", view=GridView())()
     for seed in range(40):

@@ -13,6 +13,7 @@ from cleanrl_worker.kit.policy import Policy
 
 VOCABULARY = 256  # a word is a byte
 FEATURES = 128
+KNOWN = 4096  # grids whose features an acting policy keeps: 2 MB
 # Cells hold numbers from 0 to 10 and enter divided by 255: as large as this the first weights undo it, and the first
 # features are neither all the same nor drowned by the later layers' biases.
 FIRST_GAIN = 2**0.5 * 255 / 10
@@ -115,16 +116,29 @@ class MinigridAgent(nn.Module):
 
 
 class GridPolicy:
-    """Observations to logits, both in numpy; with a memory it also keeps what its environments have shown so far."""
+    """Observations to logits, both in numpy; with a memory it also keeps what its environments have shown so far.
+
+    Between two updates the same grids come again and again: what was made of them is looked up.
+    """
 
     def __init__(self, agent: MinigridAgent) -> None:
         self._agent = agent
         self._device = next(agent.parameters()).device
         self.kept = torch.zeros(1, FEATURES, device=self._device)
+        self._known: dict[bytes, torch.Tensor] = {}
 
     @torch.no_grad()
     def __call__(self, obs: np.ndarray) -> np.ndarray:
-        features = self._agent.features(numbers(obs, self._device))
+        rows = obs.astype(np.uint8).reshape(len(obs), -1)
+        keys = [row.tobytes() for row in rows]
+        new = {key: row for key, row in zip(keys, obs, strict=True) if key not in self._known}
+        known = self._known
+        if new:
+            if len(known) > KNOWN:
+                known = self._known = {key: known[key] for key in keys if key in known}
+            found = self._agent.features(numbers(np.stack([*new.values()]), self._device))
+            known.update(zip(new, found, strict=True))
+        features = torch.stack([known[key] for key in keys])
         if self._agent.memory is not None:
             self.kept = features = self._agent.memory(features, self.kept)
         logits: np.ndarray = self._agent.actor(features).cpu().numpy()
@@ -144,7 +158,8 @@ class GridPolicy:
             self.kept = self.kept * (1.0 - numbers(which, self._device).unsqueeze(1))
 
     def refresh(self) -> None:
-        """The weights are the agent's own: always today's."""
+        """Take today's weights: what was made of grids with earlier ones is forgotten."""
+        self._known = {}
 
 
 class RememberingPolicy:

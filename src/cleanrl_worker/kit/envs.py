@@ -50,8 +50,7 @@ def _vector(args: RunArgs, video_folder: Path | None, view: View | None) -> Vect
         if video_folder is not None:
             raise SystemExit("--capture-video needs --env-backend gymnasium: EnvPool's are not filmed here")
         return pools.make_flat(args, view)
-    folders = [video_folder, *[None] * (args.num_envs - 1)]
-    makers = [EnvMaker(args.env_id, folder, view=view) for folder in folders]
+    makers = [EnvMaker(args.env_id, video_folder if i == 0 else None, view=view) for i in range(args.num_envs)]
     if args.vectorization == "sync":
         return SyncEnvs(makers)
     if args.vectorization == "async":
