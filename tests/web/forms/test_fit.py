@@ -10,7 +10,7 @@ SCHEMA: dict[str, Any] = discover_workers()[0]["cleanrl"].schema()
 
 
 def test_what_fits_and_is_installed_comes_first() -> None:
-    found = offers(SCHEMA["ppo"])
+    found = offers(SCHEMA["dqn"])
     assert len(found) == len(catalog.ids()) and found[0].env_id == "CartPole-v1"
     fitting = [bool(one.trouble) for one in found]
     assert fitting == sorted(fitting)

@@ -105,7 +105,9 @@ def test_several_seeds_are_a_group_of_runs() -> None:
 
 def test_a_script_has_its_base_config_and_no_module() -> None:
     payload = build_script_request(ScriptValues(**{**vars(TRAIN), "script": "phases.sh", "module": "m", "seeds": "3"}))
-    assert config_of(payload)["seed"] == 3 and config_of(payload)["extras"]["algo_params"]["gamma"] == 0.9
+    extras = config_of(payload)["extras"]
+    assert config_of(payload)["seed"] == 3 and extras["algo_params"] == PARAMS
+    assert "save_model" not in extras and extras["grace_seconds"] == 30.0
     worker = payload["metadata"]["worker"]
     assert worker["script"] == "phases.sh" and worker["module"] is None
     assert payload["metadata"]["ui"]["run_mode"] == "script" and payload["artifacts"]

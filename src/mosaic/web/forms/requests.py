@@ -122,6 +122,11 @@ def build_script_request(given: ScriptValues | Mapping[str, Any]) -> dict[str, A
     values = _values(ScriptValues, given)
     seeds = parse_seeds(values.seeds, "seed") if values.seeds.strip() not in ("", "0") else [None]
     payload = _train(values, seeds[0], "")
+    extras = payload["metadata"]["worker"]["config"]["extras"]
+    # The daemon fills in every parameter that is not among them: a second value in the extras would contradict it.
+    extras["algo_params"] = dict(values.params)
+    for name in IN_EXTRAS - {"grace_seconds"}:
+        extras.pop(name, None)
     payload["metadata"]["ui"]["run_mode"] = "script"
     payload["metadata"]["worker"] |= {"module": None, "script": values.script, "arguments": []}
     return payload
