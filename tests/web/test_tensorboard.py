@@ -4,6 +4,7 @@ import asyncio
 import os
 import stat
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -49,7 +50,9 @@ def with_boards(paths: RunPaths, act: Callable[[TensorBoards, httpx.AsyncClient]
         finally:
             await boards.close()
 
-    asyncio.run(run())
+    # in a thread: a browser that another test opened leaves its own event loop running in this one
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, run()).result()
 
 
 async def until(happens: Callable[[], bool]) -> None:
@@ -82,8 +85,8 @@ def test_the_real_tensorboard_shows_a_runs_scalars_through_us_and_ends_when_idle
             await asyncio.sleep(0.2)
         assert "charts/episodic_return" in str(found)
         boards.idle_seconds = 0.0
-        await until(lambda: not boards.running())
-        assert not process.is_running() and not board.folder.exists()
+        await until(lambda: not boards.running() and not board.folder.exists())
+        assert board.process.returncode is not None
 
     with_boards(paths, act)
 

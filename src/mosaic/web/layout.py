@@ -50,6 +50,8 @@ body { font-feature-settings: "tnum"; }
 .body--dark .mosaic-header { background: #171717; }
 .mosaic-place { color: #111; }
 .body--dark .mosaic-place { color: #eee; }
+/* lighter, so that words in these colours are read on black, and white ones on them */
+.body--dark { --q-primary: #3d90d0 !important; --q-negative: #d96a24 !important; }
 .mosaic-mono { font-family: ui-monospace, SFMono-Regular, Menlo, monospace; }
 :focus-visible { outline: 2px solid #0072B2; outline-offset: 2px; }
 @media (prefers-reduced-motion: reduce) { * { animation: none !important; transition: none !important; } }

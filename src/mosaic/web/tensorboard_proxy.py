@@ -38,6 +38,12 @@ async def answer(boards: TensorBoards, request: Request, run_id: str, path: str)
         boards.touch(run_id)
         return PlainTextResponse("TensorBoard does not answer; reload the page to start it again.", 502)
     headers = {name: value for name, value in found.headers.items() if name.lower() not in ITS_OWN}
+    if not path and headers.get("content-encoding", "identity") == "identity":
+        # its fonts alone have addresses that take no heed of where it is served
+        headers.pop("content-length", None)
+        page = (await found.aread()).replace(b"url(/font-roboto/", b"url(font-roboto/")
+        await found.aclose()
+        return Response(page, found.status_code, headers)
     return StreamingResponse(_body(found), found.status_code, headers)
 
 

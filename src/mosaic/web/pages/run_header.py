@@ -11,6 +11,7 @@ from nicegui import ui
 
 from mosaic.trainer.client import Client, Run, State
 from mosaic.web import words
+from mosaic.web.forms.again import train_again
 from mosaic.web.layout import code_box, confirmed, state_badge, tell
 from mosaic.web.log_files import last_words
 from mosaic.wire.errors import MosaicError
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from mosaic.web.pages.run import RunPage
 
 MODES = {"train": "training", "resume_training": "resumed training", "policy_eval": "evaluation", "script": "script"}
+BUTTON = "outline no-caps dense padding='4px 10px'"
 ASKED = {"cancel": "Cancelling: it saves its state first", "pause": "Pausing", "continue": "Continuing"}
 
 
@@ -28,7 +30,7 @@ class Header:
     def __init__(self, page: RunPage) -> None:
         self._page = page
         self._shape: object = None
-        self._cause_shown = False
+        self._cause_shown, self._last_line = False, ""
         with ui.card().classes("w-full gap-3 p-4"):
             with ui.row().classes("w-full items-start justify-between gap-3"):
                 self._draw_title()
@@ -56,7 +58,7 @@ class Header:
                 state_badge(run.state)
             self._draw_buttons(run)
             self._draw_warnings(run)
-        reason = reason_line(run)
+        reason = reason_line(run, self._last_line)
         self._reason.set_text(reason)
         self._reason.set_visibility(bool(reason))
         self._reason.classes(
@@ -127,8 +129,8 @@ class Header:
                 _go("Resume", "restore", f"/resume?run={run.run_id}")
             if policy:
                 _go("Evaluate", "fact_check", f"/policy?policy={quote(home_path(self._page, policy), safe='')}")
-            if run.mode != "policy_eval":
-                _go("Train again", "replay", f"/train?from={run.run_id}&again=1")
+            self._again_button(run)
+            if run.mode in ("train", "resume_training"):
                 _go("Edit and train", "edit", f"/train?from={run.run_id}")
             if run.ended:
                 self._act(
@@ -138,6 +140,20 @@ class Header:
                     ask="Delete this run? Its folder, its checkpoints and its curves are gone for good.",
                     colour="negative",
                 )
+
+    def _again_button(self, run: Run) -> None:
+        async def again() -> None:
+            button.props(add="loading")
+            try:
+                new = await train_again(self._page.web, run)
+                ui.navigate.to(f"/run/{new.run_id}")
+            except MosaicError as error:
+                tell(error)
+            finally:
+                button.props(remove="loading")
+
+        word = {"policy_eval": "Evaluate again", "script": "Run again"}.get(run.mode, "Train again")
+        button = ui.button(word, icon="replay", on_click=again).props(BUTTON)
 
     def _act(
         self, word: str, icon: str, call: Callable[[Client], Any], ask: str = "", colour: str | None = "primary"
@@ -154,9 +170,7 @@ class Header:
             finally:
                 button.props(remove="loading")
 
-        button = ui.button(word, icon=icon, color=colour, on_click=act).props(
-            "outline no-caps dense padding='4px 10px'"
-        )
+        button = ui.button(word, icon=icon, color=colour, on_click=act).props(BUTTON)
 
     def _draw_warnings(self, run: Run) -> None:
         self._warnings.clear()
@@ -172,6 +186,8 @@ class Header:
         self._cause.clear()
         self._cause.set_visibility(bool(said))
         if said:
+            self._last_line = said.splitlines()[-1].strip()
+            self.update()
             with self._cause:
                 ui.label("What it said last:").classes("text-sm font-medium")
                 code_box(said, label="Copy what it said last")
@@ -207,8 +223,11 @@ class _Numbers:
             label.set_text(text)
 
 
-def reason_line(run: Run) -> str:
-    """Why a run is where it is, in one line; "" where there is nothing to add to its state."""
+def reason_line(run: Run, last_line: str = "") -> str:
+    """Why a run is where it is, in one line; "" where there is nothing to add to its state.
+
+    A failure that is told by its exit code alone is told by the last line that the run wrote, too.
+    """
     if run.state == State.INIT:
         before = run.queue_position
         place = (
@@ -221,6 +240,8 @@ def reason_line(run: Run) -> str:
         return run.reason or "its worker is there; the first episode or row of metrics is still to come"
     if run.state == State.LOST:
         return run.reason or "its worker has fallen silent; it is taken up again when it answers"
+    if run.state == State.FAILED and last_line and ":" not in run.reason:
+        return f"{run.reason}: {last_line}" if run.reason else last_line
     return run.reason
 
 
@@ -240,6 +261,8 @@ def progress_of(run: Run) -> tuple[float | None, str]:
         return run.progress, f"{run.step:,} of {run.total_timesteps:,} episodes"
     if run.progress is None:
         return None, f"{run.step:,} steps" if run.step else ""
+    if run.state == State.COMPLETED:  # the last row of metrics lies a little before the end
+        return 1.0, f"{run.step:,} of {run.total_timesteps:,} steps"
     text = f"{run.step:,} of {run.total_timesteps:,} steps · {100 * run.progress:.0f} %"
     if run.state == State.EXECUTING and run.eta_seconds is not None:
         text += f" · {words.duration(run.eta_seconds)} to go"
@@ -274,4 +297,4 @@ def _has_checkpoint(run: Run) -> bool:
 
 def _go(word: str, icon: str, address: str) -> None:
     """A button that is a link: it can be opened in another window."""
-    ui.button(word, icon=icon).props(f"outline no-caps dense padding='4px 10px' href=\"{address}\" type=a")
+    ui.button(word, icon=icon).props(BUTTON).props["href"] = address

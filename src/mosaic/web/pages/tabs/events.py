@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from nicegui import ui
 
 from mosaic.web.log_files import EventTail
+from mosaic.web.pages.run_header import BUTTON
 from mosaic.wire.events import EVENT_KINDS, Event
 
 if TYPE_CHECKING:
@@ -29,9 +30,9 @@ COLUMNS: list[dict[str, Any]] = [
 BODY = """
 <q-tr :props="props" @click="props.expand = !props.expand" class="cursor-pointer">
   <q-td key="seq" :props="props">{{ props.row.seq }}</q-td>
-  <q-td key="time" :props="props">{{ props.row.time }}</q-td>
+  <q-td key="time" :props="props" style="white-space: nowrap">{{ props.row.time }}</q-td>
   <q-td key="event" :props="props" class="font-medium">{{ props.row.event }}</q-td>
-  <q-td key="text" :props="props" style="white-space: normal; word-break: break-word">
+  <q-td key="text" :props="props" style="white-space: normal; word-break: break-word; min-width: 16rem">
     <button :aria-expanded="props.expand" aria-label="Show all of it" style="all: unset; cursor: pointer"
       tabindex="0" @keydown.enter.stop="props.expand = !props.expand">{{ props.expand ? "▾" : "▸" }}</button>
     {{ props.row.text }}
@@ -65,7 +66,7 @@ class EventView:
             self._select.props("dense options-dense use-chips").classes("w-full md:w-2/3")
             ui.button("All", on_click=lambda: self._select.set_value(sorted(EVENT_KINDS))).props("flat dense no-caps")
             ui.space()
-            whole = ui.button("worker.jsonl", icon="download").props("outline no-caps dense padding='4px 10px'")
+            whole = ui.button("worker.jsonl", icon="download").props(BUTTON)
             whole.props["href"] = f"/files/{self._page.run_id}/logs/worker.jsonl?download=1"
         self._said = ui.label().classes("text-sm opacity-80")
         self._table = ui.table(rows=[], columns=COLUMNS, row_key="seq", pagination=50).props("dense flat wrap-cells")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from nicegui import ui
 
 from mosaic.web.log_files import LogTail, logs_of
+from mosaic.web.pages.run_header import BUTTON
 
 if TYPE_CHECKING:
     from mosaic.web.pages.run import RunPage
@@ -56,7 +57,7 @@ class LogView:
             ui.input("Search", on_change=self._search).props("dense clearable debounce=250").classes("w-48")
             ui.switch("Follow", value=True, on_change=self._set_follow).props("dense")
             ui.space()
-            self._download = ui.button("Download", icon="download").props("outline no-caps dense padding='4px 10px'")
+            self._download = ui.button("Download", icon="download").props(BUTTON)
         self._said = ui.label().classes("text-sm opacity-80")
         self._box = (
             ui.element("pre")

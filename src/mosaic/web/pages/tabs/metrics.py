@@ -14,6 +14,7 @@ from nicegui import ui
 from mosaic.trainer.client import Client, Series
 from mosaic.web import curves, words
 from mosaic.web.curves import Curve
+from mosaic.web.pages.run_header import BUTTON
 
 if TYPE_CHECKING:
     from mosaic.web.pages.run import RunPage
@@ -36,7 +37,7 @@ async def show(page: RunPage) -> None:
     with bar:
         _draw_controls(page, wall)
         ui.input("Find a metric", on_change=search).props("dense clearable debounce=300").classes("w-44")
-        whole = ui.button("CSV", icon="download").props("outline no-caps dense padding='4px 10px'")
+        whole = ui.button("CSV", icon="download").props(BUTTON)
         whole.props["href"] = f"/metrics/{page.run_id}.csv"
         whole.props["aria-label"] = "Download all curves as CSV"
         whole.tooltip("every point of every curve")

@@ -1,0 +1,196 @@
+"""A run's page in a real browser: the picture moves, curves grow, and what is said of the run is true."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+from web_site import PATIENCE, Site, wait_until
+
+from mosaic.trainer.client import Run, State
+from mosaic.wire.paths import RunPaths
+
+HOSTILE = '<img src=x onerror="window.hacked=1">{{ 1 }}</script><script>window.hacked=1</script>'
+
+expect.set_options(timeout=PATIENCE * 1000)
+
+
+def submit(site: Site, steps: int, extras: dict[str, Any] | None = None, **more: Any) -> str:
+    config = {"algo": "ppo", "env_id": "CartPole-v1", "total_timesteps": steps, "seed": 1, "extras": extras or {}}
+    return site.client.submit_run({"metadata": {"worker": {"config": config}}, **more}).run_id
+
+
+@pytest.fixture(scope="module")
+def trained(site: Site) -> Run:
+    """A short training with everything that a run can leave, under a hostile name."""
+    extras = {
+        "save_model": True,
+        "capture_video": True,
+        "tensorboard_dir": "tensorboard",
+        "notes": HOSTILE,
+        "algo_params": {"num_envs": 2},
+    }
+    run = site.client.wait_run(submit(site, 1024, extras, run_name=HOSTILE), 4 * PATIENCE)
+    assert run.state == State.COMPLETED, run.reason
+    return site.client.get_run(run.run_id)
+
+
+def picture(page: Page) -> str:
+    return str(page.evaluate("document.querySelector('.mosaic-lane canvas').toDataURL()"))
+
+
+def points(page: Page) -> int:
+    """How many points the first chart of the page has."""
+    script = """() => {
+      const element = document.querySelector('.nicegui-echart');
+      const chart = element && getElement(Number(element.id.slice(1))).chart;
+      return chart ? chart.getOption().series[0].data.length : 0;
+    }"""
+    return int(page.evaluate(script))
+
+
+def is_watched(site: Site, run_id: str) -> bool:
+    from mosaic.wire.frames import FastLaneReader
+
+    with FastLaneReader.open(RunPaths(run_id, site.home).fastlane) as reader:
+        return reader.status().watched
+
+
+def test_a_run_is_watched_as_it_learns_paused_continued_and_cancelled(
+    site: Site, open_page: Callable[..., Page]
+) -> None:
+    run_id = submit(site, 5_000_000)
+    page = open_page(f"/run/{run_id}")
+    expect(page.get_by_text("Fast lane: connected", exact=True)).to_be_visible()
+    first = picture(page)
+    wait_until(lambda: picture(page) != first, what="another picture")
+    wait_until(lambda: points(page) > 1, what="a curve")
+    few = points(page)
+    wait_until(lambda: points(page) > few, what="more points")
+    expect(page.locator("[data-state=EXECUTING]")).to_be_visible()
+    expect(page.get_by_text(re.compile(r"of 5,000,000 steps · 0 %"))).to_be_visible()
+    page.get_by_role("button", name="Pause").click()
+    expect(page.locator("[data-state=PAUSED]")).to_be_visible()
+    page.get_by_role("button", name="Continue").click()
+    expect(page.locator("[data-state=EXECUTING]")).to_be_visible()
+    page.get_by_role("tab", name="Config").click()
+    expect(page.get_by_text("Differs from the defaults")).to_be_visible()
+    wait_until(lambda: not is_watched(site, run_id), what="frames to stop with the tab")
+    page.get_by_role("tab", name="Live").click()
+    expect(page.get_by_text("Fast lane: connected", exact=True)).to_be_visible()
+    page.get_by_role("button", name="Cancel").click()
+    page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
+    expect(page.locator("[data-state=CANCELLED]")).to_be_visible()
+    expect(page.get_by_text("Fast lane: ended with the run")).to_be_visible()
+    assert site.client.get_run(run_id).state == State.CANCELLED
+
+
+def test_curves_are_smoothed_zoomed_and_downloaded(site: Site, trained: Run, open_page: Callable[..., Page]) -> None:
+    page = open_page(f"/run/{trained.run_id}?tab=metrics")
+    expect(page.get_by_text("charts/episodic_return", exact=True)).to_be_visible()
+    wait_until(lambda: points(page) > 1, what="a curve")
+    lines = "getElement(Number(document.querySelector('.nicegui-echart').id.slice(1))).chart.getOption()"
+    assert page.evaluate(f"{lines}.series.length") == 2, "the raw line and the smooth one"
+    slider = page.get_by_role("slider", name="Smoothing")
+    slider.focus()
+    slider.press("Home")
+    wait_until(lambda: page.evaluate(f"{lines}.series.length") == 1, what="the smooth line to go")
+    page.get_by_role("switch", name="Log scale").click()
+    wait_until(lambda: page.evaluate(f"{lines}.yAxis[0].type") == "log", what="a log scale")
+    page.get_by_role("button", name="by time").click()
+    wait_until(lambda: page.evaluate(f"{lines}.series[0].data[0][0]") < 3600, what="seconds from the start")
+    page.get_by_label("Find a metric").fill("value_loss")
+    expect(page.get_by_text("charts/episodic_return", exact=True)).to_have_count(0)
+    expect(page.get_by_text("losses/value_loss", exact=True)).to_be_visible()
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Download the chart of losses/value_loss as PNG").click()
+    assert download.value.suggested_filename == "losses_value_loss.png"
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Download all curves as CSV").click()
+    text = download.value.path().read_text()
+    assert text.startswith("metric,step,time,value") and "losses/value_loss,1024," in text
+
+
+def test_every_tab_shows_what_the_run_left_and_runs_nothing_of_it(
+    site: Site, trained: Run, open_page: Callable[..., Page]
+) -> None:
+    page = open_page(f"/run/{trained.run_id}?tab=logs")
+    expect(page.get_by_role("heading", name=HOSTILE)).to_be_visible()
+    expect(page.get_by_role("log")).to_contain_text("1,024 (100 %)")
+    page.get_by_label("Search").fill("no such words")
+    expect(page.get_by_text("0 lines match")).to_be_visible()
+    page.get_by_role("tab", name="Events").click()
+    expect(page.get_by_role("cell", name="run_completed")).to_be_visible()
+    page.get_by_role("tab", name="Config").click()
+    expect(page.get_by_role("cell", name="num_envs")).to_be_visible()
+    expect(page.get_by_role("link", name=f"config-{trained.run_id}.json")).to_be_visible()
+    page.get_by_role("tab", name="W&B").click()
+    expect(page.get_by_text("not tracked")).to_be_visible()
+    page.get_by_role("tab", name="Files").click()
+    evaluate = page.get_by_role("link", name="Evaluate").last
+    assert "/policy?policy=var%2Ftrainer%2Fruns%2F" in str(evaluate.get_attribute("href"))
+    page.get_by_role("switch", name=re.compile("Pin the checkpoint")).click()
+    folder = RunPaths(trained.run_id, site.home).checkpoints
+    wait_until(lambda: list(folder.glob("*/pinned")), what="a pin")
+    film = page.locator("video").first
+    film.evaluate("film => { film.muted = true; film.play(); }")
+    wait_until(lambda: film.evaluate("film => film.currentTime") > 0, what="the video to play")
+    assert page.evaluate("window.hacked") is None
+
+
+def test_tensorboard_opens_behind_our_sign_in(trained: Run, open_page: Callable[..., Page]) -> None:
+    page = open_page(f"/run/{trained.run_id}?tab=tensorboard")
+    expect(page.frame_locator("iframe[title=TensorBoard]").get_by_text("charts/SPS").first).to_be_visible()
+
+
+def test_notes_are_shared_and_a_deleted_run_says_so(site: Site, trained: Run, open_page: Callable[..., Page]) -> None:
+    run_id = submit(site, 512)
+    assert site.client.wait_run(run_id, 4 * PATIENCE).state == State.COMPLETED
+    one, other = (open_page(f"/run/{run_id}?tab=notes") for _ in range(2))
+    one.get_by_label("Notes").fill(f"see this {HOSTILE}")
+    one.get_by_role("button", name="Save").click()
+    expect(one.get_by_text(re.compile("^saved"))).to_be_visible()
+    expect(other.get_by_label("Notes")).to_have_value(f"see this {HOSTILE}")
+    one.get_by_role("button", name="Delete").click()
+    one.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    for page in (one, other):
+        expect(page.get_by_text("This run was deleted")).to_be_visible()
+        expect(page.get_by_text("deleted", exact=True)).to_be_visible()
+        assert page.evaluate("window.hacked") is None
+
+
+def test_a_failed_run_says_what_it_said_last(site: Site, open_page: Callable[..., Page]) -> None:
+    script = site.home / "broken.py"
+    script.write_text("print('begun')\nraise RuntimeError('the table has no row for left')\n")
+    config = {"algo": str(script), "env_id": "CartPole-v1", "total_timesteps": 100}
+    run = site.client.wait_run(site.client.submit_run(config).run_id, 4 * PATIENCE)
+    assert run.state == State.FAILED
+    page = open_page(f"/run/{run.run_id}", width=390, height=844)
+    expect(page.get_by_role("status").filter(has_text="RuntimeError: the table has no row for left")).to_be_visible()
+    expect(page.get_by_text("What it said last:")).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390, "nothing sticks out on a phone"
+
+
+def test_an_evaluation_is_labelled_and_its_latest_batch_shown(
+    site: Site, trained: Run, open_page: Callable[..., Page]
+) -> None:
+    policy = next(RunPaths(trained.run_id, site.home).policies.glob("*/ppo.cleanrl_model"))
+    extras = {"mode": "policy_eval", "policy_path": str(policy), "eval_batch_size": 2, "eval_repeat": True}
+    run_id = site.client.submit_run({"extras": extras}).run_id
+    page = open_page(f"/run/{run_id}")
+    line = page.get_by_text(re.compile(r"^eval batch \d+ \| episodes=2 avg=[\d.]+ min=[\d.]+ max=[\d.]+$"))
+    expect(line).to_be_visible()
+    expect(page.get_by_text("(Eval)", exact=True)).to_be_visible()
+    expect(page.get_by_text(re.compile(r"episodes, batch [\d,]+ of 2 episodes each"))).to_be_visible()
+    site.client.cancel_run(run_id, 30.0)
+    expect(page.locator("[data-state=COMPLETED], [data-state=CANCELLED]")).to_be_visible()
+    log = (site.home / "var" / "logs" / "gym_gui.log").read_text()
+    assert f"ui.run_subscribed run={run_id}" in log and "ui.fastlane.eval_summary_update" in log
+
+
+def test_an_address_that_names_no_run_is_answered_in_words(site: Site, open_page: Callable[..., Page]) -> None:
+    page = open_page("/run/01JZZZZZZZZZZZZZZZZZZZZZZZ")
+    expect(page.get_by_role("alert")).to_contain_text("unknown")
+    page.goto(f"{site.base}/run/{'x' * 300}")
+    expect(page.get_by_role("alert")).to_contain_text("refused")
