@@ -30,7 +30,7 @@ def add(web: Web) -> None:
             await _draw_choice(web)
             return
         path = find_policy(web.home, policy) if policy else None
-        _draw_game(web, PlayPage(web, command, {"policy": path, "env_id": env, "greedy": bool(greedy)}))
+        PlayPage(web, command, {"policy": path, "env_id": env, "greedy": bool(greedy)}).draw()
 
 
 class PlayPage:
@@ -40,6 +40,16 @@ class PlayPage:
         self.web, self.command, self.asked = web, command, asked
         self.session: PlaySession | None = None
         self.gone = False
+
+    def draw(self) -> None:
+        """Room for the game, which begins at once and ends with the page."""
+        with ui.row().classes("items-center gap-3").props("role=status") as self.waiting:
+            ui.spinner(size="2rem")
+            ui.label("Starting the worker: a policy takes some seconds to load …")
+        self.place = ui.column().classes("w-full gap-4")
+        context.client.on_delete(self.leave)
+        ui.timer(0.05, self.begin, once=True)
+        ui.timer(LOOK_SECONDS, self.look)
 
     async def begin(self) -> None:
         """Start the process and the first episode; trouble is shown in place of the game."""
@@ -89,16 +99,6 @@ class PlayPage:
         background_tasks.create(self.end(), name="end of a game")
 
 
-def _draw_game(web: Web, page: PlayPage) -> None:
-    with ui.row().classes("items-center gap-3").props("role=status") as page.waiting:
-        ui.spinner(size="2rem")
-        ui.label("Starting the worker: a policy takes some seconds to load …")
-    page.place = ui.column().classes("w-full gap-4")
-    context.client.on_delete(page.leave)
-    ui.timer(0.05, page.begin, once=True)
-    ui.timer(LOOK_SECONDS, page.look)
-
-
 async def _draw_choice(web: Web) -> None:
     """What can be played: the policies that runs have saved, or an environment by hand."""
     found = await web.do(lambda: list_policies(web.home))
@@ -135,9 +135,10 @@ async def _draw_choice(web: Web) -> None:
             '<a class="underline text-inherit" :href="props.row.href" :title="props.row.path">{{ props.row.name }}</a>'
         )
         table.add_slot("body-cell-name", f'<q-td :props="props">{link}</q-td>')
-        told = "{{ props.row.algo }} on {{ props.row.env }}, seed {{ props.row.seed }}, {{ props.row.age }}"
+        words_of = "{{ props.row.algo }} on {{ props.row.env }}, seed {{ props.row.seed }}, {{ props.row.age }}"
         table.add_slot(
-            "item", f'<div class="w-full p-1"><q-card flat bordered class="p-3">{link}<div>{told}</div></q-card></div>'
+            "item",
+            f'<div class="w-full p-1"><q-card flat bordered class="p-3">{link}<div>{words_of}</div></q-card></div>',
         )
     else:
         ui.label("No run has saved a policy yet. Train one with “save model” on, then come back.").classes("opacity-80")
