@@ -10,14 +10,16 @@ from nicegui import background_tasks, context, ui
 from mosaic import catalog
 from mosaic.web import words
 from mosaic.web.context import Web
+from mosaic.web.forms.found import Found, find_policies
 from mosaic.web.layout import page_at, tell, trouble
 from mosaic.web.pages.play_stage import Stage
-from mosaic.web.play_session import PlaySession, find_policy, list_policies
+from mosaic.web.play_session import PlaySession, find_policy
 from mosaic.wire.errors import ConfigError, MosaicError
 
 # A forgotten page holds a process of half a gigabyte.
 IDLE_SECONDS = 600.0
 LOOK_SECONDS = 10.0
+MOST_POLICIES = 500
 
 
 def add(web: Web) -> None:
@@ -101,32 +103,11 @@ class PlayPage:
 
 async def _draw_choice(web: Web) -> None:
     """What can be played: the policies that runs have saved, or an environment by hand."""
-    found = await web.do(lambda: list_policies(web.home))
+    found = await web.do(lambda: find_policies(web.home)[:MOST_POLICIES])
     ui.label("Watch a policy, and take over the controls").classes("text-xl font-medium")
-    rows = []
-    for path, told in found:
-        relative = path.relative_to(web.home).as_posix()
-        rows.append(
-            {
-                "path": relative,
-                "href": f"/play?{urlencode({'policy': relative})}",
-                "name": path.name,
-                "env": str(told.get("env_id") or "?"),
-                "algo": str(told.get("algo") or "?"),
-                "seed": str(told.get("seed", "–")),
-                "step": words.number(told.get("step") if isinstance(told.get("step"), int) else None),
-                "run": relative.split("/")[3],
-                "age": words.age(path.stat().st_mtime if path.exists() else 0.0),
-            }
-        )
-    titles = {
-        "name": "Policy",
-        "algo": "Algorithm",
-        "env": "Environment",
-        "seed": "Seed",
-        "step": "Steps",
-        "age": "Age",
-    }
+    rows = [_row_of(web, one) for one in found]
+    titles = {"name": "Policy", "algo": "Algorithm", "env": "Environment", "seed": "Seed", "step": "Steps"}
+    titles |= {"return": "Return", "age": "Age"}
     columns = [{"name": name, "label": label, "field": name, "align": "left"} for name, label in titles.items()]
     if rows:
         table = ui.table(columns=columns, rows=rows, row_key="path", pagination=15).classes("w-full")
@@ -161,6 +142,21 @@ async def _draw_choice(web: Web) -> None:
 
         ui.button("Play", icon="sports_esports", on_click=start)
         chosen.on("keydown.enter", start)
+
+
+def _row_of(web: Web, one: Found) -> dict[str, Any]:
+    relative = one.path.relative_to(web.home).as_posix()
+    return {
+        "path": relative,
+        "href": f"/play?{urlencode({'policy': relative})}",
+        "name": one.path.name,
+        "algo": one.algo or "?",
+        "env": one.env_id or "?",
+        "seed": "–" if one.seed is None else str(one.seed),
+        "step": words.number(one.step),
+        "return": words.number(one.mean_return),
+        "age": words.age(one.saved_at),
+    }
 
 
 def _command(web: Web) -> tuple[str, ...]:
