@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from mosaic.web import play_session
-from mosaic.web.play_session import PlaySession, find_policy, list_policies
+from mosaic.web.play_session import PlaySession, find_policy
 from mosaic.wire.errors import ConfigError, WorkerError
 from mosaic.wire.workers import discover_workers
 
@@ -129,17 +129,8 @@ def test_no_file_outside_the_home_is_a_policy(tmp_path: Path, given: str) -> Non
         find_policy(home, given)
 
 
-def test_policies_are_listed_newest_first_with_what_their_sidecars_tell(tmp_path: Path) -> None:
-    for number, name in enumerate(("old", "new")):
-        folder = tmp_path / "var/trainer/runs" / f"r{number}" / "runs" / "CartPole-v1__ppo__1__0"
-        folder.mkdir(parents=True)
-        path = folder / f"{name}.cleanrl_model"
-        path.write_bytes(b"")
-        os.utime(path, (number, number))
-        path.with_name(path.name + ".json").write_text('{"algo": "ppo"}' if number else "broken")
-    found = list_policies(tmp_path)
-    assert [path.stem for path, _ in found] == ["new", "old"] and [dict(told) for _, told in found] == [
-        {"algo": "ppo"},
-        {},
-    ]
-    assert find_policy(tmp_path, str(found[0][0].relative_to(tmp_path))) == found[0][0]
+def test_a_policy_inside_the_home_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "var" / "ppo.cleanrl_model"
+    path.parent.mkdir()
+    path.write_bytes(b"")
+    assert find_policy(tmp_path, "var/ppo.cleanrl_model") == path

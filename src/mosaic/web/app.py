@@ -13,12 +13,12 @@ from starlette.responses import HTMLResponse, RedirectResponse
 from mosaic.web import auth
 from mosaic.web.context import Web
 from mosaic.web.forms import policy_page, resume_page, script_page, train_page
-from mosaic.web.pages import compare, play, run, runs
+from mosaic.web.pages import compare, environments, play, run, runs, system
 
 TITLE = "MOSAIC"
 # Every page and form, a module each with its `add(web)`.
 MODULES: tuple[Any, ...] = (
-    *(runs, run, compare, play),
+    *(runs, run, compare, play, environments, system),
     *(train_page, script_page, resume_page, policy_page),
 )
 

@@ -9,14 +9,14 @@ import os
 import signal
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from mosaic.web.forms.found import POLICY, policy_inside
 from mosaic.wire import variables
 from mosaic.wire.errors import ConfigError, WorkerError, shown
 
-POLICY_SUFFIX = ".cleanrl_model"
 # torch takes seconds to load, on a busy machine many.
 START_SECONDS = 120.0
 ANSWER_SECONDS = 60.0
@@ -190,36 +190,10 @@ def play_command(command: Sequence[str], *, policy: Path | None, env_id: str, gr
 
 def find_policy(home: Path, relative: str) -> Path:
     """The policy file of this path below the home; ConfigError for what leads out of it or is no policy."""
-    try:
-        root = home.resolve()
-        path = (root / relative).resolve()
-        inside, there = path.is_relative_to(root), path.is_file()
-    except (OSError, RuntimeError, ValueError):  # too long, a loop of links, a zero byte
-        raise ConfigError(f"{shown(relative)} is no path; choose a policy from the list") from None
-    if not inside or "\\" in relative:
-        raise ConfigError(f"{shown(relative, 200)} leads out of {root}; choose a policy inside it")
-    if path.suffix != POLICY_SUFFIX or not there:
-        raise ConfigError(f"there is no policy {shown(relative, 200)}; choose a file that ends in {POLICY_SUFFIX}")
+    path = policy_inside(relative, home)
+    if path.suffix != POLICY:
+        raise ConfigError(f"{shown(relative, 200)} is no policy; choose a file that ends in {POLICY}")
     return path
-
-
-def list_policies(home: Path, limit: int = 200) -> list[tuple[Path, Mapping[str, Any]]]:
-    """The newest policies below the runs folder, each with what its sidecar tells; touches the disk."""
-    runs = home / "var" / "trainer" / "runs"
-    found: list[tuple[float, Path]] = []
-    for path in runs.glob(f"*/runs/*/*{POLICY_SUFFIX}"):
-        with contextlib.suppress(OSError):
-            found.append((path.stat().st_mtime, path))
-    newest = sorted(found, reverse=True)[:limit]
-    return [(path, _sidecar(path)) for _, path in newest]
-
-
-def _sidecar(path: Path) -> Mapping[str, Any]:
-    try:
-        told = json.loads(path.with_name(f"{path.name}.json").read_text())
-    except (OSError, ValueError):
-        return {}
-    return told if isinstance(told, dict) else {}
 
 
 def _environment(home: Path) -> dict[str, str]:

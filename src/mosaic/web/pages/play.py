@@ -10,14 +10,16 @@ from nicegui import background_tasks, context, ui
 from mosaic import catalog
 from mosaic.web import words
 from mosaic.web.context import Web
+from mosaic.web.forms.found import Found, find_policies
 from mosaic.web.layout import page_at, tell, trouble
 from mosaic.web.pages.play_stage import Stage
-from mosaic.web.play_session import PlaySession, find_policy, list_policies
+from mosaic.web.play_session import PlaySession, find_policy
 from mosaic.wire.errors import ConfigError, MosaicError
 
 # A forgotten page holds a process of half a gigabyte.
 IDLE_SECONDS = 600.0
 LOOK_SECONDS = 10.0
+MOST_POLICIES = 500
 
 
 def add(web: Web) -> None:
@@ -30,7 +32,7 @@ def add(web: Web) -> None:
             await _draw_choice(web)
             return
         path = find_policy(web.home, policy) if policy else None
-        _draw_game(web, PlayPage(web, command, {"policy": path, "env_id": env, "greedy": bool(greedy)}))
+        PlayPage(web, command, {"policy": path, "env_id": env, "greedy": bool(greedy)}).draw()
 
 
 class PlayPage:
@@ -40,6 +42,16 @@ class PlayPage:
         self.web, self.command, self.asked = web, command, asked
         self.session: PlaySession | None = None
         self.gone = False
+
+    def draw(self) -> None:
+        """Room for the game, which begins at once and ends with the page."""
+        with ui.row().classes("items-center gap-3").props("role=status") as self.waiting:
+            ui.spinner(size="2rem")
+            ui.label("Starting the worker: a policy takes some seconds to load …")
+        self.place = ui.column().classes("w-full gap-4")
+        context.client.on_delete(self.leave)
+        ui.timer(0.05, self.begin, once=True)
+        ui.timer(LOOK_SECONDS, self.look)
 
     async def begin(self) -> None:
         """Start the process and the first episode; trouble is shown in place of the game."""
@@ -89,44 +101,13 @@ class PlayPage:
         background_tasks.create(self.end(), name="end of a game")
 
 
-def _draw_game(web: Web, page: PlayPage) -> None:
-    with ui.row().classes("items-center gap-3").props("role=status") as page.waiting:
-        ui.spinner(size="2rem")
-        ui.label("Starting the worker: a policy takes some seconds to load …")
-    page.place = ui.column().classes("w-full gap-4")
-    context.client.on_delete(page.leave)
-    ui.timer(0.05, page.begin, once=True)
-    ui.timer(LOOK_SECONDS, page.look)
-
-
 async def _draw_choice(web: Web) -> None:
     """What can be played: the policies that runs have saved, or an environment by hand."""
-    found = await web.do(lambda: list_policies(web.home))
+    found = await web.do(lambda: find_policies(web.home)[:MOST_POLICIES])
     ui.label("Watch a policy, and take over the controls").classes("text-xl font-medium")
-    rows = []
-    for path, told in found:
-        relative = path.relative_to(web.home).as_posix()
-        rows.append(
-            {
-                "path": relative,
-                "href": f"/play?{urlencode({'policy': relative})}",
-                "name": path.name,
-                "env": str(told.get("env_id") or "?"),
-                "algo": str(told.get("algo") or "?"),
-                "seed": str(told.get("seed", "–")),
-                "step": words.number(told.get("step") if isinstance(told.get("step"), int) else None),
-                "run": relative.split("/")[3],
-                "age": words.age(path.stat().st_mtime if path.exists() else 0.0),
-            }
-        )
-    titles = {
-        "name": "Policy",
-        "algo": "Algorithm",
-        "env": "Environment",
-        "seed": "Seed",
-        "step": "Steps",
-        "age": "Age",
-    }
+    rows = [_row_of(web, one) for one in found]
+    titles = {"name": "Policy", "algo": "Algorithm", "env": "Environment", "seed": "Seed", "step": "Steps"}
+    titles |= {"return": "Return", "age": "Age"}
     columns = [{"name": name, "label": label, "field": name, "align": "left"} for name, label in titles.items()]
     if rows:
         table = ui.table(columns=columns, rows=rows, row_key="path", pagination=15).classes("w-full")
@@ -135,9 +116,10 @@ async def _draw_choice(web: Web) -> None:
             '<a class="underline text-inherit" :href="props.row.href" :title="props.row.path">{{ props.row.name }}</a>'
         )
         table.add_slot("body-cell-name", f'<q-td :props="props">{link}</q-td>')
-        told = "{{ props.row.algo }} on {{ props.row.env }}, seed {{ props.row.seed }}, {{ props.row.age }}"
+        words_of = "{{ props.row.algo }} on {{ props.row.env }}, seed {{ props.row.seed }}, {{ props.row.age }}"
         table.add_slot(
-            "item", f'<div class="w-full p-1"><q-card flat bordered class="p-3">{link}<div>{told}</div></q-card></div>'
+            "item",
+            f'<div class="w-full p-1"><q-card flat bordered class="p-3">{link}<div>{words_of}</div></q-card></div>',
         )
     else:
         ui.label("No run has saved a policy yet. Train one with “save model” on, then come back.").classes("opacity-80")
@@ -160,6 +142,21 @@ async def _draw_choice(web: Web) -> None:
 
         ui.button("Play", icon="sports_esports", on_click=start)
         chosen.on("keydown.enter", start)
+
+
+def _row_of(web: Web, one: Found) -> dict[str, Any]:
+    relative = one.path.relative_to(web.home).as_posix()
+    return {
+        "path": relative,
+        "href": f"/play?{urlencode({'policy': relative})}",
+        "name": one.path.name,
+        "algo": one.algo or "?",
+        "env": one.env_id or "?",
+        "seed": "–" if one.seed is None else str(one.seed),
+        "step": words.number(one.step),
+        "return": words.number(one.mean_return),
+        "age": words.age(one.saved_at),
+    }
 
 
 def _command(web: Web) -> tuple[str, ...]:
