@@ -11,8 +11,7 @@ the next frame stands still: else each watched block would begin with a frame th
 
 The viewer is a process of its own that looks 30 times a second while a block is watched, as `mosaic watch` does; a
 frame's age is measured there. HalfCheetah's pictures are drawn by a helper process, whose share of a core is given
-beside. Results add up in
-results/fastlane.json, start by start.
+beside. Results add up in results/fastlane.json, start by start.
 """
 
 import argparse
