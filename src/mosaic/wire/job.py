@@ -65,7 +65,6 @@ class Ui(_Section):
     """what the runs of several seeds of one form have in common"""
     eval_batch_size: int | None = Field(default=None, gt=0)
     eval_repeat: bool | None = None
-    group: str | None = None
 
 
 class Worker(_Section):
