@@ -243,11 +243,11 @@ class Turns:
     def told(self) -> dict[str, Any]:
         """The blocks, and what the ring takes."""
         self._flag[0] = 0
-        size = self._lane.writer.size
-        with FastLaneReader.attach(self._lane.writer.name) as reader:
+        writer = self._lane.writer
+        with FastLaneReader.attach(writer.name) as reader:
             status = reader.status()
-        frame = status.width * status.height * status.channels
-        return {"blocks": self._blocks, "ring_frames": size / frame, "frame": [status.width, status.height]}
+        largest = writer._current().words[ring.Head.CAPACITY]
+        return {"blocks": self._blocks, "ring_frames": writer.size / largest, "frame": [status.width, status.height]}
 
     def _next(self) -> None:
         """The end of a block: note it, or, before the measurement, see whether all is warm."""

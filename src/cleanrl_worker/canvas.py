@@ -29,6 +29,9 @@ def moving_parts(model: Any, data: Any) -> list[np.ndarray]:
     return [data.qpos, data.qvel, data.mocap_pos, data.mocap_quat, *(getattr(model, name) for name in LOOKS)]
 
 
+QUICK_ONES = 60  # after two seconds of pictures that a quarter of the time was enough for, a finer one is tried
+
+
 class Detail(NamedTuple):
     """How finely is drawn: samples of a pixel, a shadow's side, slices of a ball, mirrors; every n-th pixel."""
 
@@ -52,18 +55,22 @@ DETAILS = (
 
 
 class Pace:
-    """Chooses the detail: the next lower one when even the quickest of three pictures took too long.
+    """Chooses the detail: the next lower one when even the quickest of three pictures took too long, a higher one after
+    many that took no time; one that proved too slow at a second try is not tried again.
 
     The quickest, as a busy machine slows down even what is on its cores; the very first compiles shaders.
     """
 
     def __init__(self) -> None:
         self.level = 0
+        self._best = 0
+        self._came_up = False
         self.begin()
 
     def begin(self) -> None:
         """Something else is drawn from now on, or otherwise."""
         self._fresh = True
+        self._quick = 0
         self._times: deque[float] = deque(maxlen=3)
 
     def took(self, seconds: float) -> None:
@@ -72,9 +79,22 @@ class Pace:
             self._fresh = False
             return
         self._times.append(seconds)
+        self._quick = self._quick + 1 if seconds < DRAW_SECONDS / 4 else 0
         if len(self._times) == 3 and min(self._times) > DRAW_SECONDS and self.level < len(DETAILS) - 1:
-            self.level += 1
-            self.begin()
+            self._move(1)
+        elif self._quick == QUICK_ONES and self.level > self._best:
+            self._move(-1)
+
+    def at_most(self, level: int) -> None:
+        """Draw no more finely than this."""
+        self.level, self._best = max(self.level, level), max(self._best, level)
+
+    def _move(self, by: int) -> None:
+        if by > 0 and self._came_up:
+            self._best = self.level + 1
+        self._came_up = by < 0
+        self.level += by
+        self.begin()
 
 
 class Canvas:
@@ -109,7 +129,7 @@ class Canvas:
     def open(self, count: int) -> None:
         """Have a buffer for so many states; whatever is wrong with GL is raised here."""
         if count > 1:
-            self._pace.level = max(self._pace.level, 1)  # what is lost there cannot be seen in a tile
+            self._pace.at_most(1)  # what is lost there cannot be seen in a tile
         if self._open_for != (count, self._pace.level):
             self._make_buffer(count, DETAILS[self._pace.level])
             self._open_for = (count, self._pace.level)

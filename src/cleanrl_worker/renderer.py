@@ -208,7 +208,6 @@ def main() -> None:
     package.__path__ = [os.path.dirname(os.path.abspath(__file__)), os.path.dirname(ring_file)]
     sys.modules["_mosaic"] = package
     ring, lane, drawing = (importlib.import_module(f"_mosaic.{name}") for name in ("ring", "lane", "canvas"))
-    os.nice(5)  # training comes first
     block = ring.Mapping(descriptor, os.fstat(descriptor).st_size)
     os.close(descriptor)
     about = json.loads(bytes(block.bytes[CAMERA_AT : CAMERA_AT + CAMERA_ROOM]).rstrip(b"\0"))
@@ -222,6 +221,7 @@ def main() -> None:
         raise SystemExit(1) from error
     writer = ring.FastLaneWriter.stand_in(name)
     block.words[READY] = 1
+    os.nice(5)  # training comes first; not before, or a busy machine would never let this one start
     shown_at, rate = 0.0, 0.0
     while True:
         if block.words[DONE] == block.words[ASKED] and not os.read(0, 4096):

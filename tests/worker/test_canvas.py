@@ -31,6 +31,23 @@ def test_detail_falls_only_when_the_quickest_of_three_pictures_took_too_long() -
     assert pace_after([slow] * 1000).level == len(canvas.DETAILS) - 1
 
 
+def test_detail_comes_back_when_a_machine_is_no_longer_busy_but_not_over_and_over() -> None:
+    slow, quick = 2 * canvas.DRAW_SECONDS, canvas.DRAW_SECONDS / 10
+    pace = pace_after([slow] * 8)
+    assert pace.level == 2
+    for _ in range(canvas.QUICK_ONES + 1):
+        pace.took(quick)
+    assert pace.level == 1
+    levels = []
+    for _ in range(20 * canvas.QUICK_ONES):  # the finer one is too slow for good
+        pace.took(slow if pace.level == 1 else quick)
+        levels.append(pace.level)
+    assert set(levels[len(levels) // 2 :]) == {2}
+    assert canvas.Pace().level == 0
+    pace.at_most(3)
+    assert pace.level == 3
+
+
 def test_each_detail_costs_no_more_than_the_one_before() -> None:
     for finer, coarser in zip(canvas.DETAILS, canvas.DETAILS[1:], strict=False):
         assert all(a >= b for a, b in zip(finer[:4], coarser[:4], strict=True)) and finer.every <= coarser.every
