@@ -66,19 +66,23 @@ class HostedRun:
         self.process = process
         self.paths = paths
 
-    def wait(self, seconds: float = 30.0) -> int:
+    def wait(self, seconds: float = 120.0) -> int:
         self.process.wait(seconds)
         return self.process.returncode
 
-    def events(self, kind: str | None = None) -> list[Event]:
+    def log(self) -> list[Event]:
         try:
             lines = self.paths.events.read_bytes().splitlines(keepends=True)
         except FileNotFoundError:
             return []
-        found = [decode(line) for line in lines if line.endswith(b"\n")]
+        return [decode(line) for line in lines if line.endswith(b"\n")]
+
+    def events(self, kind: str | None = None) -> list[Event]:
+        """Without the warning that the tiny algorithm, which makes no environment, cannot be watched."""
+        found = [event for event in self.log() if "no live view" not in str(event.payload.get("message"))]
         return [event for event in found if kind in (None, event.event)]
 
-    def first(self, kind: str, seconds: float = 15.0) -> Event:
+    def first(self, kind: str, seconds: float = 90.0) -> Event:
         until(lambda: self.events(kind), seconds, f"a {kind} event; there are {[e.event for e in self.events()]}")
         return self.events(kind)[0]
 
