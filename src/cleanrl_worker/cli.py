@@ -30,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return error.returncode if error.returncode > 0 else 128 - error.returncode
     except ConfigError as error:
         if args is None or not (args.dry_run or args.interactive or args.list):
-            note_refused(error, getattr(args, "algo", None), getattr(args, "env_id", None))
+            note_refused(error, *(getattr(args, name, None) for name in ("config", "algo", "env_id")))
         return _complain(error, EXIT_REFUSED)
     except MosaicError as error:
         return _complain(error, EXIT_UNEXPECTED)

@@ -57,7 +57,7 @@ def checkpoint_folder(paths: RunPaths) -> Path:
     return Path(given).absolute() if given else paths.checkpoints
 
 
-def note_refused(error: MosaicError, algo: str | None, env_id: str | None) -> None:
+def note_refused(error: MosaicError, config: str | None, algo: str | None, env_id: str | None) -> None:
     """Tell of a phase whose config was refused: the run is there, and must not end as if nothing had happened."""
     run_id = os.environ.get(variables.MOSAIC_RUN_ID)
     if run_id is None or not is_phase(run_id):
@@ -66,7 +66,9 @@ def note_refused(error: MosaicError, algo: str | None, env_id: str | None) -> No
         paths = RunPaths(run_id)
         if not paths.logs.is_dir():
             return
-        record = begin_phase(paths, algo or "?", env_id or "?")
+        given = _read(config or "")
+        names = (algo or given.get("algo"), env_id or given.get("env_id"))
+        record = begin_phase(paths, *(name if isinstance(name, str) else "unknown" for name in names))
         ended = replace(record, outcome=REFUSED, end_step=record.first_step, exit_code=2, error=str(error))
         with EventLog(paths.events, run_id) as log:
             log.append("phase", {**_about(ended), "status": "ended", "exit_code": 2, "error": str(error)})
@@ -194,12 +196,19 @@ def _why(payload: Mapping[str, Any]) -> str:
 
 def _leave_to_base_algo(flat: Mapping[str, Any], extras: dict[str, Any]) -> None:
     """The base config holds every parameter of its algorithm: a phase with another algorithm takes none of them."""
-    try:
-        base = json.loads(Path(os.environ.get(variables.MOSAIC_CONFIG_FILE, "")).read_bytes())
-        theirs = dict((base.get("extras") or {}).get("algo_params") or {})
-    except (OSError, ValueError, AttributeError, TypeError):
-        return
+    base = _read(os.environ.get(variables.MOSAIC_CONFIG_FILE, ""))
+    filled = base.get("extras")
+    theirs = filled.get("algo_params") if isinstance(filled, dict) else None
     params = extras.get("algo_params")
-    if not isinstance(params, dict) or base.get("algo") == flat.get("algo"):
+    if not isinstance(params, dict) or not isinstance(theirs, dict) or base.get("algo") == flat.get("algo"):
         return
     extras["algo_params"] = {name: value for name, value in params.items() if theirs.get(name) != value}
+
+
+def _read(path: str) -> dict[str, Any]:
+    """A JSON object as far as it can be read: who must refuse it does so elsewhere."""
+    try:
+        found = json.loads(Path(path).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -181,7 +181,7 @@ def test_refused_phase_and_a_script_that_fails_by_itself_say_why(shared: Any) ->
     lost = submit(shared, "set -e\nno-such-program-here\n", "lost.sh")
     end = ended(shared, refused)
     assert (end.state, end.exit_code) == (State.FAILED, 2)
-    assert end.reason.startswith("phase 1 (phase1--) failed: unknown algo 'nonsense'")
+    assert end.reason.startswith("phase 1 (phase1-CartPole-v1) failed: unknown algo 'nonsense'")
     end = ended(shared, lost)
     assert (end.state, end.exit_code) == (State.FAILED, 127)
     assert end.reason.startswith("script lost.sh failed: exit code 127:") and "no-such-program-here" in end.reason
