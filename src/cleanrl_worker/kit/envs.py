@@ -46,7 +46,7 @@ def vector(args: RunArgs, video_folder: Path | None = None, view: View | None = 
 
 
 def _vector(args: RunArgs, video_folder: Path | None, view: View | None) -> VectorEnvs:
-    if args.env_backend == "envpool" or (args.env_backend == "auto" and pools.is_better(args, video_folder)):
+    if args.env_backend == "envpool" or (args.env_backend == "auto" and pools.is_better(args, video_folder, view)):
         if video_folder is not None:
             raise SystemExit("--capture-video needs --env-backend gymnasium: EnvPool's are not filmed here")
         return pools.make_flat(args, view)

@@ -20,19 +20,20 @@ from mosaic.wire.errors import nearest
 FAMILIES = ("classic_control", "mujoco.gym", "atari", "toy_text", "box2d", "minigrid", "procgen", "mujoco.dmc")
 
 # Where EnvPool both matches Gymnasium and was measured faster, from how many environments on (docs/envpool_parity.md);
-# ids by how they begin: the sizes of a grid world are one and the same code.
+# of grid worlds, which are seen through a view, how ids begin: their sizes are one and the same code.
 FASTER_FROM = {"Acrobot-v1": 4, "MountainCar-v0": 8, "HalfCheetah-v5": 8, "Hopper-v5": 4}
 _GRIDS = "BlockedUnlockPickup DoorKey Empty Fetch FourRooms GoToDoor KeyCorridor LavaGap Memory "
 _GRIDS += "MultiRoom-N2-S4-v0 MultiRoom-N4-S5-v0 SimpleCrossing Unlock-"
 _LEVELS = "GoToLocal- GoToObj- GoToRedBall OpenRedDoor PickupDist- UnlockLocal-"
-FASTER_FROM |= {f"MiniGrid-{name}": 1 for name in _GRIDS.split()} | {f"BabyAI-{name}": 1 for name in _LEVELS.split()}
+FASTER_SEEN = {f"MiniGrid-{name}": 1 for name in _GRIDS.split()} | {f"BabyAI-{name}": 1 for name in _LEVELS.split()}
 
 ATARI_FPS = 15  # 60 Hz screen, every 4th frame
 
 
-def is_better(args: RunArgs, video_folder: Path | None) -> bool:
+def is_better(args: RunArgs, video_folder: Path | None, view: View | None) -> bool:
     """Whether `--env-backend auto` takes EnvPool for this run."""
-    needed = next((count for name, count in FASTER_FROM.items() if args.env_id.startswith(name)), sys.maxsize)
+    counts = FASTER_FROM if view is None else FASTER_SEEN
+    needed = next((count for name, count in counts.items() if args.env_id.startswith(name)), sys.maxsize)
     suits = args.num_envs >= needed and video_folder is None and args.vectorization == "sync"
     return suits and importlib.util.find_spec("envpool") is not None
 
