@@ -64,6 +64,8 @@ def test_a_bad_parameter_is_refused_at_its_field_and_nothing_typed_is_lost(
     page.get_by_text(re.compile("^Hyper-parameters")).click()
     fill(page, "Gamma", "high")
     expect(field(page, "gamma")).to_contain_text("a number is needed, not 'high'", timeout=LONG)
+    fill(page, "Gamma", "1.5")
+    expect(field(page, "gamma")).to_contain_text("a number between 0 and 1 is needed", timeout=LONG)
     fill(page, "Gamma", "0.9")
     expect(field(page, "gamma")).not_to_contain_text("is needed", timeout=LONG)
     expect(page.locator('[data-change="gamma"]')).to_contain_text("0.9", timeout=LONG)
