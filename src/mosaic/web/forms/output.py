@@ -93,7 +93,7 @@ class Aside:
         self._changes.clear()
         with self._changes:
             if not changes:
-                ui.label("Nothing: everything is as the algorithm has it.").classes("text-sm opacity-70")
+                ui.label("Nothing: every field has its default.").classes("text-sm opacity-70")
             for name, (title, default, value) in changes.items():
                 with ui.row().classes("w-full items-baseline gap-x-2 gap-y-0 text-sm").props(f'data-change="{name}"'):
                     ui.label(title).classes("font-medium")

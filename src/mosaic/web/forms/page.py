@@ -28,8 +28,6 @@ CSS = """
 .mosaic-form .q-field__messages { line-height: 1.25; }
 .mosaic-upload .q-uploader__list { min-height: 0; padding: 0 8px; }
 .mosaic-command .mosaic-mono { font-size: 12px; }
-.body--dark .mosaic-form .text-negative { color: #ff9e6b !important; }
-.body--dark .mosaic-form .q-btn--outline, .body--dark .mosaic-form .q-btn--flat { color: #56B4E9 !important; }
 @media (max-width: 480px) {
   .mosaic-bar .q-btn .q-icon.on-left { display: none; }
   .mosaic-bar .q-btn { padding: 4px 10px; }
