@@ -13,6 +13,7 @@ from web_site import PATIENCE, Site
 from mosaic.trainer.client import Run
 
 LONG = PATIENCE * 1000
+expect.set_options(timeout=LONG)
 SCRIPT = """#!/bin/bash
 # @description: <img src=x onerror=alert(1)> says hello
 # @env_family: gymnasium
@@ -25,7 +26,7 @@ test -s "$MOSAIC_CONFIG_FILE"
 
 
 def ready(page: Page, verb: str) -> Page:
-    expect(page.get_by_role("button", name=verb)).to_be_visible(timeout=LONG)
+    expect(page.get_by_role("button", name=verb)).to_be_visible()
     page.wait_for_function("() => window.socket?.connected === true", timeout=LONG)
     return page
 
@@ -58,16 +59,16 @@ def test_a_run_is_resumed_from_the_list(site: Site, open_page: Callable[..., Pag
     page = ready(open_page("/resume"), "Resume training")
     page.get_by_label("Filter").fill(f"{mother.run_id} 512")
     rows = page.locator('[data-listing="true"] tbody tr')
-    expect(rows).to_have_count(1, timeout=LONG)
+    expect(rows).to_have_count(1)
     expect(rows.first).to_contain_text("CartPole-v1")
     rows.first.click()
-    expect(page.locator('[data-told="true"]')).to_have_text("ppo on CartPole-v1, seed 4, at step 512", timeout=LONG)
+    expect(page.locator('[data-told="true"]')).to_have_text("ppo on CartPole-v1, seed 4, at step 512")
     page.get_by_label("Additional timesteps", exact=True).fill("256")
     page.get_by_text(re.compile("^Hyper-parameters")).click()
     expect(page.get_by_label("Num steps", exact=True)).to_have_value("64")
     page.get_by_label("Gamma", exact=True).fill("0.5")
-    expect(page.locator('[data-command="true"]')).to_contain_text("gamma=0.5", timeout=LONG)
-    expect(page.locator('[data-command="true"]')).to_contain_text("--additional-timesteps 256", timeout=LONG)
+    expect(page.locator('[data-command="true"]')).to_contain_text("gamma=0.5")
+    expect(page.locator('[data-command="true"]')).to_contain_text("--additional-timesteps 256")
     page.get_by_role("button", name="Resume training").click()
     run = site.client.wait_run(submitted(page, site).run_id, PATIENCE)
     assert run.state == "COMPLETED" and run.mode == "resume_training" and run.step == 768, run.reason
@@ -79,7 +80,7 @@ def test_an_address_names_the_run_to_resume(site: Site, open_page: Callable[...,
     page = ready(open_page(f"/resume?run={mother.run_id}"), "Resume training")
     expect(page.get_by_label("Checkpoint", exact=True)).to_have_value(re.compile(f"{mother.run_id}/checkpoints/1024$"))
     page.get_by_label("Checkpoint", exact=True).fill("../../../etc")
-    expect(page.locator('[data-field="checkpoint_path"]')).to_contain_text("outside", timeout=LONG)
+    expect(page.locator('[data-field="checkpoint_path"]')).to_contain_text("outside")
 
 
 def test_a_policy_is_evaluated_until_it_is_stopped(site: Site, open_page: Callable[..., Page], mother: Run) -> None:
@@ -98,9 +99,9 @@ def test_a_policy_is_evaluated_until_it_is_stopped(site: Site, open_page: Callab
     page.get_by_role("switch", name="Repeat until stopped").click()
     page.get_by_role("switch", name="Greedy").click()
     command = page.locator('[data-command="true"]')
-    expect(command).to_contain_text("--episodes 2", timeout=LONG)
-    expect(command).to_contain_text("eval_repeat=true", timeout=LONG)
-    expect(command).to_contain_text("--greedy", timeout=LONG)
+    expect(command).to_contain_text("--episodes 2")
+    expect(command).to_contain_text("eval_repeat=true")
+    expect(command).to_contain_text("--greedy")
     page.get_by_role("button", name="Start evaluation").click()
     run = submitted(page, site)
     extras = config_of(run)["extras"]
@@ -120,13 +121,13 @@ def test_an_uploaded_policy_is_kept_under_a_safe_name(
     page.wait_for_selector("input[type=file]", state="attached")
     chooser.set_input_files({"name": "my <b> one.pt", "mimeType": "x/y", "buffer": found.read_bytes()})
     path = page.get_by_label("Policy file", exact=True)
-    expect(path).to_have_value("var/trainer/uploads/my_b_one.pt.cleanrl_model", timeout=LONG)
-    expect(page.locator('[data-told="true"]')).to_contain_text("override", timeout=LONG)
+    expect(path).to_have_value("var/trainer/uploads/my_b_one.pt.cleanrl_model")
+    expect(page.locator('[data-told="true"]')).to_contain_text("override")
     sidecar = json.dumps({**side, "seed": 77}).encode()
     chooser.set_input_files({"name": "my <b> one.pt.json", "mimeType": "application/json", "buffer": sidecar})
-    expect(page.get_by_label("Training seed", exact=True)).to_have_value("77", timeout=LONG)
+    expect(page.get_by_label("Training seed", exact=True)).to_have_value("77")
     page.get_by_role("button", name="Validate only").click()
-    expect(page.locator('[data-output="true"][data-result="ok"]')).to_contain_text("evaluation", timeout=LONG)
+    expect(page.locator('[data-output="true"][data-result="ok"]')).to_contain_text("evaluation")
 
 
 def test_a_script_is_shown_and_run(site: Site, open_page: Callable[..., Page]) -> None:

@@ -23,6 +23,7 @@ def payload(**changes: Any) -> dict[str, Any]:
 def test_a_good_form_is_told_what_would_run_and_nothing_is_written(tmp_path: Path) -> None:
     checked = dry_run(payload(params={"gamma": 0.5}), WORKER, tmp_path)
     assert checked.ok and "--gamma=0.5" in checked.output and "cleanrl_worker.algorithms.ppo" in checked.output
+    assert "runs/<RUN>" in checked.output
     assert list(tmp_path.iterdir()) == []
 
 

@@ -82,3 +82,13 @@ def test_an_empty_optional_field_stays_none_and_a_false_switch_is_false() -> Non
         "anneal_lr": (True, False),
         "gamma": (0.99, 0.9),
     }
+
+
+def test_numbers_beyond_an_algorithms_limits_are_refused_while_they_are_typed() -> None:
+    rows = schema_rows(schema()["ppo"])
+    _, problems = read_all(rows.values(), {"gamma": "1.5", "num_envs": "0", "learning_rate": "-1"})
+    assert problems["gamma"] == "a number between 0 and 1 is needed, not 1.5 (default 0.99)"
+    assert set(problems) == {"gamma", "num_envs", "learning_rate"}
+    with pytest.raises(ConfigError, match="num_envs"):
+        rows["num_minibatches"].check_limits(9, {"num_envs": 2, "num_steps": 4}.get)
+    rows["num_minibatches"].check_limits(8, {"num_envs": 2, "num_steps": 4}.get)

@@ -88,7 +88,8 @@ def _pretty(summary: Mapping[str, Any]) -> str:
     """The summary as a person reads it: what would run, with which flags."""
     lines = [f"This would run {summary['module']}", *(f"    {flag}" for flag in summary.get("argv", ()))]
     lines += [f"warning: {text}" for text in summary.get("warnings", ())]
-    return "\n".join(lines)
+    # The worker made an id up to name its folder; the run would get another.
+    return "\n".join(lines).replace(str(summary["config"]["run_id"]), "<RUN>")
 
 
 def _refused(reason: str) -> Checked:

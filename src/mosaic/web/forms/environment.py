@@ -69,6 +69,10 @@ class EnvironmentPicker:
     def describe(self) -> None:
         """Say what the environment is, and what must be done before it can be learnt."""
         env_id = str(self.field.value or "").strip()
+        if self._choice.value != env_id and env_id in self._choice.options:
+            self._quiet = True
+            self._choice.value = env_id
+            self._quiet = False
         doc, spaces, trouble = describe(self._page.entry, env_id)
         known = catalog.find(env_id)
         missing = lacking(known) if known else ""

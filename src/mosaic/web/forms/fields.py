@@ -28,6 +28,8 @@ class Field:
         self._touched = touched
         self._quiet = False
         self._refused = ""
+        self.other: Callable[[str], Any] = lambda name: None
+        """gives the value of another field, for limits that are made of it"""
         self._reset: ui.element
         with ui.element("div").classes("w-full min-w-0").props(f'data-field="{row.name}"') as self.box:
             self.widget = self._draw(row.shown(row.first) if value is None else value)
@@ -44,7 +46,7 @@ class Field:
     def problem(self) -> str:
         """What is wrong with it; "" where nothing is."""
         try:
-            self.row.read(self.value)
+            self.row.check_limits(self.row.read(self.value), self.other)
         except ConfigError as error:
             return str(error)
         return self._refused
@@ -67,6 +69,10 @@ class Field:
         self._refused = ""
         self._show_problem()
         self._mark()
+
+    def look_again(self) -> None:
+        """Another field has changed that a limit of this one is made of."""
+        self._show_problem()
 
     def refuse(self, reason: str) -> None:
         """Mark it with what the worker or the daemon says, until it is changed."""

@@ -46,5 +46,7 @@ class Memory:
 
 
 def may_be_kept(name: str, value: Any) -> bool:
-    """Neither keys nor addresses with a login go to a disk."""
+    """Neither keys nor addresses with a login go to a disk; nor do settings that look like keys."""
+    if name == "other" and any(is_secret(line.partition("=")[0]) for line in str(value).splitlines()):
+        return False
     return name != SECRET and not is_secret(name) and mask_secrets(value) == value

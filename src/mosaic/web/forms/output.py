@@ -45,6 +45,10 @@ class Output:
         self._text.set_visibility(bool(text.strip()))
         self._card.props(f"data-result={word}")
         self._card.set_visibility(True)
+        if word == "ok":  # a refusal brings its field into view instead
+            ui.run_javascript(
+                "setTimeout(() => document.querySelector('[data-output]')?.scrollIntoView({block: 'nearest'}), 200)"
+            )
 
 
 class Aside:
@@ -71,9 +75,9 @@ class Aside:
         try:
             command, waiting = self._page.command(self._page.values()), ""
         except ConfigError as error:
-            command, waiting = "", str(error)
+            command, waiting = "", _without_field(str(error), self._page)
         if problems:
-            command, waiting = "", "It is shown once every field can be read."
+            command, waiting = "", "It is shown once every marked field is mended."
         if (changes, command, waiting) == self._shown:
             return
         self._shown = (changes, command, waiting)
@@ -89,13 +93,19 @@ class Aside:
         self._changes.clear()
         with self._changes:
             if not changes:
-                ui.label("Nothing: everything is as the algorithm has it.").classes("text-sm opacity-70")
+                ui.label("Nothing: every field has its default.").classes("text-sm opacity-70")
             for name, (title, default, value) in changes.items():
                 with ui.row().classes("w-full items-baseline gap-x-2 gap-y-0 text-sm").props(f'data-change="{name}"'):
                     ui.label(title).classes("font-medium")
                     ui.label(value or "empty").classes("mosaic-mono break-all")
                     if default:
                         ui.label(f"was {default}").classes("opacity-60")
+
+
+def _without_field(error: str, page: JobPage) -> str:
+    """A refusal as a sentence: the field that it names stands beside it anyway."""
+    name, _, rest = error.partition(": ")
+    return f"{rest[:1].upper()}{rest[1:]}." if rest and name in page.all_fields() else error
 
 
 def _said(name: str, value: Any) -> str:

@@ -28,9 +28,23 @@ CSS = """
 .mosaic-form .q-field__messages { line-height: 1.25; }
 .mosaic-upload .q-uploader__list { min-height: 0; padding: 0 8px; }
 .mosaic-command .mosaic-mono { font-size: 12px; }
+@media (max-width: 480px) {
+  .mosaic-bar .q-btn .q-icon.on-left { display: none; }
+  .mosaic-bar .q-btn { padding: 4px 10px; }
+}
 .mosaic-form .q-expansion-item__container > .q-item { border-radius: 8px; }
 """
-OTHER = Row(
+
+
+class OtherRow(Row):
+    """Settings that have no field, one a line."""
+
+    def read(self, given: Any) -> str:
+        read_other(str(given or ""))
+        return str(given or "").strip()
+
+
+OTHER = OtherRow(
     name="other", label="Other settings", help="one KEY=VALUE a line: extras of the worker that have no field here"
 )
 
@@ -208,6 +222,7 @@ class JobPage(ABC):
         with self._working("the worker checks the form …"):
             checked = await self._checked(payloads[0])
         if checked.ok:
+            self._state.text = "The worker would take this."
             self.web.happenings.note(f"{self.happening}.validated", form=self.form)
             self.output.good("The worker would take this. Nothing was submitted.", checked.output)
         return checked.ok
@@ -260,6 +275,8 @@ class JobPage(ABC):
             self.output.bad("Nothing was submitted: some fields cannot be read.", self._listed())
             faulty[0].reveal()
             return None
+        if SECRET in self.fields:
+            self.web.happenings.hide(str(self.fields[SECRET].value or ""))
         try:
             return self.requests(self.values())
         except ConfigError as error:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from mosaic.wire.errors import ConfigError, nearest, shown
+from mosaic.wire.limits import Limits
 
 # Fields of an algorithm that a form has places of its own for, or that the worker sets.
 OWN_PLACE = frozenset(
@@ -50,6 +51,8 @@ class Row:
     """what the form begins with where that is not the default"""
     plain: bool = False
     """a choice that has no default to differ from"""
+    limits: Limits | None = None
+    """what the algorithm's own file says of the numbers it takes"""
 
     @property
     def first(self) -> Any:
@@ -72,7 +75,15 @@ class Row:
             return self._chosen(value)
         if isinstance(value, int | float) and not _between(self.least, value, self.most):
             raise ConfigError(f"{_range_words(self)} is needed, not {shown(text)}{self._default_words()}")
+        self.check_limits(value)
         return value
+
+    def check_limits(self, value: Any, other: Callable[[str], Any] = lambda name: None) -> None:
+        """ConfigError for a number beyond the limits; `other` gives the parameters that a limit is made of."""
+        if self.limits is None or isinstance(value, bool) or not isinstance(value, int | float):
+            return
+        if why := self.limits.refusal(value, other):
+            raise ConfigError(f"{why}{self._default_words()}")
 
     def shown(self, value: Any) -> Any:
         """The value as a widget shows it: text, or a switch's bool, or a choice."""
@@ -106,7 +117,9 @@ def schema_rows(entry: Mapping[str, Any]) -> dict[str, Row]:
     rows = {}
     for field in entry.get("fields", ()):
         name, text = str(field["name"]), str(field.get("help") or "")
-        if name in OWN_PLACE or text.startswith("set at run time"):
+        limits = Limits(**field["limits"]) if field.get("limits") else None
+        computed = limits is not None and limits.least == limits.most
+        if name in OWN_PLACE or computed:
             continue
         rows[name] = Row(
             name=name,
@@ -116,6 +129,7 @@ def schema_rows(entry: Mapping[str, Any]) -> dict[str, Row]:
             choices=tuple(field.get("choices") or ()),
             help=text,
             start=True if name in STARTS_ON else None,
+            limits=limits,
         )
     return rows
 

@@ -11,6 +11,7 @@ from mosaic.web.forms.fields import Field, draw_rows
 from mosaic.web.forms.own_rows import GPU, TRACKING, WANDB
 from mosaic.web.forms.page import JobPage
 from mosaic.web.forms.rows import Row, by_section, schema_rows
+from mosaic.wire.errors import ConfigError
 
 ICONS = {"Hyper-parameters": "tune", "Saving and checkpoints": "save", "Environments and machine": "memory"}
 
@@ -32,7 +33,7 @@ class TrainingPage(JobPage):
                 with self.fold(f"{title} ({len(some)})", ICONS[title]) as fold:
                     fields = draw_rows(some, given, self.touched)
                 for field in fields.values():
-                    field.expansion = fold
+                    field.expansion, field.other = fold, self._param
                 self.params |= fields
 
     def draw_recording(self) -> None:
@@ -50,11 +51,21 @@ class TrainingPage(JobPage):
     def touched(self, field: Field) -> None:
         if field.row.name in ("track_wandb", "wandb_use_vpn_proxy"):
             self._show_wandb()
+        for one in self.params.values():
+            if one.row.limits is not None and isinstance(one.row.limits.most, str):
+                one.look_again()
         super().touched(field)
 
     def tracked(self) -> dict[str, Any]:
         """What the values of training have beyond every form's."""
         return {**self.common(), **self.read([*GPU, *TRACKING, *WANDB])}
+
+    def _param(self, name: str) -> Any:
+        """A parameter's value, None where it cannot be read."""
+        try:
+            return self.params[name].row.read(self.params[name].value)
+        except (KeyError, ConfigError):
+            return None
 
     def _show_wandb(self) -> None:
         self._wandb_place.set_visibility(bool(self.fields["track_wandb"].value))

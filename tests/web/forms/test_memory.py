@@ -1,0 +1,38 @@
+"""What a browser keeps of a form."""
+
+import json
+from typing import Any
+
+from mosaic.web.forms.memory import Memory
+
+
+def test_a_form_is_found_again_as_it_was_left() -> None:
+    storage: dict[str, Any] = {"dark": True}
+    Memory(storage, "train").keep({"env_id": "A", "gpu": False}, "ppo", {"gamma": "0.9"})
+    Memory(storage, "policy").keep({"episodes": "7"})
+    assert Memory(storage, "train").values == {"env_id": "A", "gpu": False}
+    assert Memory(storage, "train").params("ppo") == {"gamma": "0.9"} and Memory(storage, "train").params("dqn") == {}
+    assert Memory(storage, "policy").values == {"episodes": "7"} and storage["dark"] is True
+    Memory(storage, "train").forget()
+    assert Memory(storage, "train").values == {} and Memory(storage, "policy").values
+
+
+def test_each_algorithm_keeps_its_own_parameters() -> None:
+    storage: dict[str, Any] = {}
+    memory = Memory(storage, "train")
+    memory.keep({}, "ppo", {"gamma": "0.9"})
+    memory.keep({}, "dqn", {"tau": "0.5"})
+    memory.keep({}, "dqn", {})
+    assert memory.params("ppo") == {"gamma": "0.9"} and memory.params("dqn") == {}
+
+
+def test_secrets_are_not_kept() -> None:
+    storage: dict[str, Any] = {}
+    given = {"wandb_api_key": "k" * 40, "wandb_http_proxy": "http://me:word@proxy", "wandb_https_proxy": "http://proxy"}
+    Memory(storage, "train").keep({**given, "other": "telemetry=off\nhf_token=kkkk"})
+    assert Memory(storage, "train").values == {"wandb_https_proxy": "http://proxy"}
+    assert "kkkk" not in json.dumps(storage) and "word" not in json.dumps(storage)
+
+
+def test_what_was_stored_by_another_version_is_no_trouble() -> None:
+    assert Memory({"forms": {"train": "?"}}, "train").values == {}
