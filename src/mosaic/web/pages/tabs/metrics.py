@@ -56,7 +56,7 @@ def _draw_controls(page: RunPage, wall: Wall) -> None:
             change(smoothing=float(event.value))
 
         slider = ui.slider(min=0.0, max=0.99, step=0.01, value=page.view.smoothing, on_change=smooth)
-        slider.props('dense aria-label="Smoothing"').on("update:model-value", throttle=0.15, leading_events=False)
+        slider.props('dense aria-label="Smoothing"')
     with ui.column().classes("gap-0 w-40"):
         ui.label("Zoom").classes("text-xs opacity-70")
 
