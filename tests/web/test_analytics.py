@@ -117,3 +117,10 @@ def test_numbers_read_back_from_csv_and_formulas_are_made_harmless() -> None:
     assert rows[0]["group"].startswith("'=")
     table = list(csv.DictReader(io.StringIO(analytics.headlines_csv([("a", analytics.headline(runs[0]))]))))
     assert table[0]["hours"] == "1.0" and table[0]["last_100"] == ""
+
+
+def test_a_run_alone_is_its_own_band() -> None:
+    one = run("a")
+    traces = {"a": trace(one, [0, 10], [1.0, 3.0])}
+    band = analytics.band_of(analytics.alone([one])[0], traces, analytics.common_axis(traces.values(), 3))
+    assert band is not None and band.iqm.tolist() == band.mean_low.tolist() == [1.0, 2.0, 3.0]

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from mosaic.trainer.client import Client
     from mosaic.trainer.run import Run
 
+ONLY_IN_FULL = ("payload", "last_values", "artifacts", "curve")
+
 
 def add_follow(parser: argparse.ArgumentParser) -> None:
     """The flags of what happens after the submission."""
@@ -55,7 +57,7 @@ def submit(client: Client, payloads: Sequence[Mapping[str, Any]], args: argparse
 
 def document(run: Run) -> dict[str, Any]:
     """A run as JSON, without what only `show` tells."""
-    return {key: value for key, value in run.to_json().items() if key not in ("payload", "last_values", "artifacts")}
+    return {key: value for key, value in run.to_json().items() if key not in ONLY_IN_FULL}
 
 
 def announce(client: Client, runs: Sequence[Run], *, following: bool) -> None:

@@ -196,10 +196,12 @@ def band_of(group: Group, traces: Mapping[str, Trace], axis: Numbers, smoothing:
     if not rows or not np.isfinite(rows).any():
         return None
     curves = np.array(rows)
+    seeds = np.isfinite(curves).sum(axis=0)
+    if len(rows) == 1:  # nothing to draw from
+        return Band(group, axis, *[curves[0]] * 6, seeds)
     # The seeds of one configuration are one task: drawn again among themselves.
     mean, mean_low, mean_high = stats.bootstrap_band([curves], "mean")
     iqm, iqm_low, iqm_high = stats.bootstrap_band([curves], "iqm")
-    seeds = np.isfinite(curves).sum(axis=0)
     return Band(group, axis, mean, iqm, mean_low, mean_high, iqm_low, iqm_high, seeds)
 
 

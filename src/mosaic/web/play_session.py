@@ -90,6 +90,11 @@ class PlaySession:
         return self._process.pid
 
     @property
+    def closed(self) -> bool:
+        """Whether it was closed by its owner, whatever the process does."""
+        return self._closed
+
+    @property
     def alive(self) -> bool:
         return not self._closed and self._process.returncode is None
 

@@ -81,8 +81,10 @@ class ComparePage:
 
     async def load(self, only: Sequence[str] | None = None) -> None:
         """Ask for the runs and their curves, all at once; those that are gone are named."""
-        found = await asyncio.gather(*(self._one(run_id) for run_id in (self.run_ids if only is None else only)))
-        known = {run.run_id: run for run in self.runs} | {run.run_id: run for run, _ in found if run is not None}
+        asked = self.run_ids if only is None else only
+        found = await asyncio.gather(*(self._one(run_id) for run_id in asked))
+        known = {run.run_id: run for run in self.runs if run.run_id not in asked}
+        known |= {run.run_id: run for run, _ in found if run is not None}
         self.runs = [known[run_id] for run_id in self.run_ids if run_id in known]
         self.missing = [run_id for run_id in self.run_ids if run_id not in known]
         if only is None and self.runs and not any(one for _, one in found):
@@ -151,8 +153,8 @@ class ComparePage:
 
     def draw(self) -> None:
         ui.add_css(STYLE)
-        if self.missing:
-            trouble(f"Not there any more, or never were: {', '.join(self.missing)}. The others are compared.")
+        self.gone = ui.column().classes("w-full")
+        self._show_gone()
         if not self.runs:
             self._draw_start()
             return
@@ -210,8 +212,15 @@ class ComparePage:
             ):
                 ui.button(word, icon=icon, on_click=act).props("flat dense no-caps")
 
+    def _show_gone(self) -> None:
+        self.gone.clear()
+        if self.missing:
+            with self.gone:
+                trouble(f"Not there any more, or never were: {', '.join(self.missing)}. The others are compared.")
+
     def show(self) -> None:
         """Bring picture, table and verdict to what is known."""
+        self._show_gone()
         self.chart.options.clear()
         self.chart.options.update(compare_chart.options(self.bands, self.traces, self.look))
         self.chart.update()
@@ -303,7 +312,10 @@ class ComparePage:
 
     async def _metric(self, event: events.ValueChangeEventArguments) -> None:
         self.look = replace(self.look, metric=str(event.value))
-        await self._again(self.run_ids)
+        try:
+            await self._again(self.run_ids)
+        except MosaicError as error:
+            tell(error)
 
     async def _group(self, event: events.ValueChangeEventArguments) -> None:
         self.by_group = bool(event.value)
@@ -324,16 +336,16 @@ class ComparePage:
     async def refresh(self) -> None:
         if self._changed and not self._busy:
             changed, self._changed = sorted(self._changed), set()
-            await self._again(changed)
+            try:
+                await self._again(changed)
+            except MosaicError as error:  # the banner says when the daemon is away; it is asked again when it is back
+                self.web.page_trouble(error)
 
     async def _again(self, run_ids: Sequence[str]) -> None:
         self._busy = True
         try:
             await self.load(run_ids)
             self.show()
-        except MosaicError as error:
-            self.web.page_trouble(error)
-            tell(error)
         finally:
             self._busy = False
 

@@ -114,6 +114,7 @@ def _draw_section(section: Section, missing: str) -> None:
         with ui.column().classes("w-full gap-3 p-1"):
             if missing:
                 ui.label(missing.partition("; run:")[0] + ". Install it:")
+            if missing or part.extra:
                 code_box(part.pip_line)
             if part.system:
                 ui.label(part.system).classes("text-sm")

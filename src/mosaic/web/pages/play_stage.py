@@ -52,6 +52,8 @@ class Stage:
         self.over = True
         self.seed = 0
         self.steps_of_yours = 0
+        self._loops = 0
+        """how often it was started: a loop that was paused in its sleep must not come back beside another"""
         self._draw()
 
     # The game
@@ -80,7 +82,9 @@ class Stage:
 
     async def _loop(self) -> None:
         """Step by step at the chosen pace until somebody stops it."""
-        while self.running and self.session.alive:
+        self._loops += 1
+        mine = self._loops
+        while self.running and self.session.alive and mine == self._loops:
             begun = asyncio.get_running_loop().time()
             try:
                 if self.over:
@@ -94,7 +98,8 @@ class Stage:
                 return
             spent = asyncio.get_running_loop().time() - begun
             await asyncio.sleep(max(0.001, 1 / self.pace - spent))
-        self._show_running(False)
+        if mine == self._loops:
+            self._show_running(False)
 
     async def _turn(self) -> None:
         """Whoever's turn it is acts; a person who holds no key may let time stand still."""
@@ -306,6 +311,8 @@ class Stage:
             self._stop_for(error)
 
     def _stop_for(self, error: MosaicError) -> None:
+        if self.session.closed:  # by the page itself: there is nobody left to tell
+            return
         self._show_running(False)
         self.web.page_trouble(error)
         with self.stage:

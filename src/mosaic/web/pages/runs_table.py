@@ -57,6 +57,7 @@ _RETURN = f"""
   </svg>
 </div>
 """
+_TICK = 'v-model="props.selected" dense'
 _AGE = '<span :title="props.row.created">{{ props.row.age }}</span>'
 
 _CARD = f"""
@@ -117,6 +118,8 @@ def table(chosen: Callable[[Sequence[dict[str, Any]]], None], toggled: Callable[
     cells = {"state": _STATE, "name": _NAME, "agent": _AGENT, "progress": _PROGRESS, "return": _RETURN, "age": _AGE}
     for name, template in cells.items():
         found.add_slot(f"body-cell-{name}", f'<q-td :props="props">{template}</q-td>')
+    found.add_slot("header-selection", f"<q-checkbox {_TICK} aria-label='Select all on this page'></q-checkbox>")
+    found.add_slot("body-selection", f"<q-checkbox {_TICK} :aria-label=\"'Select ' + props.row.name\"></q-checkbox>")
     found.add_slot("item", _CARD)
     found.on("toggle", lambda event: toggled(str(event.args)))
     return found

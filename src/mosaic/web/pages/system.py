@@ -73,6 +73,7 @@ class SystemPage:
             self.machine_card = _card("This machine", "memory")
             self.daemon_card = _card("Trainer daemon", "hub")
         self.runs_card = _card("Live runs", "directions_run")
+        self._draw_runs()
         self.disk_card = _card("Disk", "storage")
         with _card("Doctor", "medical_services") as self.doctor_card:
             self.doctor_wait = ui.spinner(size="1.5rem")
@@ -150,26 +151,27 @@ class SystemPage:
                 _fact(f"GPU {gpu['index']}", f"{gpu['name']}: {'run ' + gpu['run_id'] if gpu['run_id'] else 'free'}")
 
     def _show_runs(self) -> None:
+        self.runs_table.rows = [
+            _run_row(run, self.of_runs.get(run.run_id, RunUse()), self.bytes_by_run.get(run.run_id))
+            for run in self.live
+        ]
+        self.runs_table.set_visibility(bool(self.live))
+        known = [use for use in self.of_runs.values() if use.processes]
+        cpu, memory = sum(use.cpu_percent or 0 for use in known), sum(use.memory or 0 for use in known)
+        in_all = f"In all: {cpu:.0f} % of a core, {words.size(memory)}"
+        self.runs_total.text = in_all if self.live else "Nothing runs."
+
+    def _draw_runs(self) -> None:
+        """A table that stays: only its numbers move."""
         with _emptied(self.runs_card):
-            if not self.live:
-                ui.label("Nothing runs.").classes("opacity-80")
-                return
-            rows = [
-                _run_row(run, self.of_runs.get(run.run_id, RunUse()), self.bytes_by_run.get(run.run_id))
-                for run in self.live
-            ]
             titles = {"name": "Run", "what": "What", "state": "State", "cpu": "CPU", "memory": "Memory"}
             titles |= {"disk": "Disk", "gpu": "GPU", "gpu_memory": "GPU memory"}
             columns = [{"name": name, "label": label, "field": name, "align": "left"} for name, label in titles.items()]
-            table = (
-                ui.table(columns=columns, rows=rows, row_key="id").classes("w-full").props("flat dense hide-pagination")
-            )
-            table.props(':rows-per-page-options="[0]" aria-label="Live runs"')
+            self.runs_table = ui.table(columns=columns, rows=[], row_key="id").classes("w-full")
+            self.runs_table.props('flat dense hide-pagination :rows-per-page-options="[0]" aria-label="Live runs"')
             link = '<a class="underline text-inherit" :href="props.row.href">{{ props.row.name }}</a>'
-            table.add_slot("body-cell-name", f'<q-td :props="props">{link}</q-td>')
-            known = [use for use in self.of_runs.values() if use.processes]
-            cpu, memory = sum(use.cpu_percent or 0 for use in known), sum(use.memory or 0 for use in known)
-            ui.label(f"In all: {cpu:.0f} % of a core, {words.size(memory)}").classes("text-sm opacity-80")
+            self.runs_table.add_slot("body-cell-name", f'<q-td :props="props">{link}</q-td>')
+            self.runs_total = ui.label().classes("text-sm opacity-80")
 
     async def count(self) -> None:
         """Bytes by run: slow with many runs, so it comes after the page."""
