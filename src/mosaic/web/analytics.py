@@ -198,7 +198,8 @@ def band_of(group: Group, traces: Mapping[str, Trace], axis: Numbers, smoothing:
     curves = np.array(rows)
     seeds = np.isfinite(curves).sum(axis=0)
     if len(rows) == 1:  # nothing to draw from
-        return Band(group, axis, *[curves[0]] * 6, seeds)
+        one = curves[0]
+        return Band(group, axis, one, one, one, one, one, one, seeds)
     # The seeds of one configuration are one task: drawn again among themselves.
     mean, mean_low, mean_high = stats.bootstrap_band([curves], "mean")
     iqm, iqm_low, iqm_high = stats.bootstrap_band([curves], "iqm")
