@@ -17,7 +17,15 @@ def test_the_catalog_opens_by_section_is_searched_and_leads_to_training(open_pag
     page.get_by_label("Search").fill("HalfCheetah-v5")
     expect(page.get_by_role("cell", name="HalfCheetah-v5", exact=True)).to_be_visible(timeout=WAIT)
     assert page.locator('a[href="/play?env=HalfCheetah-v5"]').count() == 0
-    page.get_by_label("Search").fill("no such environment")
+    page.locator('a[href="/train?env=HalfCheetah-v5"]').click()
+    page.wait_for_url("**/train?env=HalfCheetah-v5")
+    # The form begins with an algorithm that drives continuous actions.
+    expect(page.get_by_text("HalfCheetah-v5").first).to_be_visible(timeout=WAIT)
+    expect(page.get_by_text("ppo_continuous_action").first).to_be_visible(timeout=WAIT)
+
+
+def test_a_search_that_finds_nothing_says_so(open_page: Callable[..., Page]) -> None:
+    page = open_page("/environments?text=no+such+environment")
     expect(page.get_by_text("No environment of the catalog matches.")).to_be_visible(timeout=WAIT)
 
 

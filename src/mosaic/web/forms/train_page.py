@@ -7,13 +7,14 @@ from typing import Any
 
 from nicegui import context, ui
 
+from mosaic import catalog
 from mosaic.trainer.client import Run
 from mosaic.web.context import Web
 from mosaic.web.forms.again import Filled, fill_in
 from mosaic.web.forms.command_line import setting, train_command
 from mosaic.web.forms.environment import EnvironmentPicker
 from mosaic.web.forms.fields import Field
-from mosaic.web.forms.fit import about
+from mosaic.web.forms.fit import about, why_not
 from mosaic.web.forms.own_rows import LIMITS, TRAIN
 from mosaic.web.forms.requests import TrainValues, train_requests
 from mosaic.web.forms.rows import Row, schema_rows
@@ -50,6 +51,16 @@ class TrainPage(TrainingPage):
         if filled is not None:
             self.kept = {**{name: _text(value) for name, value in filled.values.items()}}
             self.kept["other"] = "\n".join(setting(name, value) for name, value in filled.other.items())
+
+    def begin_with(self, env_id: str) -> None:
+        """The environment that another page leads here with, and an algorithm that can learn it."""
+        if not env_id:
+            return
+        self.kept = {**self.kept, "env_id": env_id}
+        environment = catalog.find(env_id)
+        fitting = [name for name, entry in self.schema.items() if environment and not why_not(entry, environment)]
+        if fitting and (self.kept.get("algo") or TRAIN["algo"].default) not in fitting:
+            self.kept["algo"] = fitting[0]
 
     def draw_fields(self) -> None:
         with ui.card().classes("w-full gap-3"):
@@ -162,7 +173,9 @@ def add(web: Web) -> None:
 
     @page_at(web, "/train", "Train")
     async def train() -> None:
-        await TrainPage(web, await find_filled(web)).show()
+        page = TrainPage(web, await find_filled(web))
+        page.begin_with(context.client.request.query_params.get("env", ""))
+        await page.show()
 
 
 def _text(value: Any) -> Any:

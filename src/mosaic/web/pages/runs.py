@@ -174,8 +174,10 @@ class RunsPage:
         self.buttons: dict[str, ui.button] = {}
         with self.bar:
             self.chosen = ui.label().classes("mr-2 font-medium")
-            self._act("Pause", "pause", lambda: self._each("pause", Client.pause_run, _in(State.EXECUTING)))
-            self._act("Continue", "play_arrow", lambda: self._each("continue", Client.continue_run, _in(State.PAUSED)))
+            self._act("Pause", "pause", lambda: self._each("Pausing", Client.pause_run, _in(State.EXECUTING)))
+            self._act(
+                "Continue", "play_arrow", lambda: self._each("Continuing", Client.continue_run, _in(State.PAUSED))
+            )
             self._act("Cancel", "stop", self._cancel)
             self._act("Resume", "restore", self._resume)
             self._act("Evaluate", "fact_check", self._evaluate)
@@ -296,7 +298,7 @@ class RunsPage:
         self.table.selected = []
         self._show_selection()
 
-    async def _each(self, verb: str, call: Callable[[Client, str], Any], fits: Callable[[Run], bool]) -> None:
+    async def _each(self, word: str, call: Callable[[Client, str], Any], fits: Callable[[Run], bool]) -> None:
         """Do one thing to all selected runs that it fits, and say what came of it."""
         runs = [run for run in self._chosen_runs() if fits(run)]
 
@@ -306,7 +308,7 @@ class RunsPage:
         failed = await self.web.ask(all_of_them)
         done = len(runs) - len(failed)
         if done:
-            tell(f"{verb}: {done} {'run' if done == 1 else 'runs'}", kind="positive")
+            tell(f"{word} {done} {'run' if done == 1 else 'runs'}", kind="positive")
         if failed:
             rest = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
             tell(f"{failed[0]}{rest}")
@@ -316,13 +318,13 @@ class RunsPage:
         runs = [run for run in self._chosen_runs() if not run.ended]
         question = f"Cancel {_counted(runs)}? They save a checkpoint first where they can."
         if await confirmed(question, "Cancel them" if len(runs) > 1 else "Cancel it", detail=_named(runs)):
-            await self._each("cancel", Client.cancel_run, lambda run: not run.ended)
+            await self._each("Cancelling", Client.cancel_run, lambda run: not run.ended)
 
     async def _delete(self) -> None:
         runs = [run for run in self._chosen_runs() if run.ended]
         question = f"Delete {_counted(runs)} with all files? This cannot be taken back."
         if await confirmed(question, "Delete", detail=_named(runs)):
-            await self._each("delete", Client.delete_run, lambda run: run.ended)
+            await self._each("Deleted", Client.delete_run, lambda run: run.ended)
 
     async def _resume(self) -> None:
         (run,) = self._chosen_runs()
