@@ -275,7 +275,7 @@ def atari_returns(env_id: str, episodes: int) -> dict[str, Any]:
 def grids(env_id: str, episodes: int, resets: int) -> dict[str, Any]:
     """Whole episodes from the same state, and whether both draw their layouts from the same distribution."""
     row = same_episodes(env_id, episodes)
-    ours, theirs = same_layouts(env_id, min(resets, 500))
+    ours, theirs = same_layouts(env_id, min(resets, 1500))
     varying = [i for i in range(ours.shape[1]) if np.ptp(ours[:, i]) > 0 or np.ptp(theirs[:, i]) > 0]
     least = (
         min(1.0, min(kolmogorov_smirnov(ours[:, i], theirs[:, i]) for i in varying) * len(varying)) if varying else 1.0

@@ -37,7 +37,7 @@ class Published(NamedTuple):
     """Mean and standard deviation of the last 100 training episodes over seeds, as others report it."""
 
     mean: float
-    std: float
+    std: float | None
     source: str
 
 
@@ -47,7 +47,7 @@ PUBLISHED = {
     ("ppo", "CartPole-v1"): Published(490.04, 6.12, _CLASSIC),
     ("ppo", "Acrobot-v1"): Published(-86.36, 1.32, _CLASSIC),
     ("ppo", "MountainCar-v0"): Published(-200.0, 0.0, _CLASSIC),
-    ("ppo", "MiniGrid-DoorKey-5x5-v0"): Published(0.964, 0.0, "rl-zoo3, one run of 100k steps, evaluated"),
+    ("ppo", "MiniGrid-DoorKey-5x5-v0"): Published(0.964, None, "rl-zoo3, one run of 100k steps, evaluated"),
     ("dqn", "CartPole-v1"): Published(488.69, 16.11, _CLASSIC),
     ("dqn", "Acrobot-v1"): Published(-91.54, 7.20, _CLASSIC),
     ("dqn", "MountainCar-v0"): Published(-194.95, 8.48, _CLASSIC),
@@ -190,10 +190,16 @@ def shown(key: str, row: dict[str, Any]) -> dict[str, Any]:
         "IQM": f"{row['iqm']:.{digits}f}",
         "95 % interval": f"{low:.{digits}f} to {high:.{digits}f}",
         "mean ± std": f"{row['mean']:.{digits}f} ± {row['std']:.{digits}f}",
-        "published": f"{published['mean']:.{digits}f} ± {published['std']:.{digits}f}" if published else "–",
+        "published": told(published, digits) if published else "–",
         "reached": claim,
         "source": published["source"] if published else "–",
     }
+
+
+def told(published: dict[str, Any], digits: int) -> str:
+    """The published mean, with its spread where somebody has measured one."""
+    spread = "" if published["std"] is None else f" ± {published['std']:.{digits}f}"
+    return f"{published['mean']:.{digits}f}{spread}"
 
 
 if __name__ == "__main__":

@@ -74,7 +74,7 @@ def test_grids_are_told_by_their_ids_or_by_the_network():
 
 def test_auto_takes_envpool_only_for_ids_that_it_has():
     chosen = [env_id for env_id in catalog.ids() if env_id.startswith(tuple(pools.FASTER_SEEN))]
-    assert "MiniGrid-DoorKey-5x5-v0" in chosen and "MiniGrid-MultiRoom-N4-S5-v1" not in chosen
+    assert "MiniGrid-DoorKey-5x5-v0" in chosen and not any("MultiRoom" in env_id for env_id in chosen)
     assert [env_id for env_id in chosen if "envpool" not in catalog.find(env_id).backends] == []
 
 

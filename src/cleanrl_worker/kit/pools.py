@@ -22,8 +22,7 @@ FAMILIES = ("classic_control", "mujoco.gym", "atari", "toy_text", "box2d", "mini
 # Where EnvPool both matches Gymnasium and was measured faster, from how many environments on (docs/envpool_parity.md);
 # of grid worlds, which are seen through a view, how ids begin: their sizes are one and the same code.
 FASTER_FROM = {"Acrobot-v1": 4, "MountainCar-v0": 8, "HalfCheetah-v5": 8, "Hopper-v5": 4}
-_GRIDS = "BlockedUnlockPickup DoorKey Empty Fetch FourRooms GoToDoor KeyCorridor LavaGap Memory "
-_GRIDS += "MultiRoom-N2-S4-v0 MultiRoom-N4-S5-v0 SimpleCrossing Unlock-"
+_GRIDS = "BlockedUnlockPickup DoorKey Empty Fetch FourRooms GoToDoor KeyCorridor LavaGap Memory SimpleCrossing Unlock-"
 _LEVELS = "GoToLocal- GoToObj- GoToRedBall OpenRedDoor PickupDist- UnlockLocal-"
 FASTER_SEEN = {f"MiniGrid-{name}": 1 for name in _GRIDS.split()} | {f"BabyAI-{name}": 1 for name in _LEVELS.split()}
 
