@@ -27,7 +27,7 @@ from mosaic.wire.checkpoints import find_all, read_checkpoint, write_checkpoint
 tiny_envs.register()
 SMALL_PPO = {"total_timesteps": 512, "num_envs": 2, "num_steps": 32, "num_minibatches": 2, "update_epochs": 2}
 SMALL_PPO |= {"checkpoint_every": 128}
-GRID = SMALL_PPO | {"env_id": "MiniGrid-DoorKey-5x5-v0", "total_timesteps": 384}
+GRID = SMALL_PPO | {"env_id": "MiniGrid-DoorKey-5x5-v0", "total_timesteps": 384, "env_backend": "gymnasium"}
 MISSION = GRID | {"env_id": "BabyAI-GoToLocal-v0", "mission": True, "memory": True}
 PENDULUM = SMALL_PPO | {"env_id": "Pendulum-v1"}
 PONG = SMALL_PPO | {"env_id": "Pong-v5", "total_timesteps": 128, "num_steps": 16, "checkpoint_every": 64}
@@ -64,7 +64,7 @@ KILLED = {
     "ppo": {"total_timesteps": 6400},
     "ppo on envpool": {"total_timesteps": 6400},
     "ppo on async": {"total_timesteps": 2560},
-    "ppo on grids with mission and memory": {"total_timesteps": 1280},
+    "ppo on grids with mission and memory": {"total_timesteps": 768},
     "ppo_continuous_action": {"total_timesteps": 6400},
     "ppo_atari_envpool": {"total_timesteps": 160, "checkpoint_every": 32},
     "dqn": {"total_timesteps": 6000},
