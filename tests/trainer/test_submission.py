@@ -104,7 +104,9 @@ def test_refusals_say_what_is_wrong_and_are_kept(shared: Any, payload: dict[str,
 def test_a_refused_submission_keeps_its_name(shared: Any) -> None:
     config = {"algo": "tiny", "env_id": "x", "total_timesteps": "many"}
     with pytest.raises(RefusedError) as refused:
-        shared.client.submit_run({"run_name": "mine", "metadata": {"worker": {"config": config}}, "entry_point": "tinny"})
+        shared.client.submit_run(
+            {"run_name": "mine", "metadata": {"worker": {"config": config}}, "entry_point": "tinny"}
+        )
     assert shared.client.get_run(refused.value.run_id).run_name == "mine"
     assert [run.run_id for run in shared.client.list_runs(text="mine").runs] == [refused.value.run_id]
 
