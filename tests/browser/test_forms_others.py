@@ -144,6 +144,8 @@ def test_a_script_is_shown_and_run(site: Site, open_page: Callable[..., Page]) -
     expect(page.locator('[data-source="true"]')).to_contain_text("hello from the script")
     expect(page.get_by_text("out.sh")).to_have_count(0)
     expect(page.locator('[data-command="true"]')).to_contain_text("mosaic script scripts/aaa_first.sh ppo CartPole-v1")
+    page.get_by_role("switch", name="GPU").click()
+    expect(page.locator('[data-command="true"]')).to_contain_text("cuda=false")
     page.get_by_role("button", name="Run the script").click()
     run = site.client.wait_run(submitted(page, site).run_id, PATIENCE)
     assert run.mode == "script" and run.state == "COMPLETED", run.reason

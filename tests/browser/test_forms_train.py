@@ -181,6 +181,12 @@ def test_another_algorithm_brings_an_environment_that_fits_and_its_own_parameter
     expect(page.get_by_text(re.compile("^Hyper-parameters"))).to_have_count(0)
 
 
+def test_an_address_names_the_environment_to_train_on(open_page: Callable[..., Page]) -> None:
+    page = ready(open_page("/train?env=Pendulum-v1"))
+    expect(page.get_by_label("Environment id", exact=True)).to_have_value("Pendulum-v1")
+    expect(page.locator('[data-command="true"]')).to_contain_text("mosaic train ppo_continuous_action Pendulum-v1")
+
+
 def test_a_phone_shows_the_whole_form(open_page: Callable[..., Page]) -> None:
     page = ready(open_page("/train", width=390, height=844))
     page.get_by_text(re.compile("^Hyper-parameters")).click()

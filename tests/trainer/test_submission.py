@@ -101,6 +101,16 @@ def test_refusals_say_what_is_wrong_and_are_kept(shared: Any, payload: dict[str,
     assert leaks(shared.home, KEY, "me:pass") == []
 
 
+def test_a_refused_submission_keeps_its_name(shared: Any) -> None:
+    config = {"algo": "tiny", "env_id": "x", "total_timesteps": "many"}
+    with pytest.raises(RefusedError) as refused:
+        shared.client.submit_run(
+            {"run_name": "mine", "metadata": {"worker": {"config": config}}, "entry_point": "tinny"}
+        )
+    assert shared.client.get_run(refused.value.run_id).run_name == "mine"
+    assert [run.run_id for run in shared.client.list_runs(text="mine").runs] == [refused.value.run_id]
+
+
 def test_the_same_payload_twice_makes_two_runs_and_its_run_id_is_not_taken(shared: Any) -> None:
     payload = {"run_id": "mine", "algo": "tiny", "env_id": "x", "total_timesteps": 1, "extras": {"episodes": 1}}
     runs = [shared.client.submit_run(payload) for _ in range(2)]

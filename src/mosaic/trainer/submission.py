@@ -256,7 +256,8 @@ class Submissions:
         for part in ("metadata", "worker", "config"):
             inner = flat.get(part)
             flat = inner if isinstance(inner, dict) else flat
-        columns = {name: str(flat[name])[:200] for name in ("algo", "env_id") if isinstance(flat.get(name), str)}
+        told = {**{name: flat.get(name) for name in ("algo", "env_id")}, "run_name": kept.get("run_name")}
+        columns = {name: value[:200] for name, value in told.items() if isinstance(value, str)}
         self._registry.add_run(NewRun(run_id, kept, columns=columns, refused=f"refused: {reason}"))
         self._happenings.note("run.refused", run_id, reason=reason)
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from mosaic import catalog
-from mosaic.web.forms.fit import about, describe, families, lacking, offers
+from mosaic.web.forms.fit import about, algorithm_for, describe, families, lacking, offers
 from mosaic.wire.workers import discover_workers
 
 SCHEMA: dict[str, Any] = discover_workers()[0]["cleanrl"].schema()
@@ -33,6 +33,12 @@ def test_the_chosen_environment_is_described_with_what_stands_in_the_way() -> No
     assert "pendulum" in doc and spaces == "vector observations, continuous actions" and "continuous" in trouble
     assert describe(SCHEMA["ppo"], "CartPole-v1")[2] == ""
     assert "registry" in describe(SCHEMA["ppo"], "my:Env-v0")[0]
+
+
+def test_an_environment_finds_an_algorithm_that_fits() -> None:
+    assert algorithm_for(SCHEMA, "CartPole-v1", "dqn") == "dqn"
+    assert algorithm_for(SCHEMA, "Pendulum-v1", "ppo") == "ppo_continuous_action"
+    assert algorithm_for(SCHEMA, "my:Env-v0", "ppo") == "ppo"
 
 
 def test_an_algorithm_is_told_in_a_paragraph() -> None:

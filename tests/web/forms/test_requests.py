@@ -106,8 +106,9 @@ def test_several_seeds_are_a_group_of_runs() -> None:
 def test_a_script_has_its_base_config_and_no_module() -> None:
     payload = build_script_request(ScriptValues(**{**vars(TRAIN), "script": "phases.sh", "module": "m", "seeds": "3"}))
     extras = config_of(payload)["extras"]
-    assert config_of(payload)["seed"] == 3 and extras["algo_params"] == PARAMS
-    assert "save_model" not in extras and extras["grace_seconds"] == 30.0
+    assert config_of(payload)["seed"] == 3 and extras["grace_seconds"] == 30.0
+    own = {"gamma": 0.9, "target_kl": None, "anneal_lr": False, "save_model": True, "cuda": True}
+    assert extras["algo_params"] == own and not {"save_model", "cuda"} & set(extras)
     worker = payload["metadata"]["worker"]
     assert worker["script"] == "phases.sh" and worker["module"] is None
     assert payload["metadata"]["ui"]["run_mode"] == "script" and payload["artifacts"]

@@ -34,10 +34,7 @@ def train_command(values: TrainValues, rows: Mapping[str, Row]) -> str:
         words += _settings({"seed": int(seeds)})
     elif seeds not in ("", "0"):
         words += ["--seeds", seeds.replace(" ", "")]
-    params = _changed_params(values.params, rows)
-    if "extras.grace_seconds" in params and isinstance(values, ScriptValues):  # the script's phases need it too
-        params["grace_seconds"] = params["extras.grace_seconds"]
-    words += _settings(params)
+    words += _settings(_changed_params(values.params, rows))
     return _line(values, [*words, *_tracked_words(values, named=bool(rows))])
 
 

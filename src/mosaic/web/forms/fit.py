@@ -33,6 +33,15 @@ def offers(entry: Mapping[str, Any], family: str = "") -> list[Offer]:
     return [offer for _, offer in sorted(ranked, key=lambda one: one[0])]
 
 
+def algorithm_for(schema: Mapping[str, Any], env_id: str, wanted: str) -> str:
+    """The algorithm that is wanted where it fits an environment of the catalog, else the first that does."""
+    environment = catalog.find(env_id)
+    if environment is None:
+        return wanted
+    fitting = [name for name, entry in schema.items() if not why_not(entry, environment)]
+    return wanted if wanted in fitting or not fitting else fitting[0]
+
+
 def families(entry: Mapping[str, Any]) -> dict[str, str]:
     """Name -> label of every family, those with something that fits first."""
     count = {name: sum(not one.trouble for one in offers(entry, name)) for name in catalog.FAMILIES}

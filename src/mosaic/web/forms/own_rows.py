@@ -73,7 +73,9 @@ LANE = _rows(
         help="most environments in a grid; empty: 8",
     ),
 )
-GPU = _rows(Row(name="gpu", label="GPU", type="bool", default=True, help="one where one is free, otherwise the CPU"))
+GPU = _rows(
+    Row(name="gpu", label="GPU", type="bool", default=True, help="waits for a free one; the CPU where there is none")
+)
 TRACKING = _rows(
     Row(
         name="tensorboard",

@@ -124,9 +124,9 @@ def build_script_request(given: ScriptValues | Mapping[str, Any]) -> dict[str, A
     payload = _train(values, seeds[0], "")
     extras = payload["metadata"]["worker"]["config"]["extras"]
     # The daemon fills in every parameter that is not among them: a second value in the extras would contradict it.
-    extras["algo_params"] = dict(values.params)
-    for name in IN_EXTRAS - {"grace_seconds"}:
-        extras.pop(name, None)
+    for name in ("cuda", "save_model", "capture_video"):
+        if name in extras:
+            extras["algo_params"][name] = extras.pop(name)
     payload["metadata"]["ui"]["run_mode"] = "script"
     payload["metadata"]["worker"] |= {"module": None, "script": values.script, "arguments": []}
     return payload

@@ -7,14 +7,13 @@ from typing import Any
 
 from nicegui import context, ui
 
-from mosaic import catalog
 from mosaic.trainer.client import Run
 from mosaic.web.context import Web
 from mosaic.web.forms.again import Filled, fill_in
 from mosaic.web.forms.command_line import setting, train_command
 from mosaic.web.forms.environment import EnvironmentPicker
 from mosaic.web.forms.fields import Field
-from mosaic.web.forms.fit import about, why_not
+from mosaic.web.forms.fit import about, algorithm_for
 from mosaic.web.forms.own_rows import LIMITS, TRAIN
 from mosaic.web.forms.requests import TrainValues, train_requests
 from mosaic.web.forms.rows import Row, schema_rows
@@ -56,11 +55,8 @@ class TrainPage(TrainingPage):
         """The environment that another page leads here with, and an algorithm that can learn it."""
         if not env_id:
             return
-        self.kept = {**self.kept, "env_id": env_id}
-        environment = catalog.find(env_id)
-        fitting = [name for name, entry in self.schema.items() if environment and not why_not(entry, environment)]
-        if fitting and (self.kept.get("algo") or TRAIN["algo"].default) not in fitting:
-            self.kept["algo"] = fitting[0]
+        algo = algorithm_for(self.schema, env_id, str(self.kept.get("algo") or TRAIN["algo"].default))
+        self.kept = {**self.kept, "env_id": env_id, "algo": algo}
 
     def draw_fields(self) -> None:
         with ui.card().classes("w-full gap-3"):
