@@ -26,8 +26,8 @@ from mosaic.wire.errors import MosaicError, UnknownRunError
 from mosaic.wire.paths import RunPaths, check_run_id
 
 SCRIPT = (Path(__file__).parents[1] / "run_page.js").read_text(encoding="utf-8")
-# Artefacts (a first policy, a checkpoint) come without a change of state.
-LOOK_SECONDS = 15.0
+# Artefacts (a first policy, a checkpoint) and new metrics come without a change of state.
+LOOK_SECONDS = 5.0
 # A message of the daemon holds 64 MiB, a point 24 bytes.
 CSV_POINTS = 2_000_000
 
