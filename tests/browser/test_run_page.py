@@ -92,8 +92,7 @@ def test_curves_are_smoothed_zoomed_and_downloaded(site: Site, trained: Run, ope
     wait_until(lambda: points(page) > 1, what="a curve")
     lines = "getElement(Number(document.querySelector('.nicegui-echart').id.slice(1))).chart.getOption()"
     assert page.evaluate(f"{lines}.series.length") == 2, "the raw line and the smooth one"
-    slider = page.get_by_role("slider", name="Smoothing")
-    slider.focus()
+    slider = page.get_by_role("slider", name="Smoothing").locator("[tabindex='0']")
     for _ in range(10):
         slider.press("PageDown")
     wait_until(lambda: page.evaluate(f"{lines}.series.length") == 1, what="the smooth line to go")

@@ -12,7 +12,7 @@ from typing import Any
 from mosaic.trainer.client import Series
 
 # A chart is some 400 pixels wide: more points than this would draw the same picture.
-MAX_POINTS = 600
+MAX_POINTS = 400
 # A live curve may grow to so many before it is asked for anew, thinned out.
 MOST_POINTS = 2 * MAX_POINTS
 # Okabe and Ito's colours, which the colour-blind tell apart, those with contrast on white and on black.
@@ -85,7 +85,7 @@ def smoothed(values: Iterable[float], weight: float) -> list[float]:
 
 def points(curve: Curve, view: View, begun: float, first: int = 0) -> list[list[Point]]:
     """What is drawn, from point `first` on: one line, or with smoothing the raw one and the smooth one."""
-    xs = curve.steps if view.axis == "step" else [time - begun for time in curve.times]
+    xs = curve.steps if view.axis == "step" else [round(time - begun, 2) for time in curve.times]
     lines = [curve.values]
     if view.smoothing > 0.0:
         lines.append(smoothed(curve.values, view.smoothing))
@@ -158,8 +158,8 @@ _TIME_LABEL = (
 
 
 def _drawable(value: float, log: bool) -> float | None:
-    """A number that can be drawn; None leaves a gap."""
-    return value if math.isfinite(value) and not (log and value <= 0.0) else None
+    """A number that can be drawn, with as many digits as a person reads; None leaves a gap."""
+    return float(f"{value:.6g}") if math.isfinite(value) and not (log and value <= 0.0) else None
 
 
 def colour_of(key: str) -> str:

@@ -53,10 +53,12 @@ def file_response(home: Path, run_id: str, relative: str, *, download: bool = Fa
     except (ConfigError, OSError):
         return PlainTextResponse("There is no such file of this run.", 404, headers=HEADERS)
     media_type = SHOWN.get(path.suffix.lower())
+    # Films and weights are packed already; packed anew, a part of one would no longer be the part that was asked for.
+    plain = {} if media_type and media_type.startswith("text/") else {"Content-Encoding": "identity"}
     return FileResponse(
         path,
         media_type=media_type or "application/octet-stream",
-        headers=HEADERS,
+        headers={**HEADERS, **plain},
         filename=path.name,
         content_disposition_type="attachment" if download or media_type is None else "inline",
         stat_result=status,

@@ -40,6 +40,8 @@ STATES: dict[State, tuple[str, str, str]] = {
     State.CANCELLED: ("stop", "#6b7280", "cancelled"),
     State.LOST: ("signal_wifi_off", "#A84300", "lost"),
 }
+# A busy machine may take its time over a page; after NiceGUI's three seconds there would be an error in its place.
+BUILD_SECONDS = 60.0
 Kind = Literal["positive", "negative", "warning", "info"]
 STYLE = """
 :root { --nicegui-default-padding: 0.75rem; }
@@ -71,7 +73,7 @@ def page_at(web: Web, path: str, title: str) -> Callable[[Callable[..., Awaitabl
                     web.page_trouble(error)
                     trouble(error)
 
-        return ui.page(path, title=f"{title} · MOSAIC")(page)
+        return ui.page(path, title=f"{title} · MOSAIC", response_timeout=BUILD_SECONDS)(page)
 
     return register
 

@@ -30,7 +30,8 @@ window.mosaicLive = (() => {
       if (words) say(message.state, words);
       if (message.state !== "waiting") view.live = false;
       const empty = part("empty");
-      if (empty && !view.seen) empty.textContent = words || "";
+      const over = "The run has ended; nothing is drawn any more. Films that it made are under Files.";
+      if (empty && !view.seen) empty.textContent = message.state === "ended" ? over : words || "";
     };
 
     const number = (value, digits) =>

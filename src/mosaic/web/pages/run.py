@@ -26,8 +26,8 @@ from mosaic.wire.errors import MosaicError, UnknownRunError
 from mosaic.wire.paths import RunPaths, check_run_id
 
 SCRIPT = (Path(__file__).parents[1] / "run_page.js").read_text(encoding="utf-8")
-# Artefacts (a first policy, a checkpoint) come without a change of state.
-LOOK_SECONDS = 15.0
+# Artefacts (a first policy, a checkpoint) and new metrics come without a change of state.
+LOOK_SECONDS = 5.0
 # A message of the daemon holds 64 MiB, a point 24 bytes.
 CSV_POINTS = 2_000_000
 
@@ -56,7 +56,8 @@ class RunPage:
         self.paths = RunPaths(run.run_id, web.home)
         self.view = curves.View(smoothing=0.6)
         self._hears: list[Callable[[], Any]] = []
-        self._deleted = False
+        self._deleted = self._drawing = False
+        self._begun_later: list[Callable[[], None]] = []
 
     @property
     def run_id(self) -> str:
@@ -92,7 +93,17 @@ class RunPage:
             with contextlib.suppress(MosaicError):
                 await work()
 
-        ui.timer(seconds, once)
+        slot = context.slot
+
+        def begin() -> None:
+            with slot:
+                ui.timer(seconds, once)
+
+        # A timer waits for the browser, and with that the page is sent as it is: not before the tab is drawn.
+        if self._drawing:
+            self._begun_later.append(begin)
+        else:
+            begin()
 
     async def refresh(self) -> None:
         """Look at the whole run again."""
@@ -122,11 +133,15 @@ class RunPage:
     async def _show(self, name: str) -> None:
         self._hears.clear()
         self._panel.clear()
+        self._begun_later, self._drawing = [], True
         with self._panel:
             try:
                 await TABS[name][2](self)
             except MosaicError as error:
                 trouble(error)
+        self._drawing = False
+        for begin in self._begun_later:
+            begin()
 
     def _heard(self, changes: list[Change]) -> Any:
         if self._deleted:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from nicegui import ui
+from nicegui import background_tasks, ui
 
 from mosaic.trainer.client import Client, Run, State
 from mosaic.web import words
@@ -72,7 +72,7 @@ class Header:
         self._numbers.update(run)
         if run.state == State.FAILED and not self._cause_shown:
             self._cause_shown = True
-            ui.timer(0, self._draw_cause, once=True)
+            background_tasks.create(self._draw_cause(), name="cause")
 
     def show_deleted(self) -> None:
         self._badge.clear()

@@ -79,7 +79,7 @@ class Wall:
         self._page, self._most = page, most
         self._matches: Callable[[str], bool] = lambda key: True
         self._charts: dict[str, tuple[Curve, ui.echart, ui.label]] = {}
-        self._last_grown, self._growing = 0.0, False
+        self._last_grown, self._growing, self._missed = 0.0, False, False
         wide = {1: "", 2: "md:grid-cols-2", 3: "md:grid-cols-2 xl:grid-cols-3"}[columns]
         self._grid = ui.element("div").classes(f"w-full grid grid-cols-1 {wide} gap-4")
         self._said = ui.label().classes("opacity-80")
@@ -155,32 +155,30 @@ class Wall:
 
     def _heard(self) -> Any:
         """The run has moved on: fetch what came, at most once a second, and once more when it has ended."""
+        if self._growing:
+            self._missed = self._page.run.ended
+            return None
         due = self._page.run.ended or time.monotonic() - self._last_grown >= GROW_SECONDS
-        return self._grow() if due and not self._growing else None
+        return self._grow() if due else None
 
     async def _grow(self) -> None:
-        self._growing = True
+        self._growing, self._missed, self._last_grown = True, False, time.monotonic()
         try:
-            self._last_grown = time.monotonic()
             since = {key: curve.cursor for key, (curve, _, _) in self._charts.items()}
-            found = await self._page.web.ask(lambda client: self._news(client, since))
-            self._take({one.key: one for one in found if one.key in self._charts})
+            found = await self._page.web.ask(lambda client: self._read(client, list(since), since))
+            drawn = {key: curve.cursor for key, (curve, _, _) in self._charts.items()}
+            # a chart that was drawn anew meanwhile has its points already
+            self._take({one.key: one for one in found if since.get(one.key) == drawn.get(one.key)})
             if long := [key for key, (curve, _, _) in self._charts.items() if curve.is_long]:
                 fresh = await self._page.web.ask(lambda client: self._read(client, long))
                 self._take({one.key: replace(one, reset=True) for one in fresh})
-            if any(one.key not in self._charts for one in found):  # a metric that there was not before
-                self._page.run.last_values.update({one.key: 0.0 for one in found})
+            self._page.run.last_values.update({one.key: 0.0 for one in found if one.key not in self._charts})
+            if any(key not in self._charts for key in self._keys()[: self._most]):  # metrics that there were not before
                 await self.draw(self._matches)
         finally:
             self._growing = False
-
-    def _news(self, client: Client, since: dict[str, int]) -> list[Series]:
-        """What came after the cursors, and what there was not before, as far as there is room for it."""
-        room = len(since) < self._most
-        asked = [] if room else list(since)
-        return [
-            one for one in self._read(client, asked, since) if one.key in since or (room and self._matches(one.key))
-        ]
+        if self._missed:
+            await self._grow()
 
     def _take(self, news: dict[str, Series]) -> None:
         changes = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nicegui import ui
+from nicegui import background_tasks, ui
 
 from mosaic.web.layout import trouble
 from mosaic.web.tensorboard_server import log_folder
@@ -47,5 +47,5 @@ async def show(page: RunPage) -> None:
     async def touch() -> None:
         page.boards.touch(page.run_id)
 
-    ui.timer(0, open_it, once=True)
+    background_tasks.create(open_it(), name="tensorboard")
     page.every(TOUCH_SECONDS, touch)
