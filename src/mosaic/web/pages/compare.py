@@ -76,6 +76,7 @@ class ComparePage:
         self.traces: dict[str, Trace] = {}
         self._changed: set[str] = set()
         self._busy = False
+        self._computations = 0
 
     # What is known
 
@@ -126,8 +127,11 @@ class ComparePage:
             axis = analytics.common_axis(traces.values())
             return traces, [analytics.band_of(group, traces, axis, look.smoothing) for group in groups]
 
-        self.traces, self.bands = await self.web.do(work)
-        self.groups = groups
+        self._computations += 1
+        number = self._computations
+        traces, bands = await self.web.do(work)
+        if number == self._computations:  # else a newer look is on its way, and must not be overtaken by this one
+            self.traces, self.bands, self.groups = traces, bands, groups
 
     def metrics(self) -> list[str]:
         """Keys that any of the runs has, the returns first."""
@@ -186,9 +190,8 @@ class ComparePage:
             with ui.row().classes("items-center gap-2 no-wrap max-sm:w-full"):
                 ui.label("Smoothing").classes("text-sm")
                 smooth = ui.slider(min=0, max=0.95, step=0.05, value=0).props('label aria-label="Smoothing"')
-                smooth.classes("w-28 max-sm:grow mx-2").on(
-                    "change", lambda event: self._change(smoothing=float(event.args))
-                )
+                smooth.classes("w-28 max-sm:grow mx-2")
+                smooth.on("change", lambda event: self._change(smoothing=float(event.args)), throttle=0.3)
             self._switch("Group seeds", self.by_group, self._group)
             self._switch("Each seed", False, lambda e: self._change(seeds=bool(e.value)))
             self._switch("Log", False, lambda e: self._change(log=bool(e.value)))
@@ -214,6 +217,7 @@ class ComparePage:
 
     def _show_gone(self) -> None:
         self.gone.clear()
+        self.gone.set_visibility(bool(self.missing))
         if self.missing:
             with self.gone:
                 trouble(f"Not there any more, or never were: {', '.join(self.missing)}. The others are compared.")
