@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import re
@@ -9,9 +10,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 
@@ -20,6 +22,8 @@ from mosaic.trainer.client import Client
 SRC = Path(__file__).resolve().parents[1] / "src"
 # Two busy cores may take their time; who waits looks ten times a second.
 PATIENCE = 120.0
+
+Answer = TypeVar("Answer")
 
 
 class Site:
@@ -95,6 +99,12 @@ class Site:
         self.client.close()
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(PATIENCE)
+
+
+def in_a_loop(work: Coroutine[Any, Any, Answer]) -> Answer:
+    """What `asyncio.run` gives, in a thread of its own: Playwright's browser keeps a loop running in the main one."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result()
 
 
 def wait_until(look: Callable[[], Any], seconds: float = PATIENCE, what: str = "") -> Any:

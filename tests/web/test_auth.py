@@ -1,13 +1,12 @@
 """Codes, cookies and the gate: pure, and in front of the real GUI and its sockets."""
 
-import asyncio
 import stat
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from web_site import Site
+from web_site import Site, in_a_loop
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
@@ -69,7 +68,7 @@ def ask(headers: list[tuple[bytes, bytes]], *, kind: str = "http", method: str =
         await gate({**scope, "headers": headers}, receive, send)
         return sent
 
-    return asyncio.run(call())
+    return in_a_loop(call())
 
 
 KEEPER = Keeper(b"k" * 32, "boot")

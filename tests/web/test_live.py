@@ -5,6 +5,8 @@ import queue
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from web_site import in_a_loop
+
 from mosaic.trainer.client import Change, State
 from mosaic.web.live import Hub
 from mosaic.wire.errors import NoDaemonError
@@ -47,7 +49,7 @@ def within_loop(test: Callable[[Hub, Daemon], Any]) -> list[Exception]:
             hub.stop()
             daemon.changes.put(None)
 
-    asyncio.run(main())
+    in_a_loop(main())
     return trouble
 
 

@@ -1,6 +1,5 @@
 """A worker's interactive process under a page's hand."""
 
-import asyncio
 import os
 import sys
 from collections.abc import Awaitable, Callable
@@ -9,6 +8,7 @@ from typing import Any
 
 import psutil
 import pytest
+from web_site import in_a_loop
 
 from mosaic.web import play_session
 from mosaic.web.play_session import PlaySession, find_policy
@@ -27,7 +27,7 @@ def played(home: Path, game: Callable[[PlaySession], Awaitable[Any]], **asked: A
             await session.close()
             assert not psutil.pid_exists(session.pid) and not session.alive
 
-    return asyncio.run(whole())
+    return in_a_loop(whole())
 
 
 def test_a_person_plays_an_episode_to_its_end_and_the_process_ends_with_the_game(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_a_game_that_dies_says_its_last_words_and_the_next_command_says_so_too(t
         await session.close()
         await session.close()
 
-    asyncio.run(whole())
+    in_a_loop(whole())
 
 
 def test_a_process_that_ignores_the_end_of_its_stdin_and_signals_is_killed(
@@ -86,7 +86,7 @@ def test_a_process_that_ignores_the_end_of_its_stdin_and_signals_is_killed(
         await session.close()
         return session.pid
 
-    assert not psutil.pid_exists(asyncio.run(whole()))
+    assert not psutil.pid_exists(in_a_loop(whole()))
 
 
 def test_what_is_no_answer_and_silence_are_said(tmp_path: Path) -> None:
@@ -101,14 +101,14 @@ def test_what_is_no_answer_and_silence_are_said(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="nothing to play"):
             await PlaySession.start(WORKER, tmp_path)
 
-    asyncio.run(whole())
+    in_a_loop(whole())
     assert PlaySession._open == 0
 
 
 def test_no_more_games_than_the_machine_bears(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(play_session, "MOST_SESSIONS", 0)
     with pytest.raises(WorkerError, match="close one of those pages"):
-        asyncio.run(PlaySession.start(WORKER, tmp_path, env_id="x"))
+        in_a_loop(PlaySession.start(WORKER, tmp_path, env_id="x"))
 
 
 @pytest.mark.parametrize(

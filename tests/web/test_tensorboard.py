@@ -4,7 +4,6 @@ import asyncio
 import os
 import stat
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -14,6 +13,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from web_site import in_a_loop
 
 from mosaic.web import tensorboard_proxy, tensorboard_server
 from mosaic.web.tensorboard_server import TensorBoards, log_folder
@@ -51,8 +51,7 @@ def with_boards(paths: RunPaths, act: Callable[[TensorBoards, httpx.AsyncClient]
             await boards.close()
 
     # in a thread: a browser that another test opened leaves its own event loop running in this one
-    with ThreadPoolExecutor(1) as thread:
-        thread.submit(asyncio.run, run()).result()
+    in_a_loop(run())
 
 
 async def until(happens: Callable[[], bool]) -> None:

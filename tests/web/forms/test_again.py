@@ -1,10 +1,9 @@
 """From a run's payload back to the form, and the same run once more."""
 
-import asyncio
 from typing import Any
 
 import pytest
-from web_site import PATIENCE, Site
+from web_site import PATIENCE, Site, in_a_loop
 
 from mosaic.web.context import Web
 from mosaic.web.forms.again import fill_in, same_again, train_again
@@ -73,7 +72,7 @@ def test_train_again_starts_a_new_run_with_the_same_config(site: Site) -> None:
     )
     web = Web(site.home)
     try:
-        second = asyncio.run(train_again(web, first))
+        second = in_a_loop(train_again(web, first))
     finally:
         web.happenings.close()
     assert second.run_id != first.run_id and second.seed == first.seed
