@@ -92,6 +92,7 @@ def take(home: Path, name: str, path: str) -> None:
 def settle(page: Page) -> None:
     """Until the page has drawn what it fetches by itself."""
     page.wait_for_load_state("networkidle") if "live" not in page.url else None
+    page.get_by_text("Starting the worker").wait_for(state="detached", timeout=60_000)
     page.wait_for_timeout(6000)
 
 

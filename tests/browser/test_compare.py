@@ -47,7 +47,7 @@ def test_two_groups_of_three_seeds_are_compared_and_taken_away(
     page = open_page(address(runs))
     table = page.locator("[data-testid=table]")
     expect(table.locator("tbody tr")).to_have_count(8, timeout=WAIT)
-    expect(table.get_by_text("ppo CartPole-v1 × 3 (1)")).to_be_visible()
+    expect(table.get_by_text("ppo CartPole-v1 × 3 · learning_rate=0.001")).to_be_visible()
     # Two lines and two bands, each an invisible edge and an area above it.
     chart = "getElement(document.querySelector('.mosaic-chart').id.slice(1)).chart"
     names = page.evaluate(f"() => {chart}.getOption().series.map(series => series.name)")

@@ -26,6 +26,18 @@ def trace(one: Run, steps: list[int], values: list[float], axis: str = "step") -
     return analytics.trace_of(one, series(steps, values), axis)
 
 
+def given(**params: Any) -> dict[str, Any]:
+    return {"metadata": {"worker": {"config": {"total_timesteps": 100, "extras": {"algo_params": params}}}}}
+
+
+def test_groups_of_one_name_are_told_apart_by_what_they_differ_in() -> None:
+    fast, slow = given(learning_rate=0.1, gamma=0.9), given(gamma=0.9)
+    labels = [one.label for one in analytics.grouped([run("a", payload=fast), run("b", payload=slow)])]
+    assert labels == ["ppo CartPole-v1 · seed 1 · learning_rate=0.1", "ppo CartPole-v1 · seed 1 · learning_rate default"]
+    same = [one.label for one in analytics.grouped([run("a", payload=slow), run("b", payload=slow)])]
+    assert same == ["ppo CartPole-v1 · seed 1 (1)", "ppo CartPole-v1 · seed 1 (2)"]
+
+
 def test_seeds_of_one_configuration_are_a_group_and_others_stand_alone() -> None:
     runs = [run("a", group="#1"), run("b", group="#2"), run("c", group="#1", seed=2), run("d"), run("e")]
     groups = analytics.grouped(runs)

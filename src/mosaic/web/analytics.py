@@ -283,20 +283,37 @@ def _scores(group: Group, env_id: str) -> list[float]:
     return [score for score in found if score is not None and math.isfinite(score)]
 
 
-def _told_apart(groups: list[Group]) -> list[Group]:
-    """Groups of one label get a number: two configurations of one algorithm are often compared."""
-    seen: dict[str, int] = {}
-    for group in groups:
-        seen[group.label] = seen.get(group.label, 0) + 1
-    numbers: dict[str, int] = {}
+def _told_apart(groups: Sequence[Group]) -> list[Group]:
+    """Groups of one label get what they differ by, or a number: configurations of one algorithm are often compared."""
     result = []
     for group in groups:
+        alike = [one for one in groups if one.label == group.label]
         label = group.label
-        if seen[label] > 1:
-            numbers[label] = numbers.get(label, 0) + 1
-            label = f"{label} ({numbers[label]})"
+        if len(alike) > 1:
+            differs = [_differs(one, alike) for one in alike]
+            place = alike.index(group)
+            label += f" · {differs[place]}" if len({*differs}) == len(alike) else f" ({place + 1})"
         result.append(Group(group.key, label, group.runs))
     return result
+
+
+def _differs(group: Group, alike: Sequence[Group]) -> str:
+    """The settings in which groups differ, at most three of them, as this one has them."""
+    every = [_settings(one.runs[0]) for one in alike]
+    names = sorted({name for one in every for name in one if len({str(other.get(name)) for other in every}) > 1})
+    ours = _settings(group.runs[0])
+    return ", ".join(f"{name}={shown(ours[name])}" if name in ours else f"{name} default" for name in names[:3])
+
+
+def _settings(run: Run) -> dict[str, object]:
+    """The parameters and extras that a run was given; {} where its payload was not fetched."""
+    try:
+        config = run.payload["metadata"]["worker"]["config"]
+        extras = dict(config.get("extras") or {})
+        params = dict(extras.pop("algo_params", None) or {})
+        return {"total_timesteps": config.get("total_timesteps"), **extras, **params}
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return {}
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
