@@ -33,7 +33,10 @@ def given(**params: Any) -> dict[str, Any]:
 def test_groups_of_one_name_are_told_apart_by_what_they_differ_in() -> None:
     fast, slow = given(learning_rate=0.1, gamma=0.9), given(gamma=0.9)
     labels = [one.label for one in analytics.grouped([run("a", payload=fast), run("b", payload=slow)])]
-    assert labels == ["ppo CartPole-v1 · seed 1 · learning_rate=0.1", "ppo CartPole-v1 · seed 1 · learning_rate default"]
+    assert labels == [
+        "ppo CartPole-v1 · seed 1 · learning_rate=0.1",
+        "ppo CartPole-v1 · seed 1 · learning_rate default",
+    ]
     same = [one.label for one in analytics.grouped([run("a", payload=slow), run("b", payload=slow)])]
     assert same == ["ppo CartPole-v1 · seed 1 (1)", "ppo CartPole-v1 · seed 1 (2)"]
 
