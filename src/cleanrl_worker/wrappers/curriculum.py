@@ -98,20 +98,25 @@ def _babyai_task_wrapper() -> type[Any]:
         raise ImportError("Syllabus is not installed: pip install 'mosaic-rl[curriculum]'") from None
 
     class BabyAITaskWrapper(ReinitTaskWrapper):
-        """Syllabus's wrapper around BabyAI and MiniGrid levels: a task is an index of `env_ids`.
+        """Syllabus's wrapper for levels of BabyAI and MiniGrid: a task is an index of `env_ids`, or one of them.
 
-        Environments of tasks that were left are closed.
+        Syllabus's own keeps the environment of every task open, and takes a seed for a task.
         """
 
         def __init__(self, env_ids: list[str], render: bool = False) -> None:
-            env = TaskEnv(env_ids, render)
-            super().__init__(env, lambda task: self._enter(task), DiscreteTaskSpace(len(env_ids), list(env_ids)))
-            self.tasks = env
-            self.observation_space, self.action_space = env.observation_space, env.action_space
+            self.tasks = TaskEnv(env_ids, render)
+            super().__init__(self.tasks, lambda task: self.tasks, DiscreteTaskSpace(len(env_ids), list(env_ids)))
 
-        def _enter(self, task: Any) -> TaskEnv:
-            self.tasks.change_task(task if isinstance(task, int) else self.tasks.env_ids.index(task))
-            return self.tasks
+        def change_task(self, new_task: int | str) -> None:
+            index = self.tasks.env_ids.index(new_task) if isinstance(new_task, str) else int(new_task)
+            self.tasks.change_task(index)
+            self.task = new_task
+
+        def reset(self, new_task: int | str | None = None, **options: Any) -> tuple[Any, dict[str, Any]]:
+            if new_task is not None:
+                self.change_task(new_task)
+            obs, info = self.env.reset(**options)
+            return self.observation(obs), {**info, "task_completion": 0.0, "task": self.task}
 
     return BabyAITaskWrapper
 
