@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cleanrl_worker import eval_plan, live, schema
+from cleanrl_worker import eval_plan, live, schedule, schema
 from cleanrl_worker.config import RESERVED_EXTRAS, CleanRLWorkerConfig, worker_variables
 from cleanrl_worker.environments import check_environment
 from cleanrl_worker.interpreter import find_interpreter, locate
@@ -19,12 +19,6 @@ from cleanrl_worker.source import locate_module, package_exists
 from mosaic.wire import variables
 from mosaic.wire.errors import ConfigError, nearest, shown
 from mosaic.wire.paths import RunPaths
-
-# What a config may ask for and this version cannot do: modes, and extras that change what training means.
-NOT_YET: dict[str, str] = {
-    "curriculum": "extra",
-    "curriculum_schedule": "extra",
-}
 
 # The extra of mosaic-rl that installs a package which an algorithm file imports.
 _EXTRA_OF = {"jax": "jax", "flax": "jax", "optax": "jax", "envpool": "envpool", "ale_py": "atari", "mujoco": "mujoco"}
@@ -79,7 +73,8 @@ class _Setting:
 
 def make_plan(config: CleanRLWorkerConfig, paths: RunPaths, registry: Mapping[str, str]) -> Plan:
     """Everything that can be said before the run starts; ConfigError for what would fail."""
-    refuse_not_yet(config)
+    if config.mode == "interactive":
+        raise ConfigError("mode 'interactive' goes with --interactive: cleanrl-worker --interactive --config …")
     live.fastlane_variables(config.extras, {**worker_variables(), **config.environment})
     if config.mode == "policy_eval":
         return eval_plan.make_plan(config, paths, registry)
@@ -87,10 +82,13 @@ def make_plan(config: CleanRLWorkerConfig, paths: RunPaths, registry: Mapping[st
     target = _resolve(config, registry, warnings)
     if config.extras.get("telemetry") == "steps" and not target.ours:
         warnings.append("extras.telemetry 'steps': only our own algorithms tell their steps; episodes and metrics come")
+    stages = schedule.stage_ids(config.extras)
+    if stages and not target.ours:
+        raise ConfigError(f"{schedule.PLACE}: {target.name} makes its own environments; take an algorithm of ours")
     _check_packages(target)
     argv, num_threads, env_passed = _command_line(config, paths, target, warnings)
     if env_passed:
-        warnings += _check_environment(config, target, argv)
+        warnings += _check_environment(config, target, argv, stages)
     return Plan(
         module=target.module,
         script=target.script,
@@ -108,22 +106,6 @@ def build_args(config: CleanRLWorkerConfig, paths: RunPaths, registry: Mapping[s
     if config.mode == "policy_eval":
         return eval_plan.build_args(config, paths)
     return _command_line(config, paths, _resolve(config, registry, []), [])[0]
-
-
-def refuse_not_yet(config: CleanRLWorkerConfig) -> None:
-    """Refuse what `NOT_YET` lists."""
-    refuse_mode(config.mode)
-    for name, kind in NOT_YET.items():
-        if kind == "extra" and config.extras.get(name):
-            raise ConfigError(f"extra {name!r} is not in this version of the worker; it trains on one environment only")
-
-
-def refuse_mode(mode: str) -> None:
-    """Refuse a mode that `NOT_YET` lists, or that another flag starts."""
-    if mode == "interactive":
-        raise ConfigError("mode 'interactive' goes with --interactive: cleanrl-worker --interactive --config …")
-    if NOT_YET.get(mode) == "mode":
-        raise ConfigError(f"mode {mode!r} is not in this version of the worker; it trains only")
 
 
 def _resolve(config: CleanRLWorkerConfig, registry: Mapping[str, str], warnings: list[str]) -> _Target:
@@ -190,24 +172,35 @@ def _check_packages(target: _Target) -> None:
             raise ConfigError(f"algo {target.name!r} needs {package}, which is not installed: pip install '{install}'")
 
 
-def _check_environment(config: CleanRLWorkerConfig, target: _Target, argv: list[str]) -> list[str]:
+def _check_environment(config: CleanRLWorkerConfig, target: _Target, argv: list[str], stages: list[str]) -> list[str]:
+    stages = schedule.stage_ids(config.extras)
+    if stages and not target.ours:
+        raise ConfigError(
+            f"{schedule.PLACE}: {target.name} is not one of our algorithms; it makes its own environments"
+        )
     scope = schema.read_scope(target.source) if target.source else schema.Scope()
     folder = str(target.script.parent) if target.script else None
     if not target.ours:  # of a stranger's file, only the plainest of the names means what it means in ours
         scope = schema.Scope(scope.action_spaces)
     asked = next((flag.partition("=")[2] for flag in argv if flag.startswith("--env-backend=")), "auto")
     backend = scope.default_backend if asked == "auto" else asked
-    return check_environment(
-        config.env_id,
-        target.name,
-        scope.action_spaces,
-        target.interpreter,
-        ours=target.ours,
-        backend=backend if target.ours else None,
-        observation_spaces=scope.observation_spaces,
-        families=scope.families,
-        script_folder=folder,
-    )
+    warnings = []
+    for env_id in stages or [config.env_id]:
+        warnings += check_environment(
+            env_id,
+            target.name,
+            scope.action_spaces,
+            target.interpreter,
+            ours=target.ours,
+            backend=backend if target.ours else None,
+            observation_spaces=scope.observation_spaces,
+            families=scope.families,
+            script_folder=folder,
+        )
+    if stages:
+        schedule.check_member(config.env_id, stages)
+        schedule.check_spaces(stages, asked, scope.families)
+    return warnings
 
 
 def _command_line(
@@ -265,6 +258,7 @@ def _all_settings(config: CleanRLWorkerConfig, paths: RunPaths, ours: bool) -> I
             source = find_checkpoint(extras.get("checkpoint_path") or extras["policy_path"])
             yield _Setting("resume", str(source.absolute()), "extras.checkpoint_path")
             yield _Setting("additional_timesteps", extras.get("additional_timesteps"), "extras")
+        yield _Setting("curriculum_schedule", schedule.as_flag(extras), "extras")
         yield _Setting("grace_seconds", extras.get("grace_seconds"), "extras")
         if extras.get("tensorboard_dir"):
             yield _Setting("tensorboard_dir", str(paths.inside(extras["tensorboard_dir"])), "extras")

@@ -13,6 +13,7 @@ from typing import Any
 from cleanrl_worker import phase
 from cleanrl_worker.saved import check_paths, read_object
 from mosaic.wire import variables
+from mosaic.wire.curriculum import read_schedule
 from mosaic.wire.errors import ConfigError, nearest, shown
 from mosaic.wire.paths import check_run_id, new_run_id, resolve_home
 
@@ -74,6 +75,7 @@ _WORKERS_OWN_PARAMS = {
     "wandb_project_name": "wandb_project_name",
     "wandb_entity": "wandb_entity",
     "wandb_run_name": "wandb_run_name",
+    "curriculum_schedule": "curriculum_schedule",
 }
 
 SEED_LIMIT = 2**32  # numpy's legacy seeding, which CleanRL-style scripts call, takes no more
@@ -218,6 +220,8 @@ def _build(
     values: dict[str, Any] = {name: flat.get(name) for name in ("algo", "env_id", "total_timesteps", "seed")}
     check_paths(extras, values)
     _count_frames(values, extras)
+    if values["env_id"] is None and extras.get("curriculum_schedule"):
+        values["env_id"] = read_schedule(extras["curriculum_schedule"])[-1].env_id
     for name in ("algo", "env_id", "total_timesteps"):
         if values[name] is None:
             raise ConfigError(f"config field {name!r} is missing; algo, env_id and total_timesteps are needed")

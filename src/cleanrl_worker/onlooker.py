@@ -50,7 +50,9 @@ class Onlooker:
         self._evaluated = False
 
     def training(self, envs: VectorEnvs, args: RunArgs) -> VectorEnvs:
-        """The environments, to be watched while they are stepped."""
+        """The environments, to be watched while they are stepped; of a curriculum, those of a stage as it begins."""
+        if args.curriculum_schedule:
+            self.note(f"stage: {args.env_id}")
         if isinstance(envs, GymnasiumEnvs) and isinstance(envs.envs, AsyncVectorEnv):
             return envs  # each of its processes shows its own environment
         lane = self._view.lane

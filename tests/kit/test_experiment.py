@@ -15,7 +15,7 @@ import pytest
 from cleanrl_worker.kit import experiment, policy
 from cleanrl_worker.kit.args import RunArgs
 from cleanrl_worker.kit.episodes import Episode
-from mosaic.wire import metrics
+from mosaic.wire import companions, metrics
 from mosaic.wire.tensorboard import ScalarReader
 
 RETURN, LENGTH = "charts/episodic_return", "charts/episodic_length"
@@ -267,7 +267,7 @@ def test_wandb_offline_gets_every_row_and_blocks_nothing(
         run.log(step, {"losses/tracked": step + 0.125})
     assert time.monotonic() - began < 1.0
     run.finish(200)
-    assert time.monotonic() - began < experiment.TRACKER_PATIENCE
+    assert time.monotonic() - began < companions.TRACKER_PATIENCE
     status = json.loads(Path("mine/wandb.json").read_text())
     assert (status["mode"], status["project"], status["entity"], status["error"]) == ("offline", "tests", "lab", None)
     (log,) = (Path("mine") / status["folder"]).glob("*.wandb")
@@ -316,7 +316,7 @@ def test_wandb_that_hangs_is_ended_and_wandb_that_dies_is_named(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(experiment, "TRACKER_PATIENCE", 1.5)
+    monkeypatch.setattr(companions, "TRACKER_PATIENCE", 1.5)
     fake_wandb(FAKE_WANDB.format(seconds=600))
     began = time.monotonic()
     start(run_dir=Path("mine"), track=True).finish(1)

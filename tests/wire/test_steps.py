@@ -58,3 +58,11 @@ def test_a_disk_that_takes_nothing_costs_only_the_steps(tmp_path: Path, monkeypa
     assert isinstance(log, steps.StepLog)
     log.add(np.ones(1), None)
     log.flush()
+
+
+def test_the_environments_of_the_next_stage_go_on_with_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MOSAIC_STEP_LOG", str(tmp_path / "notes.jsonl"))
+    log = steps.step_log(2)
+    steps.hand_on()
+    assert steps.step_log(2) is log
+    assert isinstance(steps.step_log(2), steps.NoLog)

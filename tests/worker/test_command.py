@@ -235,10 +235,10 @@ def test_a_resumption_is_told_where_to_go_on_from_and_how_far(home: Path) -> Non
     assert told == [f"--resume={home / 'policy'}", "--additional-timesteps=50", "--grace-seconds=5"]
 
 
-@pytest.mark.parametrize("name", ["curriculum", "curriculum_schedule"])
-def test_curricula_are_refused(name: str) -> None:
-    assert f"extra '{name}' is not in this version" in refusal(**{name: [{"env_id": "CartPole-v1"}]})
-    assert flags(**{name: None}) == []
+def test_a_curriculum_is_a_flag_and_none_is_none() -> None:
+    stages = [{"env_id": "CartPole-v1"}]
+    assert flags(curriculum_schedule=stages) == ['--curriculum-schedule=[{"env_id": "CartPole-v1"}]']
+    assert flags(curriculum_schedule=None, curriculum=None) == []
 
 
 def test_steps_of_a_script_of_ones_own_are_not_promised(tmp_path: Path) -> None:

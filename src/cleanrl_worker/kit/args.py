@@ -14,10 +14,10 @@ from typing import Annotated, Literal, TypeVar
 
 import tyro
 
-from mosaic.wire.checkpoints import saved_state
-from mosaic.wire.errors import nearest
+from mosaic.wire import curriculum, flags
+from mosaic.wire.checkpoints import saved_args
+from mosaic.wire.errors import ConfigError
 from mosaic.wire.limits import Limits
-from mosaic.wire.sidecars import read_sidecar
 
 LARGEST_SEED = 2**63 - 1  # what torch's generator takes
 # Fields that take any number are written int or float.
@@ -67,6 +67,8 @@ class RunArgs:
     """who runs the environments; auto takes EnvPool where it matches Gymnasium and was measured faster"""
     vectorization: Literal["sync", "async", "native"] = "sync"
     """Gymnasium environments in one process, one process each, or the environment's own vector version"""
+    curriculum_schedule: str = ""
+    """stages to train through, as JSON: [{"env_id": …, "steps": …}, …]; env_id is one of them, the last is the goal"""
     run_dir: Path | None = None
     """folder the run writes into (None: runs/<env>__<exp>__<seed>__<unix time>)"""
     tensorboard_dir: Path | None = None
@@ -103,15 +105,15 @@ def parse(args_type: type[ArgsT], argv: list[str] | None = None) -> ArgsT:
     """Read the command line; switches may be written --x, --no-x, --x=true or --x=false."""
     given = sys.argv[1:] if argv is None else argv
     switches = _switch_names(args_type)
-    _refuse_unknown(given, args_type, switches)
-    flags = [_one_dialect(word, switches) for word in given]
+    names = [field.name for field in dataclasses.fields(args_type)]
+    words = flags.in_one_dialect(given, names, switches)
     module = sys.modules[args_type.__module__]
     told = io.StringIO()
     try:
         with contextlib.redirect_stderr(told):
             return tyro.cli(
                 args_type,
-                args=flags,
+                args=words,
                 default=_saved_defaults(args_type, given),
                 prog=f"python -m {module.__spec__.name}" if module.__spec__ else None,
                 description=module.__doc__,
@@ -120,7 +122,7 @@ def parse(args_type: type[ArgsT], argv: list[str] | None = None) -> ArgsT:
     except SystemExit as end:
         if not end.code:  # --help
             raise
-        raise SystemExit(_first_paragraph(told.getvalue())) from None
+        raise SystemExit(flags.first_paragraph(told.getvalue())) from None
 
 
 def require(args: RunArgs) -> None:
@@ -129,13 +131,28 @@ def require(args: RunArgs) -> None:
         value = getattr(args, name)
         for limits in (extra for extra in getattr(hint, "__metadata__", ()) if isinstance(extra, Limits)):
             if why := limits.refusal(value, lambda other: getattr(args, other)):
-                raise SystemExit(f"{_flag(name)}: {why}")
+                raise SystemExit(f"{flags.option(name)}: {why}")
         if isinstance(value, float) and math.isnan(value):
-            raise SystemExit(f"{_flag(name)}: a number is needed, not {value}")
+            raise SystemExit(f"{flags.option(name)}: a number is needed, not {value}")
+    stages = stages_of(args)
+    if stages and args.env_id in [stage.env_id for stage in stages]:
+        args.env_id = stages[-1].env_id  # what is learned on the way is for the last one
+    elif stages and args.resume:
+        args.curriculum_schedule = ""  # it was the saved run's; this one is for another environment
+    elif stages:
+        raise SystemExit(f"--env-id {args.env_id!r} is no stage of the curriculum; name one of its environments")
     if args.upload_model and not args.save_model:
         raise SystemExit("--upload-model needs --save-model: there would be no policy to push")
     if args.upload_model and importlib.util.find_spec("huggingface_hub") is None:
         raise SystemExit("--upload-model needs huggingface_hub: pip install 'mosaic-rl[hub]'")
+
+
+def stages_of(args: RunArgs) -> tuple[curriculum.Stage, ...]:
+    """The stages of the run's curriculum; none without one."""
+    try:
+        return curriculum.read_schedule(given, "--curriculum-schedule") if (given := args.curriculum_schedule) else ()
+    except ConfigError as error:
+        raise SystemExit(str(error)) from None
 
 
 def check_minibatches(batch_size: int, num_minibatches: int) -> None:
@@ -174,50 +191,12 @@ def _saved_defaults(args_type: type[ArgsT], given: list[str]) -> ArgsT:
     after = next((following for word, following in itertools.pairwise(given) if word == "--resume"), None)
     if not (joined or after):
         return args_type()
-    source, saved = Path(joined or after or ""), dict[str, typing.Any]()
-    with contextlib.suppress(OSError, ValueError):  # a sidecar that cannot be read is refused with its policy
-        saved = read_sidecar(source) if source.is_file() else saved_state(source)
+    source = Path(joined or after or "")
     fields = dataclasses.fields(args_type)
     known = {field.name for field in fields if field.name not in DERIVED or field.default}
-    return args_type(**{name: value for name, value in saved.get("args", {}).items() if name in known - PLACES})
+    return args_type(**{name: value for name, value in saved_args(source).items() if name in known - PLACES})
 
 
 def _switch_names(args_type: type[RunArgs]) -> frozenset[str]:
     hints = typing.get_type_hints(args_type)
     return frozenset(field.name for field in dataclasses.fields(args_type) if hints[field.name] is bool)
-
-
-def _one_dialect(flag: str, switches: frozenset[str]) -> str:
-    """`--x=true` and `--x=false` as tyro's `--x` and `--no-x`; everything else as it came."""
-    name, equals, value = flag.removeprefix("--").partition("=")
-    if not flag.startswith("--") or not equals or name.replace("-", "_") not in switches:
-        return flag
-    if value.lower() not in ("true", "false"):
-        raise SystemExit(f"--{name} takes true or false, not {value!r}")
-    return f"--{name}" if value.lower() == "true" else f"--no-{name}"
-
-
-def _refuse_unknown(given: list[str], args_type: type[RunArgs], switches: frozenset[str]) -> None:
-    names = [field.name for field in dataclasses.fields(args_type)]
-    flags = ["--help", *(_flag(name) for name in names), *(_flag(f"no_{name}") for name in switches)]
-    for word in given:
-        flag = _flag(word.removeprefix("--").partition("=")[0])
-        if word.startswith("--") and flag not in flags and not flag.startswith("--tyro-"):
-            near = nearest(flag, flags)
-            raise SystemExit(f"unknown flag {flag}{f'{near} List' if near else '; list'} all with --help")
-
-
-def _first_paragraph(told: str) -> str:
-    """What tyro says between the title and the first rule of its box, as one line."""
-    words: list[str] = []
-    for line in told.splitlines()[1:]:
-        inside = line.strip("│╭╮╰╯ ")
-        if inside.strip("─-"):
-            words.append(inside)
-        elif words:
-            break
-    return " ".join(words) or told
-
-
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,8 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 
 from cleanrl_worker.kit import episodes, pools
-from cleanrl_worker.kit.args import RunArgs, algo_name
-from cleanrl_worker.kit.episodes import Episodes, Step, VectorEnvs, View
+from cleanrl_worker.kit.args import RunArgs, algo_name, stages_of
+from cleanrl_worker.kit.episodes import Episodes, StagedEnvs, Step, VectorEnvs, View
 from cleanrl_worker.kit.video import FilmWrapper
 from mosaic.wire import variables
 
@@ -39,10 +39,13 @@ PLUGINS = (  # parts of ids, the module that registers them, what installs it
 
 def vector(args: RunArgs, video_folder: Path | None = None, view: View | None = None) -> VectorEnvs:
     """Environments from the backend that `--env-backend` names; their observations are flat, or what a view makes."""
-    with _plain_refusals(args.env_id):
+
+    def make(args: RunArgs, video_folder: Path | None) -> VectorEnvs:
         envs = _vector(args, video_folder, view)
-    _check_actions(args, envs)
-    return episodes.onlooker.training(envs, args) if episodes.onlooker else envs
+        _check_actions(args, envs)
+        return envs
+
+    return _presented(args, video_folder, make)
 
 
 def _vector(args: RunArgs, video_folder: Path | None, view: View | None) -> VectorEnvs:
@@ -62,9 +65,7 @@ def _vector(args: RunArgs, video_folder: Path | None, view: View | None) -> Vect
 
 def atari(args: RunArgs, video_folder: Path | None = None) -> VectorEnvs:
     """Atari games as DQN's authors prepared them: four grey 84×84 frames, lives as episodes, rewards clipped to ±1."""
-    with _plain_refusals(args.env_id):
-        envs = _atari(args, video_folder)
-    return episodes.onlooker.training(envs, args) if episodes.onlooker else envs
+    return _presented(args, video_folder, _atari)
 
 
 def _atari(args: RunArgs, video_folder: Path | None) -> VectorEnvs:
@@ -78,6 +79,28 @@ def _atari(args: RunArgs, video_folder: Path | None) -> VectorEnvs:
         native = make_native(game, args.num_envs, reward_clipping=False, repeat_action_probability=0.0)
         return GymnasiumEnvs(native, lives=True)
     return pools.make_games(args.env_id, args.num_envs, args.seed, video_folder, clip=True)
+
+
+def _presented(args: RunArgs, folder: Path | None, make: Callable[[RunArgs, Path | None], VectorEnvs]) -> VectorEnvs:
+    """The environments as a run sees them: those of a curriculum one stage after the other, and maybe looked at."""
+
+    def made(args: RunArgs, folder: Path | None, watch: bool = True) -> VectorEnvs:
+        with _plain_refusals(args.env_id):
+            envs = make(args, folder)
+        return episodes.onlooker.training(envs, args) if watch and episodes.onlooker else envs
+
+    if not (stages := stages_of(args)):
+        return made(args, folder)
+    env_ids = [stage.env_id for stage in stages]
+    staged = StagedEnvs(
+        lambda env_id, number: made(replace(args, env_id=env_id), folder and folder / f"stage-{number}"), env_ids[0]
+    )
+    one = replace(args, num_envs=1, vectorization="native" if args.vectorization == "native" else "sync")
+    for env_id in dict.fromkeys(env_ids[1:]):  # told now, not after hours of the stages before
+        looked_at = made(replace(one, env_id=env_id), None, watch=False)
+        looked_at.close()
+        staged.require_same_spaces(looked_at, env_id)
+    return staged
 
 
 @dataclass(frozen=True)

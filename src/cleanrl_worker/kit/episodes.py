@@ -1,5 +1,7 @@
 """Steps of vector environments and the episodes they end; returns and lengths come from raw rewards."""
 
+import random
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -44,6 +46,53 @@ class VectorEnvs(Protocol):
     def step(self, actions: np.ndarray) -> Step: ...
 
     def close(self) -> None: ...
+
+
+class StagedEnvs:
+    """The environments of one stage of a curriculum after the other; to an algorithm, a single vector.
+
+    All of them change at once, in `enter`, which whoever calls it follows with a reset.
+    """
+
+    def __init__(self, make: Callable[[str, int], VectorEnvs], env_id: str) -> None:
+        self._make, self._env_id, self._number = make, env_id, 0
+        self._envs = make(env_id, 0)
+        self.backend, self.num_envs = self._envs.backend, self._envs.num_envs
+        self.single_observation_space = self._envs.single_observation_space
+        self.single_action_space = self._envs.single_action_space
+
+    def enter(self, env_id: str) -> None:
+        """Close the environments and make those of this stage, unless they are the same."""
+        if env_id == self._env_id:
+            return
+        self._envs.close()
+        steps.hand_on()
+        # A resumed run makes them at another moment: whatever that draws must not be seen in the run's generators.
+        kept = random.getstate(), np.random.get_state()
+        self._env_id, self._number = env_id, self._number + 1
+        self._envs = self._make(env_id, self._number)
+        random.setstate(kept[0])
+        np.random.set_state(kept[1])
+        self.require_same_spaces(self._envs, env_id)
+
+    def require_same_spaces(self, envs: VectorEnvs, env_id: str) -> None:
+        if (other := spaces_of(envs)) != (ours := spaces_of(self)):
+            raise SystemExit(f"a curriculum keeps its spaces, but stage {env_id} has {other}, those before it {ours}")
+
+    def reset(self, seed: int) -> np.ndarray:
+        return self._envs.reset(seed)
+
+    def step(self, actions: np.ndarray) -> Step:
+        return self._envs.step(actions)
+
+    def close(self) -> None:
+        self._envs.close()
+
+
+def spaces_of(envs: Any) -> str:
+    """What the networks depend on; backends differ in the type of numbers, which matters to none."""
+    actions = str(envs.single_action_space).replace("float64", "float32")
+    return f"observations of shape {envs.single_observation_space.shape} and actions {actions}"
 
 
 class View(Protocol):

@@ -5,7 +5,6 @@ import json
 import os
 import random
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -18,23 +17,22 @@ import numpy as np
 
 from cleanrl_worker.kit import episodes, play
 from cleanrl_worker.kit import policy as policies
-from cleanrl_worker.kit.args import RunArgs, about, algo_name, as_json
+from cleanrl_worker.kit.args import RunArgs, about, algo_name, as_json, stages_of
 from cleanrl_worker.kit.buffers import ReplayBuffer
 from cleanrl_worker.kit.checkpoint import Part
-from cleanrl_worker.kit.episodes import Episode, VectorEnvs, View
+from cleanrl_worker.kit.episodes import Episode, StagedEnvs, VectorEnvs, View
 from cleanrl_worker.kit.policy import Policy
 from cleanrl_worker.kit.resume import REQUEUE, Continuation
-from mosaic.wire import metrics, steps, variables
+from mosaic.wire import companions, metrics, steps, variables
+from mosaic.wire.curriculum import Course
 from mosaic.wire.errors import StorageError
 from mosaic.wire.events import cut_torn_tail
-from mosaic.wire.paths import write_atomic
 from mosaic.wire.tensorboard import follow_rows
 
 # A policy is the best by the mean of the last 100 training returns, looked at this often; fewer than 20 say nothing.
 BEST_EVERY, BEST_EPISODES = 10_000, 20
 # CleanRL's closing evaluation; an environment without a time limit must not keep the run from ending.
 EVAL_EPISODES, EVAL_MAX_STEPS = 10, 27_000
-TRACKER_PATIENCE = 20.0  # seconds that W&B may take to finish after training; then it is ended
 
 
 def start(args: RunArgs) -> "Run":
@@ -62,6 +60,7 @@ class Run:
         self.policy_folder = self.folder if args.run_dir is None else self.folder / "runs" / self.name
         self.video_folder = self.folder / "videos" / self.name if args.capture_video else None
         self.rng = np.random.default_rng(args.seed)
+        self._course = Course(stages_of(args))
         self._recent: deque[float] = deque(maxlen=100)
         self._best_return = -np.inf
         self._best_look = 0
@@ -77,7 +76,7 @@ class Run:
 
         The part called `policy` is what `save_policy` writes; a warm start loads it, and `observations`, alone.
         """
-        self._first_step = self._continuation.restore({**parts, "run": self}, replay)
+        self._first_step = self._continuation.restore({**parts, "run": self, "curriculum": self._course}, replay)
         if episodes.onlooker:
             episodes.onlooker.learner(parts, self.args)
         self._started = time.monotonic()
@@ -87,22 +86,36 @@ class Run:
         """First observations; a run that was interrupted and one that was not start the same episodes at a step."""
         steps.count_from(step + self._continuation.shift)
         self._continuation.begin(envs)
+        if isinstance(envs, StagedEnvs):
+            if told := self._course.begin(step):
+                self._say_stage(told)
+            envs.enter(self._course.stage.env_id)
         return envs.reset(play.episode_seed(self.args.seed, step) if step else self.args.seed)
 
     def checkpoint_due(self, previous: int, step: int) -> bool:
-        return self._continuation.due(previous, step)
+        """Whether the state must be saved now, or a curriculum leaves its stage."""
+        return self._continuation.due(previous, step) or self._course.due(step)
 
     def checkpoint(self, previous: int, step: int, envs: VectorEnvs) -> np.ndarray:
         """Save the state and start every environment anew, which is what makes going on from here exact.
 
-        Ends the process with exit code 75 when it was told to stop.
+        A curriculum changes its stage first. Ends the process with exit code 75 when it was told to stop.
         """
-        self._continuation.save(previous, step, self._score())
-        if self._continuation.stopping:
-            self._tell(step, self.steps_per_second(step))
-            self._close()
-            raise SystemExit(REQUEUE)
+        if told := self._course.move(step):
+            self._recent.clear()  # returns of two stages do not compare: the best policy is the newest one's
+            self._best_return = -np.inf
+            self._say_stage(told)
+        if not told or self._continuation.due(previous, step):
+            self._continuation.save(previous, step, self._score())
+            if self._continuation.stopping:
+                self._tell(step, self.steps_per_second(step))
+                self._close()
+                raise SystemExit(REQUEUE)
         return self.reset(envs, step)
+
+    def _say_stage(self, told: dict[str, Any]) -> None:
+        self.log(told["step"], self._course.metrics())
+        self.tell("stage", told)
 
     def state_dict(self) -> dict[str, Any]:
         best = {"best_return": np.float64(self._best_return), "best_look": self._best_look}
@@ -134,12 +147,13 @@ class Run:
     def log_episodes(self, step: int, ended: list[Episode]) -> None:
         for episode in ended:
             self._recent.append(episode.ret)
+            self._course.add(step, episode.ret)
             self.log(step, {"charts/episodic_return": episode.ret, "charts/episodic_length": episode.length})
 
     def log_speed(self, step: int) -> None:
         """Append `charts/SPS`, and say on the terminal how far training is."""
         speed = self.steps_per_second(step)
-        self.log(step, {"charts/SPS": int(speed)})
+        self.log(step, {"charts/SPS": int(speed), **self._course.metrics()})
         now = time.monotonic()
         if now - self._told >= self._tell_every:
             self._told = now
@@ -196,15 +210,10 @@ class Run:
             self.log(step, {"eval/episodic_return": played.ret})
         game.close()
         if self.args.upload_model:
-            self._push(returns, None if folder is None else folder / "episode-0.mp4")
+            video = None if folder is None else folder / "episode-0.mp4"
+            path = self.policy_folder / f"{self.exp_name}.cleanrl_model"
+            companions.push_policy(self.folder, path, self.args.hf_entity, returns, video)
         self._started += time.monotonic() - started  # it is no part of the training speed
-
-    def _push(self, returns: list[float], video: Path | None) -> None:
-        """To the hub; hub.json says what came of it, and a failure fails nothing else."""
-        path = self.policy_folder / f"{self.exp_name}.cleanrl_model"
-        outcome = policies.push(path, self.args.hf_entity, returns, video)
-        write_atomic(self.folder / "hub.json", json.dumps(outcome))
-        print("; ".join(f"hub {key}: {value}" for key, value in outcome.items()), flush=True)
 
     def _is_best(self) -> bool:
         mean = float(np.mean(self._recent)) if self._recent else -np.inf
@@ -257,7 +266,7 @@ class Run:
                 tensorboard = self.args.tensorboard_dir or self.folder / "tensorboard"
                 self._closers.append(follow_rows(path, offset, tensorboard))
                 if self.args.track:
-                    self._closers.append(_start_tracker(self.folder, self.name, self.args, offset))
+                    self._closers.append(companions.start_tracker(self.folder, offset, self.name, as_json(self.args)))
         except OSError as error:
             raise self._unwritable(error) from error
         except StorageError as error:
@@ -294,28 +303,3 @@ def _prepare_torch(args: RunArgs) -> None:
 def _file_name(text: str) -> str:
     """`ALE/Pong-v5` and `module:Id` name folders too."""
     return text.replace("/", "-").replace(":", "-")
-
-
-def _start_tracker(folder: Path, name: str, args: RunArgs, offset: int) -> Callable[[], None]:
-    """W&B in a process of its own: it may hang or die without touching training."""
-    config = folder / "wandb_config.json"
-    write_atomic(config, json.dumps(as_json(args)))
-    command = [sys.executable, "-P", "-m", "cleanrl_worker.tracking", f"--run-dir={folder}", f"--offset={offset}"]
-    command += [f"--project={args.wandb_project_name}", f"--name={args.wandb_run_name or name}"]
-    command += [f"--config-file={config}"] + [f"--entity={args.wandb_entity}"] * bool(args.wandb_entity)
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
-
-    def close() -> None:
-        assert process.stdin is not None
-        process.stdin.close()
-        try:
-            process.wait(TRACKER_PATIENCE)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            print(f"W&B did not finish within {TRACKER_PATIENCE:.0f} s and was ended; its files are in {folder}/wandb")
-        else:
-            if process.returncode:
-                print(f"W&B's process failed (exit code {process.returncode})")
-
-    return close

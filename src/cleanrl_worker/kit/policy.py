@@ -4,8 +4,6 @@ import io
 import json
 import pickle
 import struct
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,6 @@ from mosaic.wire.errors import StorageError
 from mosaic.wire.paths import write_atomic
 from mosaic.wire.sidecars import FORMAT, sidecar_of
 
-PUSH_SECONDS = 300.0
 # What a damaged, foreign or hostile file makes readers and networks raise.
 UNREADABLE = (
     *(pickle.UnpicklingError, RuntimeError, EOFError, ValueError, LookupError),
@@ -72,18 +69,6 @@ def read(data: bytes) -> Any:
         raise ValueError("it holds more than tensors and plain values, and loading it could run code") from error
     except (EOFError, LookupError) as error:
         raise ValueError("it is neither a torch nor a safetensors file") from error
-
-
-def push(path: Path, entity: str, returns: list[float], video: Path | None) -> dict[str, str]:
-    """Push a policy to the hub in a process of its own; says what came of it as `repository` or `error`."""
-    command = [sys.executable, "-P", "-m", "cleanrl_worker.hub", f"--policy={path}", f"--returns={json.dumps(returns)}"]
-    command += [f"--entity={entity}"] * bool(entity) + [f"--video={video}"] * (video is not None)
-    try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PUSH_SECONDS)
-    except subprocess.TimeoutExpired:
-        return {"error": f"the hub did not take the policy within {PUSH_SECONDS:.0f} s"}
-    said = (done.stderr if done.returncode else done.stdout).strip().rpartition("\n")[2]
-    return {"error" if done.returncode else "repository": said or "no reason was given"}
 
 
 def _state_bytes(state: Mapping[str, Any]) -> bytes:

@@ -1,7 +1,6 @@
 """When a run saves its whole state, and how it goes on from one."""
 
 import contextlib
-import errno
 import os
 import signal
 import sys
@@ -19,9 +18,9 @@ from cleanrl_worker.kit import policy as policies
 from cleanrl_worker.kit.args import BYSTANDERS, DERIVED, PLACES, RunArgs, about, as_json
 from cleanrl_worker.kit.buffers import ReplayBuffer
 from cleanrl_worker.kit.checkpoint import Checkpoint, Part
-from cleanrl_worker.kit.episodes import VectorEnvs, is_due
+from cleanrl_worker.kit.episodes import VectorEnvs, is_due, spaces_of
 from mosaic.wire import metrics, variables
-from mosaic.wire.checkpoints import REPLAY, CheckpointError, adopt_segments, curve_of, prune
+from mosaic.wire.checkpoints import REPLAY, CheckpointError, adopt_segments, curve_of, prune, why_unwritten
 from mosaic.wire.sidecars import read_sidecar
 
 REQUEUE = 75  # EX_TEMPFAIL: the state is saved, start me again
@@ -74,7 +73,8 @@ class Continuation:
         try:
             found = checkpoints.newest(source, lambda message: self.tell("warning", {"message": message}))
             same = found.document.get("env_id") == self.args.env_id  # returns of another environment are none of ours
-            checkpoints.restore(found, {k: v for k, v in parts.items() if same or k != "run"}, self.rng, replay)
+            kept = {k: v for k, v in parts.items() if same or k not in ("run", "curriculum")}
+            checkpoints.restore(found, kept, self.rng, replay)
         except CheckpointError as error:
             raise SystemExit(str(error)) from error
         except (RuntimeError, KeyError, ValueError) as error:  # torch and numpy tell sizes and names that differ
@@ -87,7 +87,7 @@ class Continuation:
 
     def begin(self, envs: VectorEnvs) -> None:
         """Before the first episode: refuse environments that the state was not made for, then go on in the logs."""
-        spaces = _spaces(envs)
+        spaces = spaces_of(envs)
         self.setting = {"env_backend": envs.backend, "spaces": spaces, "device": _device(self.parts.get("policy"))}
         if self._made_for not in (None, spaces):
             raise self._does_not_fit(self.args.resume, f"it was trained with {self._made_for}, not with {spaces}")
@@ -124,7 +124,9 @@ class Continuation:
             path = checkpoints.write(self.folder, step, self.parts, self.rng, document, self.replay)
             prune(self.folder, budget, step)
         except OSError as error:  # the earlier checkpoints are whole, and training need not end for a full disk
-            message = f"no checkpoint at step {step:,}: {_why_unwritten(error, self.folder)}; {self._consequence(step)}"
+            over = self.stopping or step >= self.args.total_timesteps
+            then = "what was learned since the last checkpoint is not saved" if over else "training goes on"
+            message = f"no checkpoint at step {step:,}: {why_unwritten(error, self.folder)}; {then}"
             print(message, file=sys.stderr, flush=True)
             with contextlib.suppress(OSError):
                 self.tell("warning", {"message": message})
@@ -191,10 +193,6 @@ class Continuation:
         kind = "exactly" if exact else "not bit for bit"
         print(f"resumed {kind} at step {found.step:,}" + ("; changed: " + ", ".join(said)) * bool(said), flush=True)
 
-    def _consequence(self, step: int) -> str:
-        over = self.stopping or step >= self.args.total_timesteps
-        return "what was learned since the last checkpoint is not saved" if over else "training goes on"
-
     def _does_not_fit(self, source: Path | None, reason: str) -> SystemExit:
         return SystemExit(f"{source} does not fit {self.algo} on {self.args.env_id}: {reason}")
 
@@ -208,25 +206,11 @@ class Continuation:
             )
 
 
-def _spaces(envs: VectorEnvs) -> str:
-    """What the networks depend on; backends differ in the type of numbers, which matters to none."""
-    actions = str(envs.single_action_space).replace("float64", "float32")
-    return f"observations of shape {envs.single_observation_space.shape} and actions {actions}"
-
-
 def _device(policy: Part | None) -> str:
     """Where the network really is: `--cuda` asks for a GPU, and trains without where there is none."""
     if checkpoints.is_torch(policy):
         return str(next(policy.parameters()).device.type)  # type: ignore[union-attr]
     return str(sys.modules["jax"].default_backend()) if "jax" in sys.modules else "cpu"
-
-
-def _why_unwritten(error: OSError, folder: Path) -> str:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return (
-            f"the disk of {folder} is full ({error.strerror}): free space there, or start with a MOSAIC_HOME elsewhere"
-        )
-    return f"cannot write {folder}: {error.strerror}"
 
 
 def _line(error: BaseException) -> str:

@@ -6,6 +6,7 @@ between checkpoints. What the bytes mean is the algorithm side's matter.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from mosaic.wire.errors import ConfigError
+from mosaic.wire.sidecars import read_sidecar
 
 FORMAT = 1
 KEPT = 2  # the newest ones; the best and the pinned stay besides
@@ -155,6 +157,17 @@ def saved_state(source: Path) -> dict[str, Any]:
     return {}
 
 
+def saved_args(source: Path) -> dict[str, Any]:
+    """The arguments of the run that a checkpoint or a policy file is from; {} where that cannot be read."""
+    if not source.is_file():
+        return dict(saved_state(source).get("args", {}))
+    try:
+        args = read_sidecar(source).get("args", {})
+    except (OSError, ValueError):  # it is refused with its policy
+        return {}
+    return {name: value for name, value in args.items() if name != "curriculum_schedule"}  # a policy has it behind it
+
+
 def prune(folder: Path, budget_bytes: int | None, step: int | None = None) -> None:
     """Delete all but the newest two, the best and the pinned; beyond the budget, the best and the older go too.
 
@@ -181,6 +194,15 @@ def prune(folder: Path, budget_bytes: int | None, step: int | None = None) -> No
     for segment in (folder / REPLAY).glob("*.safetensors"):
         if segment.name not in used:
             segment.unlink()
+
+
+def why_unwritten(error: OSError, folder: Path) -> str:
+    """Why a checkpoint could not be written into this folder, and what to do."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return (
+            f"the disk of {folder} is full ({error.strerror}): free space there, or start with a MOSAIC_HOME elsewhere"
+        )
+    return f"cannot write {folder}: {error.strerror}"
 
 
 def _link(source: Path, target: Path) -> None:
@@ -236,9 +258,11 @@ def _segments(path: Path) -> list[dict[str, Any]]:
     return list(_document(path).get(REPLAY, {}).get("segments", ()))
 
 
-def _score(path: Path) -> float | None:
-    score = _document(path).get("score")
-    return score if isinstance(score, int | float) else None
+def _score(path: Path) -> tuple[int, float] | None:
+    """The mean return; of a curriculum, later stages are worth more, however hard they are."""
+    document = _document(path)
+    score, stage = document.get("score"), document.get("numbers", {}).get("curriculum/stage", 0)
+    return (stage, score) if isinstance(score, int | float) else None
 
 
 def _size(folder: Path, paths: list[Path]) -> int:

@@ -60,15 +60,23 @@ class NoLog:
 
 
 _logs: list[StepLog] = []
+_handed_on: list[StepLog] = []
 
 
 def step_log(num_envs: int) -> StepLog | NoLog:
     """A log for the environments that a process makes first, which are those it trains in."""
     path = os.environ.get(variables.MOSAIC_STEP_LOG)
+    if _handed_on:
+        return _handed_on.pop()
     if not path or _logs:
         return NoLog()
     _logs.append(StepLog(path, num_envs))
     return _logs[0]
+
+
+def hand_on() -> None:
+    """The environments that had the log are closed: the same number of others, made next, go on with it."""
+    _handed_on[:] = _logs
 
 
 def count_from(step: int) -> None:
