@@ -1,16 +1,18 @@
+import pytest
 import torch
 from torch import nn
 
-from cleanrl_worker.agents.adam import FlatAdam
+from cleanrl_worker.agents.adam import FlatAdam, FlatRAdam, flattened
 
 
-def test_flat_adam_moves_as_torch_adam_with_clipping_does():
+@pytest.mark.parametrize(("kind", "original"), [(FlatAdam, torch.optim.Adam), (FlatRAdam, torch.optim.RAdam)])
+def test_flat_adam_moves_as_torch_adam_with_clipping_does(kind, original):
     torch.manual_seed(0)
     ours = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1))
     theirs = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 1))
     theirs.load_state_dict(ours.state_dict())
-    flat = FlatAdam(ours.parameters(), lr=1e-2, eps=1e-5)
-    reference = torch.optim.Adam(theirs.parameters(), lr=1e-2, eps=1e-5)
+    flat = kind(ours.parameters(), lr=1e-2, eps=1e-5)
+    reference = original(theirs.parameters(), lr=1e-2, eps=1e-5)
     for _ in range(50):
         x = torch.randn(16, 3)
         flat.step((ours(x) ** 2).mean() * 10, max_grad_norm=0.5)
@@ -29,3 +31,11 @@ def test_parameters_are_views_of_one_vector_and_keep_their_values():
     assert all(torch.equal(before[name], value) for name, value in layer.state_dict().items())
     optimizer.flat.zero_()
     assert not layer.weight.any() and not layer.bias.any()
+
+
+def test_what_is_done_to_a_flattened_vector_is_done_to_the_parameters_also_after_a_load():
+    layer, other = nn.Linear(2, 2), nn.Linear(2, 2)
+    flat = flattened(layer.parameters())
+    layer.load_state_dict(other.state_dict())
+    flat.mul_(2)
+    assert torch.equal(layer.weight, 2 * other.weight) and torch.equal(layer.bias, 2 * other.bias)

@@ -8,12 +8,14 @@ from cleanrl_worker.agents.layers import NumpyNet, orthogonal
 
 def test_the_numpy_network_gives_what_torch_gives_and_follows_the_weights():
     torch.manual_seed(0)
-    net = nn.Sequential(nn.Linear(4, 64), nn.Tanh(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 3))
+    net = nn.Sequential(nn.Linear(4, 64), nn.Tanh(), nn.Linear(64, 64), nn.LayerNorm(64), nn.ReLU(), nn.Linear(64, 3))
     policy = NumpyNet(net)
     x = torch.randn(5, 4)
     np.testing.assert_allclose(policy(x.numpy()), net(x).detach().numpy(), atol=1e-5)
     with torch.no_grad():
-        net[4].bias.add_(1.0)
+        net[3].weight.add_(torch.randn(64))
+        net[3].bias.add_(torch.randn(64))
+        net[5].bias.add_(1.0)
     np.testing.assert_allclose(policy(x.numpy()), net(x).detach().numpy(), atol=1e-5)
 
 

@@ -1,4 +1,4 @@
-"""Adam (arXiv:1412.6980) over one flat vector that holds all parameters of a network."""
+"""Adam (arXiv:1412.6980) and RAdam (arXiv:1908.03265) over one flat vector that holds all parameters of a network."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -25,12 +25,7 @@ class FlatAdam:
         self.parameters = list(parameters)
         self.lr, self.eps, self.betas = lr, eps, betas
         self.steps = 0
-        with torch.no_grad():
-            self.flat = torch.cat([parameter.reshape(-1) for parameter in self.parameters])
-            start = 0
-            for parameter in self.parameters:
-                parameter.data = self.flat[start : start + parameter.numel()].view_as(parameter)
-                start += parameter.numel()
+        self.flat = flattened(self.parameters)
         self.mean = torch.zeros_like(self.flat)
         self.variance = torch.zeros_like(self.flat)
 
@@ -48,8 +43,11 @@ class FlatAdam:
             beta1, beta2 = self.betas
             self.mean.lerp_(gradient, 1 - beta1)
             self.variance.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
-            unbiased = (self.variance / (1 - beta2**self.steps)).sqrt_().add_(self.eps)
-            self.flat.addcdiv_(self.mean, unbiased, value=-self.lr / (1 - beta1**self.steps))
+            self._move(1 - beta1**self.steps, 1 - beta2**self.steps)
+
+    def _move(self, mean_bias: float, variance_bias: float) -> None:
+        unbiased = (self.variance / variance_bias).sqrt_().add_(self.eps)
+        self.flat.addcdiv_(self.mean, unbiased, value=-self.lr / mean_bias)
 
     def state_dict(self) -> dict[str, Any]:
         return {"mean": self.mean, "variance": self.variance, "steps": self.steps}
@@ -58,3 +56,30 @@ class FlatAdam:
         self.mean.copy_(torch.from_numpy(np.array(state["mean"])))
         self.variance.copy_(torch.from_numpy(np.array(state["variance"])))
         self.steps = int(state["steps"])
+
+
+class FlatRAdam(FlatAdam):
+    """Same updates as `torch.optim.RAdam`: plain momentum until the variance is known well enough to divide by."""
+
+    def _move(self, mean_bias: float, variance_bias: float) -> None:
+        beta2 = self.betas[1]
+        longest = 2 / (1 - beta2) - 1
+        length = longest - 2 * self.steps * beta2**self.steps / variance_bias
+        if length <= 5:
+            self.flat.add_(self.mean, alpha=-self.lr / mean_bias)
+            return
+        rectified = (length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length)
+        rate = self.lr * (rectified * variance_bias) ** 0.5 / mean_bias
+        self.flat.addcdiv_(self.mean, self.variance.sqrt().add_(self.eps), value=-rate)
+
+
+def flattened(parameters: Iterable[nn.Parameter]) -> torch.Tensor:
+    """One vector that the parameters become views of: what is done to it is done to all of them."""
+    given = list(parameters)
+    with torch.no_grad():
+        flat = torch.cat([parameter.reshape(-1) for parameter in given])
+        start = 0
+        for parameter in given:
+            parameter.data = flat[start : start + parameter.numel()].view_as(parameter)
+            start += parameter.numel()
+    return flat

@@ -92,11 +92,25 @@ def _numpy_layer(layer: nn.Module) -> Callable[[np.ndarray], np.ndarray]:
         weight = layer.weight.detach().cpu().numpy().T
         bias = layer.bias.detach().cpu().numpy()
         return lambda x: x @ weight + bias
+    if isinstance(layer, nn.LayerNorm):
+        return _numpy_norm(layer)
     if isinstance(layer, nn.Tanh):
         return np.tanh
     if isinstance(layer, nn.ReLU):
         return lambda x: np.maximum(x, 0.0)
     raise TypeError(f"no numpy version of {type(layer).__name__}")
+
+
+def _numpy_norm(layer: nn.LayerNorm) -> Callable[[np.ndarray], np.ndarray]:
+    scale, shift = (parameter.detach().cpu().numpy() for parameter in (layer.weight, layer.bias))
+    average = np.full((len(scale), 1), 1.0 / len(scale), np.float32)  # a product with it is faster than numpy's mean
+    epsilon = np.float32(layer.eps)
+
+    def normalize(x: np.ndarray) -> np.ndarray:
+        centered = x - x @ average
+        return centered * (scale / np.sqrt((centered * centered) @ average + epsilon)) + shift
+
+    return normalize
 
 
 def flat_size(shape: tuple[int, ...] | None) -> int:

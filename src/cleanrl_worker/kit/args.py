@@ -22,6 +22,7 @@ from mosaic.wire.limits import Limits
 LARGEST_SEED = 2**63 - 1  # what torch's generator takes
 # Fields that take any number are written int or float.
 Count = Annotated[int, Limits(1)]
+CountFrom2 = Annotated[int, Limits(2)]
 CountFrom0 = Annotated[int, Limits(0)]
 Amount = Annotated[float, Limits(0)]
 Share = Annotated[float, Limits(0, 1)]

@@ -43,7 +43,9 @@ class ReplayBuffer:
         count = len(rewards)
         first = self.added % self.capacity
         # a slice is much cheaper than an index array, and only the ring's last write can need one
-        where = slice(first, first + count) if first + count <= self.capacity else self._wrapped(first, count)
+        where: Any = slice(first, first + count)
+        if first + count > self.capacity:
+            where = np.arange(first, first + count) % self.capacity
         self.obs[where] = obs
         self.next_obs[where] = next_obs
         self.actions[where] = actions
@@ -53,9 +55,8 @@ class ReplayBuffer:
 
     def sample(self, size: int, rng: np.random.Generator) -> Transitions:
         rows = rng.integers(0, len(self), size)
-        arrays = (self.obs, self.actions, self.rewards, self.next_obs, self.terminations)
         # take with clip is twice as fast as an index array: it need not look for bad rows
-        return Transitions(*(array.take(rows, axis=0, mode="clip") for array in arrays))
+        return Transitions(*(array.take(rows, axis=0, mode="clip") for array in self._arrays().values()))
 
     def rows(self, first: int, end: int) -> dict[str, np.ndarray]:
         """Copies of the transitions that were added as number `first` up to `end`."""
@@ -74,8 +75,4 @@ class ReplayBuffer:
         return sum(array.nbytes for array in self._arrays().values())
 
     def _arrays(self) -> dict[str, np.ndarray]:
-        names = ("obs", "next_obs", "actions", "rewards", "terminations")
-        return {name: getattr(self, name) for name in names}
-
-    def _wrapped(self, first: int, count: int) -> np.ndarray:
-        return np.arange(first, first + count) % self.capacity
+        return {name: getattr(self, name) for name in Transitions._fields}

@@ -170,10 +170,8 @@ class Run:
 
         return torch.device("cuda" if self.args.cuda and torch.cuda.is_available() else "cpu")
 
-    def save_policy(
-        self, step: int, state: Mapping[str, Any], statistics: Mapping[str, np.ndarray] | None = None
-    ) -> Path:
-        """Write `<exp>.cleanrl_model` (torch tensors by torch.save, numpy arrays as safetensors) and its sidecar.
+    def save_policy(self, step: int, state: Any, statistics: Mapping[str, np.ndarray] | None = None) -> Path:
+        """Write `<exp>.cleanrl_model` and its sidecar; `state` is the content of CleanRL's file (see `policy.write`).
 
         The last policy is the best one as well, unless an earlier one was better.
         """
@@ -184,7 +182,7 @@ class Run:
     def keep_best(
         self,
         step: int,
-        state: Callable[[], Mapping[str, Any]],
+        state: Callable[[], Any],
         statistics: Callable[[], Mapping[str, np.ndarray]] | None = None,
     ) -> None:
         """Write `<exp>.best.cleanrl_model` if the policy is the best so far; cheap enough to be called all the time."""
@@ -220,9 +218,7 @@ class Run:
         better, self._best_return = mean > self._best_return, max(mean, self._best_return)
         return better
 
-    def _write_policy(
-        self, ending: str, step: int, state: Mapping[str, Any], statistics: Mapping[str, np.ndarray] | None
-    ) -> Path:
+    def _write_policy(self, ending: str, step: int, state: Any, statistics: Mapping[str, np.ndarray] | None) -> Path:
         told = {"step": step, "training_return": self._score(), **about(self.args), **self._continuation.setting}
         return policies.write(self.policy_folder / f"{self.exp_name}.{ending}", state, statistics, told)
 

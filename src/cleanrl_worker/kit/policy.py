@@ -41,9 +41,7 @@ def normalized(policy: Policy, statistics: Mapping[str, np.ndarray]) -> Policy:
     return lambda obs, rng: policy(normalizer.apply(obs), rng)
 
 
-def write(
-    path: Path, state: Mapping[str, Any], statistics: Mapping[str, np.ndarray] | None, about: Mapping[str, Any]
-) -> Path:
+def write(path: Path, state: Any, statistics: Mapping[str, np.ndarray] | None, about: Mapping[str, Any]) -> Path:
     """Write the policy (torch tensors by torch.save, numpy arrays as safetensors) and, beside it, all that it needs."""
     frozen = {key: np.asarray(value).tolist() for key, value in (statistics or {}).items()}
     sidecar = {"format": FORMAT, **about, "observation_statistics": frozen or None, "versions": versions.installed()}
@@ -71,13 +69,21 @@ def read(data: bytes) -> Any:
         raise ValueError("it is neither a torch nor a safetensors file") from error
 
 
-def _state_bytes(state: Mapping[str, Any]) -> bytes:
-    if all(isinstance(value, np.ndarray) for value in state.values()):
+def acting_network(content: Any) -> tuple[Any, dict[str, Any]]:
+    """Of what a file holds, the weights that act (DDPG's and TD3's come before the critics') and C51's args."""
+    if isinstance(content, dict) and set(content) == {"model_weights", "args"}:
+        return content["model_weights"], dict(content["args"])
+    return (content[0] if isinstance(content, tuple | list) and content else content), {}
+
+
+def _state_bytes(state: Any) -> bytes:
+    if isinstance(state, Mapping) and all(isinstance(value, np.ndarray) for value in state.values()):
         from safetensors.numpy import save
 
         return save({key: np.ascontiguousarray(value) for key, value in state.items()})
     import torch
 
-    buffer = io.BytesIO()
-    torch.save({key: value.detach().cpu() for key, value in state.items()}, buffer)
-    return buffer.getvalue()
+    given, told = io.BytesIO(), io.BytesIO()
+    torch.save(state, given)
+    torch.save(read(given.getvalue()), told)  # as every reader will have it: on the CPU, tensors and plain values
+    return told.getvalue()

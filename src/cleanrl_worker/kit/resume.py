@@ -160,7 +160,7 @@ class Continuation:
         self.args.total_timesteps = self.args.additional_timesteps or self.args.total_timesteps
         try:
             known = read_sidecar(path)
-            self.parts["policy"].load_state_dict(policies.read(path.read_bytes()))
+            self.parts["policy"].load_state_dict(policies.acting_network(policies.read(path.read_bytes()))[0])
         except (OSError, *policies.UNREADABLE) as error:
             raise self._does_not_fit(path, _line(error)) from error
         statistics = known.get("observation_statistics")
