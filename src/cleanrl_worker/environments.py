@@ -80,7 +80,10 @@ def _algorithms_for(known: catalog.Environment) -> str:
         and known.observation_space in (entry["observation_spaces"] or [known.observation_space])
         and known.family in (entry["families"] or [known.family])
     ]
-    return f"use {' or '.join(able)}" if able else "no algorithm here does yet"
+    if not able:
+        return "no algorithm here does yet"
+    *others, last = able
+    return f"use {', '.join(others)} or {last}" if others else f"use {last}"
 
 
 def _on_backend(known: catalog.Environment, backend: str, flat: bool) -> catalog.Environment:

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from cleanrl_worker import algorithms
-from cleanrl_worker.agents import cleanrl_files
 from cleanrl_worker.kit import policy as policies
 from cleanrl_worker.kit.policy import UNREADABLE, Policy, normalized
 from mosaic.wire.errors import ConfigError, nearest
@@ -81,17 +80,15 @@ def build_policy(saved: SavedPolicy, spaces: Any) -> Policy:
 
 def policy_algos() -> tuple[str, ...]:
     """Every algorithm whose policies act here."""
-    ours = [module.name for module in pkgutil.iter_modules(algorithms.__path__) if not module.name.startswith("_")]
-    return tuple(dict.fromkeys((*ours, *cleanrl_files.LOADERS)))
+    modules = pkgutil.iter_modules(algorithms.__path__)
+    return tuple(module.name for module in modules if not module.name.startswith("_"))
 
 
 def _loader(algo: str) -> Loader:
-    """An algorithm file's own `load_policy`; CleanRL's files stand in where we have no such algorithm."""
+    """An algorithm file's own `load_policy`."""
     known = policy_algos()
     if algo not in known:
         raise ConfigError(f"algo {algo!r} has no policies here{nearest(algo, known)} (known: {', '.join(known)})")
-    if importlib.util.find_spec(f"{algorithms.__name__}.{algo}") is None:
-        return cleanrl_files.LOADERS[algo]
     loader: Loader = importlib.import_module(f"{algorithms.__name__}.{algo}").load_policy
     return loader
 
@@ -142,11 +139,7 @@ def _flat(tree: Any, prefix: str = "") -> dict[str, Any]:
 
 def _state_of(content: Any, path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """The acting network's weights, and the args where the file brings them."""
-    args: dict[str, Any] = {}
-    if isinstance(content, dict) and set(content) == {"model_weights", "args"}:  # CleanRL's C51
-        content, args = content["model_weights"], dict(content["args"])
-    elif isinstance(content, tuple | list) and content:  # DDPG, TD3: actor first, then the critics
-        content = content[0]
+    content, args = policies.acting_network(content)
     if not isinstance(content, dict) or not content or not all(_is_tensor(value) for value in content.values()):
         raise ConfigError(f"policy {path} holds no state dict: a mapping of names to tensors is needed")
     return dict(content), args
@@ -176,7 +169,7 @@ def _algo_of(state: Mapping[str, Any], args: Mapping[str, Any], path: Path) -> s
             return algo
     first = state.get("network.0.weight")
     if first is not None and first.ndim == 2:
-        return "dqn"
+        return "pqn" if "network.6.weight" in state else "dqn"
     if first is not None and first.ndim == 4 and "actor.weight" in state:
         return "ppo_atari_envpool"
     raise ConfigError(f"policy {path} does not tell its algorithm; name it (known: {', '.join(policy_algos())})")

@@ -24,7 +24,19 @@ if TYPE_CHECKING:
 
 DEFAULT_ALGO_REGISTRY: dict[str, str] = {
     name: f"cleanrl_worker.algorithms.{name}"
-    for name in ("ppo", "ppo_continuous_action", "dqn", "sac_continuous_action", "ppo_atari_envpool", "dqn_jax")
+    for name in (
+        "ppo",
+        "ppo_continuous_action",
+        "rpo_continuous_action",
+        "ppo_atari_envpool",
+        "dqn",
+        "dqn_jax",
+        "c51",
+        "pqn",
+        "sac_continuous_action",
+        "td3_continuous_action",
+        "ddpg_continuous_action",
+    )
 }
 
 # DESIGN's grace period: time to reach a checkpoint.

@@ -28,9 +28,15 @@ TINY = {
     "ppo_atari_envpool": f"{PPO} --env-id=Pong-v5 --capture-video",
     "dqn": f"{DQN} --env-id=CartPole-v1",
     "dqn_jax": f"{DQN} --env-id=CartPole-v1",
+    "c51": f"{DQN} --env-id=CartPole-v1",
+    "pqn": f"{PPO} --env-id=CartPole-v1",
+    "rpo_continuous_action": f"{PPO} --env-id=Pendulum-v1",
     "sac_continuous_action": f"{DQN} --env-id=Pendulum-v1",
+    "td3_continuous_action": f"{DQN} --env-id=Pendulum-v1",
+    "ddpg_continuous_action": f"{DQN} --env-id=Pendulum-v1",
 }
 
+BOUNDED = ("sac_continuous_action", "td3_continuous_action", "ddpg_continuous_action")
 OWN_PROCESS = ("ppo", "dqn_jax")
 """run as real processes, one per framework; the others share this one, which has torch loaded"""
 
@@ -116,7 +122,7 @@ def test_run_dir_holds_the_run_and_its_policies_folder(alone: Callable[..., Path
     assert len(list((tmp_path / "mine").glob("runs/CartPole-v1__try__1__*/try.cleanrl_model"))) >= 1
 
 
-@pytest.mark.parametrize("name", ["dqn", "sac_continuous_action"])
+@pytest.mark.parametrize("name", ["dqn", "c51", *BOUNDED])
 def test_learning_may_start_before_a_batch_is_there(name: str, alone: Callable[..., Path]) -> None:
     flags = [*TINY[name].split(), "--learning-starts=0", "--batch-size=64", "--buffer-size=50"]
     (folder,) = alone(name, *flags).iterdir()
@@ -201,6 +207,13 @@ REFUSED = [
     ("dqn", "--buffer-size=0", "--buffer-size: 1 or more is needed, not 0"),
     ("dqn", "--train-frequency=0", "--train-frequency: 1 or more is needed, not 0"),
     ("dqn", "--start-e=1.5", "--start-e: a number between 0 and 1 is needed, not 1.5"),
+    ("c51", "--n-atoms=1", "--n-atoms: 2 or more is needed, not 1"),
+    ("c51", "--v-min=100", "--v-min (100.0) must be less than --v-max (100.0)"),
+    ("pqn", "--q-lambda=1.5", "--q-lambda: a number between 0 and 1 is needed, not 1.5"),
+    ("pqn", "--num-minibatches=513", "a number between 1 and 512 (num_envs * num_steps) is needed, not 513"),
+    ("td3_continuous_action", "--policy-noise=-1", "--policy-noise: 0 or more is needed, not -1.0"),
+    ("ddpg_continuous_action", "--exploration-noise=-1", "--exploration-noise: 0 or more is needed, not -1.0"),
+    ("rpo_continuous_action", "--rpo-alpha=-0.5", "--rpo-alpha: 0 or more is needed, not -0.5"),
     ("dqn_jax", "--batch-size=0", "--batch-size: 1 or more is needed, not 0"),
     ("dqn_jax", "--target-network-frequency=0", "--target-network-frequency: 1 or more is needed, not 0"),
     ("sac_continuous_action", "--policy-frequency=0", "--policy-frequency: 1 or more is needed, not 0"),
@@ -210,7 +223,7 @@ REFUSED = [
     ("sac_continuous_action", "--env-id=CartPole-v1", "takes discrete ones; find one"),
     ("ppo", "--env-id=Tiny/Many-v0", "takes multi_discrete ones; find one"),
     ("ppo", "--env-id=Tiny/FromOne-v0", "the actions of Tiny/FromOne-v0 count from 1"),
-    ("sac_continuous_action", "--env-id=Tiny/Unbounded-v0", "has actions without bounds: Box(-inf, inf, (1,), fl"),
+    *((name, "--env-id=Tiny/Unbounded-v0", "has actions without bounds: Box(-inf, inf, (1,), fl") for name in BOUNDED),
     ("ppo", "--env-id=Tiny/Told-v0", "the observations of Tiny/Told-v0 cannot be made flat"),
     ("dqn", "--env-id=MiniGrid-Empty-5x5-v0", "the observations of MiniGrid-Empty-5x5-v0 cannot be made flat"),
     ("ppo", "--network=grid", "the grid network needs MiniGrid's observations, not Box("),

@@ -19,6 +19,16 @@ BOOTSTRAPPED = 1 / (1 - GAMMA)  # truncation is no end of the world: reward 1 fo
 TERMINATED = sum(GAMMA**t for t in range(5))  # the first observation's value when the fifth step ends it
 
 
+ATOMS = {"c51": {"v_min": -15.0, "v_max": 15.0, "n_atoms": 31}}
+
+
+SAC = {
+    "sac_continuous_action": {"autotune": False, "alpha": 0.0},
+    "td3_continuous_action": {"learning_rate": 1e-3, "policy_frequency": 1},
+    "ddpg_continuous_action": {"learning_rate": 1e-3, "policy_frequency": 1},
+}
+
+
 def train(name, folder, **options):
     module = importlib.import_module(f"cleanrl_worker.algorithms.{name}")
     module.main(module.Args(run_dir=folder, cuda=False, gamma=GAMMA, **options))
@@ -49,7 +59,7 @@ def first_value(folder, obs=(0.0, 1.0)):
     return float(x)
 
 
-@pytest.mark.parametrize("name", ["dqn", "dqn_jax"])
+@pytest.mark.parametrize("name", ["dqn", "dqn_jax", "c51"])
 @pytest.mark.parametrize(("ending", "low", "high"), [("Truncating", 9.0, 10.6), ("Terminating", 2.0, 4.5)])
 def test_dqn_values_bootstrap_at_a_truncation_and_stop_at_a_termination(name, ending, low, high, tmp_path):
     rows = train(
@@ -62,15 +72,17 @@ def test_dqn_values_bootstrap_at_a_truncation_and_stop_at_a_termination(name, en
         target_network_frequency=20,
         learning_rate=1e-3,
         buffer_size=1000,
+        **ATOMS.get(name, {}),
     )
     q_values = [row["losses/q_values"] for row in rows if "losses/q_values" in row][-5:]
     assert low < np.mean(q_values) < high
 
 
+@pytest.mark.parametrize("name", SAC)
 @pytest.mark.parametrize(("ending", "low", "high"), [("Truncating", 8.5, 11.0), ("Terminating", 1.5, 4.5)])
-def test_sac_values_bootstrap_at_a_truncation_and_stop_at_a_termination(ending, low, high, tmp_path):
+def test_sac_values_bootstrap_at_a_truncation_and_stop_at_a_termination(name, ending, low, high, tmp_path):
     rows = train(
-        "sac_continuous_action",
+        name,
         tmp_path,
         env_id=f"Tiny/{ending}ScaledContinuous-v0",
         total_timesteps=1500,
@@ -78,8 +90,7 @@ def test_sac_values_bootstrap_at_a_truncation_and_stop_at_a_termination(ending, 
         tau=0.1,
         buffer_size=2000,
         batch_size=64,
-        autotune=False,
-        alpha=0.0,
+        **SAC[name],
     )
     q_values = [row["losses/qf1_values"] for row in rows if "losses/qf1_values" in row][-3:]
     assert low < np.mean(q_values) < high
@@ -103,11 +114,28 @@ def test_ppo_values_bootstrap_at_a_truncation_and_stop_at_a_termination(vectoriz
     assert low < first_value(tmp_path) < high
 
 
-def test_ppo_continuous_values_bootstrap_at_a_truncation(tmp_path):
+PQN = {"num_steps": 25, "learning_rate": 3e-3, "start_e": 0.1}
+
+
+@pytest.mark.parametrize(("ending", "low", "high"), [("Truncating", 9.0, 10.6), ("Terminating", 2.0, 4.5)])
+def test_pqn_values_bootstrap_at_a_truncation_and_stop_at_a_termination(ending, low, high, tmp_path):
+    rows = train("pqn", tmp_path, env_id=f"Tiny/{ending}Scaled-v0", total_timesteps=8000, **PQN)
+    q_values = [row["losses/q_values"] for row in rows if "losses/q_values" in row][-5:]
+    assert low < np.mean(q_values) < high
+
+
+def test_pqn_bootstraps_from_the_final_observation_not_from_the_next_episode(tmp_path):
+    rows = train("pqn", tmp_path, env_id="Tiny/TwoRooms-v0", total_timesteps=8000, **PQN)
+    q_values = [row["losses/q_values"] for row in rows if "losses/q_values" in row][-5:]
+    assert 3.5 < np.mean(q_values) < 6.0, "a quarter of the steps at -11, the others at 10"
+
+
+@pytest.mark.parametrize("name", ["ppo_continuous_action", "rpo_continuous_action"])
+def test_ppo_continuous_values_bootstrap_at_a_truncation(name, tmp_path):
     values = {}
     for ending in ("Truncating", "Terminating"):
         train(
-            "ppo_continuous_action",
+            name,
             tmp_path / ending,
             env_id=f"Tiny/{ending}ScaledContinuous-v0",
             total_timesteps=8000,
@@ -136,32 +164,34 @@ def test_ppo_bootstraps_from_the_final_observation_not_from_the_next_episode(tmp
     assert 8.5 < first_value(tmp_path, (1.0, 0.0)) < 11.0, "the second room is worth 10"
 
 
-@pytest.mark.parametrize("name", ["dqn", "dqn_jax"])
+@pytest.mark.parametrize("name", ["dqn", "dqn_jax", "c51"])
 def test_dqn_bootstraps_from_the_final_observation_not_from_the_next_episode(name, tmp_path):
     options = {"learning_starts": 200, "train_frequency": 2, "target_network_frequency": 20, "learning_rate": 1e-3}
+    options |= ATOMS.get(name, {})
     rows = train(name, tmp_path, env_id="Tiny/TwoRooms-v0", total_timesteps=4000, buffer_size=1000, **options)
     q_values = [row["losses/q_values"] for row in rows if "losses/q_values" in row][-5:]
     assert 3.5 < np.mean(q_values) < 6.0, "a quarter of the steps at -11, the others at 10"
 
 
-def test_sac_bootstraps_from_the_final_observation_not_from_the_next_episode(tmp_path):
+@pytest.mark.parametrize("name", SAC)
+def test_sac_bootstraps_from_the_final_observation_not_from_the_next_episode(name, tmp_path):
     options = {
         "learning_starts": 100,
         "tau": 0.1,
         "buffer_size": 2000,
         "batch_size": 64,
-        "autotune": False,
-        "alpha": 0.0,
+        **SAC[name],
     }
     env_id = "Tiny/TwoRoomsContinuous-v0"
-    rows = train("sac_continuous_action", tmp_path, env_id=env_id, total_timesteps=1500, **options)
+    rows = train(name, tmp_path, env_id=env_id, total_timesteps=1500, **options)
     q_values = [row["losses/qf1_values"] for row in rows if "losses/qf1_values" in row][-3:]
     assert 3.5 < np.mean(q_values) < 6.0, "a quarter of the steps at -11, the others at 10"
 
 
-def test_ppo_continuous_bootstraps_from_the_final_observation_not_from_the_next_episode(tmp_path):
+@pytest.mark.parametrize("name", ["ppo_continuous_action", "rpo_continuous_action"])
+def test_ppo_continuous_bootstraps_from_the_final_observation_not_from_the_next_episode(name, tmp_path):
     train(
-        "ppo_continuous_action",
+        name,
         tmp_path,
         env_id="Tiny/TwoRoomsContinuous-v0",
         total_timesteps=8000,

@@ -7,8 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-GAE_FILES = ("ppo", "ppo_continuous_action", "ppo_atari_envpool")
-SCHEDULE_FILES = ("dqn", "dqn_jax")
+GAE_FILES = ("ppo", "ppo_continuous_action", "rpo_continuous_action", "ppo_atari_envpool")
+CONTINUOUS_FILES = ("ppo_continuous_action", "rpo_continuous_action")
+SCHEDULE_FILES = ("dqn", "dqn_jax", "c51", "pqn")
+PROJECTION_FILES = ("c51",)
+RETURN_FILES = ("pqn",)
 
 
 def module(name):
@@ -44,6 +47,73 @@ def test_gae_is_the_sum_of_its_paper(name, lam):
 @pytest.mark.parametrize(("step", "value"), [(0, 1.0), (50, 0.525), (100, 0.05), (1000, 0.05)])
 def test_the_exploration_schedule_falls_linearly_and_stays(name, step, value):
     assert module(name).linear_schedule(1.0, 0.05, 100, step) == pytest.approx(value)
+
+
+def plain_projection(pmf, reward, alive, atoms, gamma):
+    """Algorithm 1 of the paper, atom by atom."""
+    low, high, last = atoms[0], atoms[-1], len(atoms) - 1
+    projected = np.zeros(len(atoms))
+    for atom, probability in zip(atoms, pmf, strict=True):
+        place = (min(max(reward + gamma * alive * atom, low), high) - low) / ((high - low) / last)
+        below, above = int(np.floor(place)), int(np.ceil(place))
+        if below == above:
+            projected[below] += probability
+        else:
+            projected[below] += probability * (above - place)
+            projected[above] += probability * (place - below)
+    return projected
+
+
+@pytest.mark.parametrize("name", PROJECTION_FILES)
+@pytest.mark.parametrize(("low", "high"), [(-10.0, 10.0), (-1.3, 0.7)])
+def test_the_projection_is_that_of_its_paper_and_loses_no_probability(name, low, high):
+    generator = torch.Generator().manual_seed(0)
+    atoms = torch.linspace(low, high, 21)
+    pmfs = torch.rand((64, 21), generator=generator).softmax(dim=1)
+    rewards = torch.randn(64, generator=generator) * (high - low)  # some lead beyond the first or last atom
+    rewards[:3] = torch.tensor([0.0, low, high])
+    alive = (torch.rand(64, generator=generator) < 0.7).float()
+    found = module(name).project(pmfs, rewards, alive, atoms, 0.9).numpy()
+    rows = zip(*(part.double().numpy() for part in (pmfs, rewards, alive)), strict=True)
+    expected = [plain_projection(*row, atoms.double().numpy(), 0.9) for row in rows]
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_allclose(found.sum(axis=1), 1.0, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", RETURN_FILES)
+@pytest.mark.parametrize("lam", [0.0, 0.65, 1.0])
+def test_the_returns_of_q_lambda_are_the_mean_over_their_n_step_returns(name, lam):
+    rng = np.random.default_rng(0)
+    rewards, next_values = rng.normal(size=(2, 12, 4))
+    ends = (rng.random((12, 4)) < 0.25).astype(float)
+    expected = np.zeros_like(rewards)
+    for env in range(4):
+        for t in range(12):
+            last = next((at for at in range(t, 12) if ends[at, env]), 11)
+            for end in range(t, last + 1):  # the n-step returns, of which the longest gets all weight that is left
+                steps = range(t, end + 1)
+                whole = sum(0.9 ** (at - t) * rewards[at, env] for at in steps)
+                whole += 0.9 ** len(steps) * next_values[end, env]
+                expected[t, env] += lam ** (end - t) * (1.0 if end == last else 1 - lam) * whole
+    found = module(name).lambda_returns(rewards, next_values, ends, 0.9, lam)
+    np.testing.assert_allclose(found, expected)
+
+
+def test_the_critics_of_td3_are_cleanrl_networks_when_they_are_saved():
+    spaces = SimpleNamespace(
+        single_observation_space=SimpleNamespace(shape=(5,)), single_action_space=SimpleNamespace(shape=(2,))
+    )
+    critic, plain = (
+        module("td3_continuous_action").TwinCritic(spaces),
+        module("ddpg_continuous_action").QNetwork(spaces),
+    )
+    obs, actions = torch.randn(7, 5), torch.randn(7, 2)
+    with torch.no_grad():
+        both = critic(obs, actions)
+        torch.testing.assert_close(critic.first(obs, actions), both[0])
+        for values, state in zip(both, critic.state_dicts(), strict=True):
+            plain.load_state_dict(state)
+            torch.testing.assert_close(plain(obs, actions), values)
 
 
 def plain_loss(logprobs, entropy, values, minibatch, args):
@@ -89,9 +159,10 @@ def test_the_gradients_of_ppo_are_those_of_its_loss(clip_vloss):
     assert 0.1 < ((losses.ratio - 1).abs() > args.clip_coef).float().mean() < 0.9
 
 
+@pytest.mark.parametrize("name", CONTINUOUS_FILES)
 @pytest.mark.parametrize("clip_vloss", [True, False])
-def test_the_gradients_of_continuous_ppo_are_those_of_its_loss(clip_vloss):
-    ppo = module("ppo_continuous_action")
+def test_the_gradients_of_continuous_ppo_are_those_of_its_loss(name, clip_vloss):
+    ppo = module(name)
     torch.manual_seed(1)
     args = ppo.Args(clip_vloss=clip_vloss, ent_coef=0.1)
     means, values = torch.randn(256, 3, requires_grad=True), torch.randn(256, requires_grad=True)
@@ -109,11 +180,12 @@ def test_the_gradients_of_continuous_ppo_are_those_of_its_loss(clip_vloss):
     assert 0.1 < ((losses.ratio - 1).abs() > args.clip_coef).float().mean() < 0.9
 
 
-def test_the_gradients_of_the_continuous_agent_come_in_the_order_of_its_parameters():
+@pytest.mark.parametrize("name", CONTINUOUS_FILES)
+def test_the_gradients_of_the_continuous_agent_come_in_the_order_of_its_parameters(name):
     spaces = SimpleNamespace(
         single_observation_space=SimpleNamespace(shape=(5,)), single_action_space=SimpleNamespace(shape=(2,))
     )
-    agent = module("ppo_continuous_action").Agent(spaces)
+    agent = module(name).Agent(spaces)
     obs = torch.randn(7, 5)
     (means, values), pull = agent.vjp(obs)
     torch.testing.assert_close(means, agent.actor_mean(obs).detach())

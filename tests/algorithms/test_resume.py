@@ -56,8 +56,15 @@ CASES = {
     "dqn on envpool": SMALL_DQN | {"env_backend": "envpool"},
     "dqn_jax": SMALL_DQN,
     "dqn_jax on envpool": SMALL_DQN | {"env_backend": "envpool"},
+    "c51": SMALL_DQN,
+    "pqn": SMALL_PPO,
+    "pqn on envpool": SMALL_PPO | {"env_backend": "envpool"},
+    "rpo_continuous_action": PENDULUM,
     "sac_continuous_action": SMALL_SAC,
     "sac_continuous_action on envpool": SMALL_SAC | {"env_backend": "envpool"},
+    "td3_continuous_action": SMALL_SAC,
+    "td3_continuous_action with 3 environments": SMALL_SAC | {"num_envs": 3},
+    "ddpg_continuous_action": SMALL_SAC,
 }
 # Long enough that a kill within the time of an uninterrupted training hits it.
 KILLED = {
@@ -69,7 +76,10 @@ KILLED = {
     "ppo_atari_envpool": {"total_timesteps": 160, "checkpoint_every": 32},
     "dqn": {"total_timesteps": 6000},
     "dqn_jax": {"total_timesteps": 6000},
+    "c51": {"total_timesteps": 3000},
+    "pqn": {"total_timesteps": 6400},
     "sac_continuous_action": {"total_timesteps": 1030},
+    "td3_continuous_action": {"total_timesteps": 1030},
 }
 
 
@@ -290,6 +300,7 @@ def contents(folder):
         ("ppo", {"learning_rate": 1e-5, "num_envs": 4}),
         ("ppo_continuous_action", {"gamma": 0.5, "num_envs": 4}),
         ("dqn", {"batch_size": 16, "buffer_size": 1000}),
+        ("c51", {"batch_size": 16}),
         ("sac_continuous_action", {"tau": 0.5, "buffer_size": 50}),
     ],
 )
@@ -333,6 +344,18 @@ def test_the_device_that_was_really_used_is_part_of_the_recipe(tmp_path, told):
     shutil.copytree(scheduled[0].parent / "replay", tmp_path / "gpu" / "replay")
     train("dqn", tmp_path / "again", resume=path)
     assert told("resumed")[0]["changed"] == {"device": ["cuda", "cpu"]} and not told("resumed")[0]["exact"]
+
+
+@pytest.mark.parametrize("case", ["c51", "pqn", "rpo_continuous_action", "td3_continuous_action"])
+def test_a_warm_start_takes_the_acting_network_out_of_a_file_of_any_shape(case, tmp_path):
+    train(case, tmp_path / "first", save_model=True)
+    (policy,) = (tmp_path / "first").glob(f"runs/*/{case}.cleanrl_model")
+    # nothing is learned in the steps after it, so the weights are still those of the file
+    lazily = {"total_timesteps": 64, "learning_rate": 0.0}
+    train(case, tmp_path / "again", resume=policy, **lazily)
+    before, after = (checkpoint.newest(tmp_path / name, print).arrays for name in ("first", "again"))
+    names = [name for name in before if name.startswith("policy/")]
+    assert names and all(np.array_equal(before[name], after[name]) for name in names)
 
 
 def test_a_warm_start_with_other_limits_of_actions_is_refused_in_one_line(tmp_path):

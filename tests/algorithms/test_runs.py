@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from cleanrl_worker.kit import policy as policies
 from cleanrl_worker.runtime import DEFAULT_ALGO_REGISTRY
 from mosaic.wire import metrics
 
 CLEANRL = json.loads((Path(__file__).parent / "cleanrl_args.json").read_text())
 SMALL_PPO = {"total_timesteps": 256, "num_envs": 2, "num_steps": 32, "num_minibatches": 2, "update_epochs": 2}
 SMALL_DQN = {"total_timesteps": 500, "learning_starts": 100, "buffer_size": 400}
+SMALL_SAC = {"env_id": "Pendulum-v1", "total_timesteps": 420, "learning_starts": 200, "buffer_size": 400}
 GRID = {"env_id": "BabyAI-GoToRedBallNoDists-v0", "mission": True, "memory": True}
 TINY = {
     "ppo": SMALL_PPO,
@@ -20,12 +22,12 @@ TINY = {
     "ppo_atari_envpool": SMALL_PPO | {"env_id": "Breakout-v5", "total_timesteps": 64, "num_steps": 16},
     "dqn": SMALL_DQN,
     "dqn_jax": SMALL_DQN,
-    "sac_continuous_action": {
-        "env_id": "Pendulum-v1",
-        "total_timesteps": 420,
-        "learning_starts": 200,
-        "buffer_size": 400,
-    },
+    "c51": SMALL_DQN,
+    "pqn": SMALL_PPO,
+    "rpo_continuous_action": SMALL_PPO | {"env_id": "Pendulum-v1"},
+    "sac_continuous_action": SMALL_SAC,
+    "td3_continuous_action": SMALL_SAC,
+    "ddpg_continuous_action": SMALL_SAC,
 }
 
 
@@ -79,7 +81,7 @@ def test_a_saved_policy_has_a_sidecar_with_all_an_evaluation_needs(name, tmp_pat
     assert sidecar["env_id"] == sidecar["args"]["env_id"]
     assert sidecar["step"] >= TINY[name]["total_timesteps"]
     assert policy.parent.name.startswith(f"{sidecar['env_id']}__mine__5__")
-    assert (sidecar["observation_statistics"] is not None) == (name == "ppo_continuous_action")
+    assert (sidecar["observation_statistics"] is not None) == (name in NORMALISED)
     if name.endswith("_jax"):
         from safetensors.numpy import load_file
 
@@ -88,8 +90,14 @@ def test_a_saved_policy_has_a_sidecar_with_all_an_evaluation_needs(name, tmp_pat
     else:
         import torch
 
-        state = torch.load(policy, weights_only=True)
-        assert set(state) == KEYS[name]
+        content = torch.load(policy, weights_only=True)
+        if name == "c51":
+            assert set(content) == {"model_weights", "args"} and content["args"]["n_atoms"] == 101
+        elif name in CRITICS:
+            assert isinstance(content, tuple)
+            assert [set(critic) for critic in content[1:]] == CRITICS[name]
+            assert all(critic["fc1.weight"].shape == (256, 3 + 1) for critic in content[1:])
+        assert set(policies.acting_network(content)[0]) == KEYS[name]
 
 
 def layers(prefix, numbers):
@@ -98,6 +106,8 @@ def layers(prefix, numbers):
 
 PARTS = ("weight", "bias")
 HEADS = {f"{head}.{part}" for head in ("actor", "critic") for part in PARTS}
+CRITIC = {f"{layer}.{part}" for layer in ("fc1", "fc2", "fc3") for part in PARTS}
+ACTOR = {f"{layer}.{part}" for layer in ("fc1", "fc2", "fc_mu") for part in PARTS} | {"action_scale", "action_bias"}
 KEYS = {
     "ppo": layers("critic", (0, 2, 4)) | layers("actor", (0, 2, 4)),
     "ppo on grids": layers("network.convolutions", (0, 2, 4))
@@ -107,9 +117,16 @@ KEYS = {
     | layers("critic", (0, 2)),
     "ppo_continuous_action": layers("critic", (0, 2, 4)) | layers("actor_mean", (0, 2, 4)) | {"actor_logstd"},
     "ppo_atari_envpool": layers("network", (0, 2, 4, 7)) | HEADS,
+    "rpo_continuous_action": layers("critic", (0, 2, 4)) | layers("actor_mean", (0, 2, 4)) | {"actor_logstd"},
     "dqn": layers("network", (0, 2, 4)),
+    "c51": layers("network", (0, 2, 4)) | {"atoms"},
+    "pqn": layers("network", (0, 1, 3, 4, 6)),
     "sac_continuous_action": {
         f"{layer}.{part}" for layer in ("fc1", "fc2", "fc_mean", "fc_logstd") for part in ("weight", "bias")
     }
     | {"action_scale", "action_bias"},
+    "td3_continuous_action": ACTOR,
+    "ddpg_continuous_action": ACTOR,
 }
+CRITICS = {"td3_continuous_action": [CRITIC, CRITIC], "ddpg_continuous_action": [CRITIC]}
+NORMALISED = ("ppo_continuous_action", "rpo_continuous_action")

@@ -137,7 +137,10 @@ def test_dry_run_imports_nothing_heavy() -> None:
         (("--algo", "no_such.module"), "module 'no_such.module' cannot be found"),
         (("--algo", "my.py"), "script 'my.py' is not there"),
         (("--env-id", "CartPol-v1"), "did you mean 'CartPole-v1'?"),
-        (("--env-id", "Pendulum-v1"), "use ppo_continuous_action or sac_continuous_action"),
+        (
+            ("--env-id", "Pendulum-v1"),
+            "use ppo_continuous_action, rpo_continuous_action, ",
+        ),
         (("--env-id", "ALE/Pong-v5"), "use ppo_atari_envpool"),
         (("--algo", "dqn", "--env-id", "MiniGrid-Empty-5x5-v0"), "gives grid ones; use ppo"),
         (("--algo", "ppo_atari_envpool"), "is for atari environments only"),

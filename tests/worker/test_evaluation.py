@@ -36,7 +36,12 @@ TINY: dict[str, dict[str, Any]] = {
     "ppo_atari_envpool": SMALL_PPO | {"env_id": "Breakout-v5"},
     "dqn": SMALL_DQN,
     "dqn_jax": SMALL_DQN,
+    "c51": SMALL_DQN,
+    "pqn": SMALL_PPO,
+    "rpo_continuous_action": SMALL_PPO | {"env_id": "Pendulum-v1"},
     "sac_continuous_action": SMALL_DQN | {"env_id": "Pendulum-v1"},
+    "td3_continuous_action": SMALL_DQN | {"env_id": "Pendulum-v1"},
+    "ddpg_continuous_action": SMALL_DQN | {"env_id": "Pendulum-v1"},
 }
 SUMMARY = {"batch_index", "episodes", "duration_sec", "updated_at"} | {
     f"{name}_return" for name in ("avg", "min", "max", "median", "std")

@@ -490,12 +490,14 @@ TINY = {
     "ppo": {"num_envs": 2, "num_steps": 32, "num_minibatches": 2, "update_epochs": 1},
     "ppo_continuous_action": {"num_envs": 2, "num_steps": 32, "num_minibatches": 2, "update_epochs": 1},
     "ppo_atari_envpool": {"num_envs": 2, "num_steps": 16, "num_minibatches": 2, "update_epochs": 1},
-    "sac_continuous_action": {"learning_starts": 100_000, "buffer_size": 1000},
 }
+TINY |= {"pqn": TINY["ppo"], "rpo_continuous_action": TINY["ppo_continuous_action"]}
+BOUNDED = ("sac_continuous_action", "td3_continuous_action", "ddpg_continuous_action")
+TINY |= {name: {"learning_starts": 100_000, "buffer_size": 1000} for name in BOUNDED}
 TINY["ppo on grids"] = {**TINY["ppo"], "env_backend": "gymnasium", "mission": True, "memory": True}
 TINY["ppo on grids of envpool"] = {**TINY["ppo"], "env_backend": "envpool"}
 ENVIRONMENTS = {"ppo on grids": "BabyAI-GoToLocal-v0", "ppo on grids of envpool": "MiniGrid-DoorKey-5x5-v0"}
-ENVIRONMENTS |= {"ppo_continuous_action": "Pendulum-v1", "sac_continuous_action": "Pendulum-v1"}
+ENVIRONMENTS |= {name: "Pendulum-v1" for name in DEFAULT_ALGO_REGISTRY if name.endswith("continuous_action")}
 
 
 @pytest.mark.parametrize("name", [*DEFAULT_ALGO_REGISTRY, "ppo on grids", "ppo on grids of envpool"])

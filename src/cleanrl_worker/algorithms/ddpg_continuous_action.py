@@ -1,0 +1,200 @@
+"""DDPG for flat observations and continuous actions (arXiv:1509.02971).
+
+Siblings: td3_continuous_action, sac_continuous_action.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from cleanrl_worker.agents.adam import FlatAdam, flattened
+from cleanrl_worker.agents.layers import NumpyNet, flat_size, numbers
+from cleanrl_worker.kit import envs as kit_envs
+from cleanrl_worker.kit import experiment
+from cleanrl_worker.kit.args import Amount, Count, CountFrom0, RunArgs, Share, parse, require
+from cleanrl_worker.kit.buffers import ReplayBuffer
+from cleanrl_worker.kit.episodes import is_due
+from cleanrl_worker.kit.policy import Policy
+
+ACTION_SPACES = ("continuous",)
+OBSERVATION_SPACES = ("vector", "discrete", "tuple", "dict")
+
+
+@dataclass(kw_only=True)
+class Args(RunArgs):
+    env_id: str = "Hopper-v5"
+    """environment to learn"""
+    total_timesteps: Count = 1000000
+    """environment steps to train for, over all environments"""
+    learning_rate: Amount = 3e-4
+    """step size of Adam, for the actor and the critic"""
+    num_envs: Count = 1
+    """environments stepped side by side"""
+    buffer_size: Count = 1000000
+    """transitions that the replay memory holds"""
+    gamma: Share = 0.99
+    """discount factor"""
+    tau: Share = 0.005
+    """share of the online networks that enters the target networks"""
+    batch_size: Count = 256
+    """transitions per update"""
+    exploration_noise: Amount = 0.1
+    """deviation of the noise on the actions that are taken, as a share of half the action range"""
+    learning_starts: CountFrom0 = 25000
+    """steps of random actions before the first update"""
+    policy_frequency: Count = 2
+    """critic updates between two updates of the actor and the target networks"""
+
+
+class QNetwork(nn.Module):
+    """Observation and action to value."""
+
+    def __init__(self, envs: Any, hidden: int = 256) -> None:
+        super().__init__()
+        inputs = flat_size(envs.single_observation_space.shape) + flat_size(envs.single_action_space.shape)
+        self.fc1 = nn.Linear(inputs, hidden)
+        self.fc2 = nn.Linear(hidden, hidden)
+        self.fc3 = nn.Linear(hidden, 1)
+
+    def forward(self, obs: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
+        """Values of shape (batch)."""
+        both = torch.cat([obs, actions], dim=1)
+        return self.fc3(F.relu(self.fc2(F.relu(self.fc1(both))))).squeeze(-1)
+
+
+class Actor(nn.Module):
+    """Observation to action, squashed by tanh into the action space."""
+
+    action_scale: torch.Tensor
+    action_bias: torch.Tensor
+
+    def __init__(self, envs: Any, hidden: int = 256) -> None:
+        super().__init__()
+        inputs, space = flat_size(envs.single_observation_space.shape), envs.single_action_space
+        self.fc1 = nn.Linear(inputs, hidden)
+        self.fc2 = nn.Linear(hidden, hidden)
+        self.fc_mu = nn.Linear(hidden, flat_size(space.shape))
+        # a row, as in CleanRL's files, which have one per environment
+        self.register_buffer("action_scale", torch.tensor((space.high - space.low) / 2.0, dtype=torch.float32)[None])
+        self.register_buffer("action_bias", torch.tensor((space.high + space.low) / 2.0, dtype=torch.float32)[None])
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        hidden = F.relu(self.fc2(F.relu(self.fc1(obs))))
+        return torch.tanh(self.fc_mu(hidden)) * self.action_scale + self.action_bias
+
+
+class ActingPolicy:
+    """The actor in numpy, with noise if given a generator."""
+
+    def __init__(self, actor: Actor, space: Any, noise: float) -> None:
+        self._net = NumpyNet(actor.fc1, nn.ReLU(), actor.fc2, nn.ReLU(), actor.fc_mu, nn.Tanh())
+        self._scale, self._bias = actor.action_scale.cpu().numpy(), actor.action_bias.cpu().numpy()
+        self._space, self._deviation = space, np.float32(noise) * self._scale
+
+    def __call__(self, obs: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
+        actions = self._net(obs.astype(np.float32)) * self._scale + self._bias
+        if rng is not None:
+            actions = actions + self._deviation * rng.standard_normal(actions.shape, np.float32)
+        return np.minimum(np.maximum(actions, self._space.low), self._space.high)
+
+    def refresh(self) -> None:
+        self._net.refresh()
+
+
+def load_policy(state: dict[str, Any], spaces: Any, args: Mapping[str, Any]) -> Policy:
+    """The saved actor; sampled, with the noise of its exploration."""
+    actor = Actor(spaces)
+    limits = {name: state[name].reshape(-1)[: actor.action_scale.numel()] for name in ("action_scale", "action_bias")}
+    actor.load_state_dict(state | {name: limit.view_as(actor.action_scale) for name, limit in limits.items()})
+    return ActingPolicy(actor, spaces.single_action_space, float(args.get("exploration_noise", Args.exploration_noise)))
+
+
+def main(args: Args | None = None) -> None:
+    args = args or parse(Args)
+    require(args)
+    run = experiment.start(args)
+    device = run.device
+    envs = kit_envs.vector(args, run.video_folder)
+    space = envs.single_action_space
+    if not space.is_bounded():
+        raise SystemExit(f"{args.env_id} has actions without bounds: {space}; use ppo_continuous_action")
+    actor = Actor(envs).to(device)
+    critic = QNetwork(envs).to(device)
+    target_actor = Actor(envs).to(device)
+    target_critic = QNetwork(envs).to(device)
+    target_actor.load_state_dict(actor.state_dict())
+    target_critic.load_state_dict(critic.state_dict())
+    q_optimizer = FlatAdam(critic.parameters(), lr=args.learning_rate)
+    actor_optimizer = FlatAdam(actor.parameters(), lr=args.learning_rate)
+    slow_actor, slow_critic = flattened(target_actor.parameters()), flattened(target_critic.parameters())
+    buffer = ReplayBuffer(args.buffer_size, envs.single_observation_space.shape, space.shape, np.float32)
+    policy = ActingPolicy(actor, space, args.exploration_noise)
+    networks = {"policy": actor, "critic": critic, "target_actor": target_actor, "target_critic": target_critic}
+    optimizers = {"q_optimizer": q_optimizer, "actor_optimizer": actor_optimizer}
+    step = run.restore({**networks, **optimizers}, buffer)
+    obs = run.reset(envs, step)
+    losses: dict[str, Any] = {}
+
+    def saved() -> tuple[dict[str, Any], ...]:
+        return actor.state_dict(), critic.state_dict()
+
+    while step < args.total_timesteps:
+        # 1 act
+        if step < args.learning_starts:
+            actions = run.rng.uniform(space.low, space.high, (args.num_envs, *space.shape)).astype(np.float32)
+        else:
+            actions = policy(obs, run.rng)
+        reached = envs.step(actions)
+        buffer.add(obs, actions, reached.rewards, reached.final_obs, reached.terminations)
+        obs = reached.obs
+        previous, step = step, step + args.num_envs
+        if reached.episodes:
+            run.log_episodes(step, reached.episodes)
+            run.keep_best(step, saved)
+        if step <= args.learning_starts:
+            if run.checkpoint_due(previous, step):
+                obs = run.checkpoint(previous, step, envs)
+            continue
+
+        # 2 learn the critic
+        sample = buffer.sample(args.batch_size, run.rng)
+        b_obs, b_actions, next_obs = (numbers(part, device) for part in (sample.obs, sample.actions, sample.next_obs))
+        with torch.no_grad():
+            next_values = target_critic(next_obs, target_actor(next_obs))
+            alive = 1.0 - numbers(sample.terminations, device)
+            target = numbers(sample.rewards, device) + args.gamma * alive * next_values
+        values = critic(b_obs, b_actions)
+        q_loss = F.mse_loss(values, target)
+        q_optimizer.step(q_loss)
+
+        # 3 learn the actor, and move the target networks
+        if step // args.num_envs % args.policy_frequency == 0:
+            actor_loss = -critic(b_obs, actor(b_obs)).mean()
+            actor_optimizer.step(actor_loss)
+            policy.refresh()
+            losses["losses/actor_loss"] = actor_loss.detach()
+            slow_actor.lerp_(actor_optimizer.flat, args.tau)
+            slow_critic.lerp_(q_optimizer.flat, args.tau)
+
+        # 4 log, checkpoint
+        if is_due(100, previous, step):
+            losses |= {"losses/qf1_values": values.detach().mean(), "losses/qf1_loss": q_loss.detach()}
+            run.log(step, {tag: float(value) for tag, value in losses.items()})
+            run.log_speed(step)
+        if run.checkpoint_due(previous, step):
+            obs = run.checkpoint(previous, step, envs)
+
+    if args.save_model:
+        run.save_policy(step, saved())
+        run.evaluate(step, load_policy(actor.state_dict(), envs, vars(args)))
+    envs.close()
+    run.finish(step)
+
+
+if __name__ == "__main__":
+    main()
