@@ -43,6 +43,7 @@ class Published(NamedTuple):
 
 _CLASSIC = "CleanRL docs, 3 seeds, 500k steps"
 _MUJOCO = "CleanRL docs, 3 seeds, 1M steps, v4"
+_RPO = "CleanRL docs, 10 seeds, 8M steps, v4"
 PUBLISHED = {
     ("ppo", "CartPole-v1"): Published(490.04, 6.12, _CLASSIC),
     ("ppo", "Acrobot-v1"): Published(-86.36, 1.32, _CLASSIC),
@@ -54,6 +55,12 @@ PUBLISHED = {
     ("dqn_jax", "CartPole-v1"): Published(498.38, 2.29, _CLASSIC),
     ("dqn_jax", "Acrobot-v1"): Published(-88.89, 1.56, _CLASSIC),
     ("dqn_jax", "MountainCar-v0"): Published(-188.90, 11.78, _CLASSIC),
+    ("c51", "CartPole-v1"): Published(481.20, 20.53, _CLASSIC),
+    ("c51", "Acrobot-v1"): Published(-87.70, 5.52, _CLASSIC),
+    ("c51", "MountainCar-v0"): Published(-166.38, 27.94, _CLASSIC),
+    ("pqn", "CartPole-v1"): Published(495.13, 6.89, _CLASSIC),
+    ("pqn", "Acrobot-v1"): Published(-95.63, 5.73, _CLASSIC),
+    ("pqn", "MountainCar-v0"): Published(-200.0, 0.0, _CLASSIC),
     ("ppo_continuous_action", "HalfCheetah-v5"): Published(1442.64, 46.03, _MUJOCO),
     ("ppo_continuous_action", "Walker2d-v5"): Published(2287.95, 571.78, _MUJOCO),
     ("ppo_continuous_action", "Hopper-v5"): Published(2382.86, 271.74, _MUJOCO),
@@ -63,6 +70,19 @@ PUBLISHED = {
     ("sac_continuous_action", "Walker2d-v5"): Published(3591.45, 911.33, _MUJOCO),
     ("sac_continuous_action", "Hopper-v5"): Published(2310.46, 342.82, _MUJOCO),
     ("sac_continuous_action", "InvertedPendulum-v5"): Published(909.37, 55.66, _MUJOCO),
+    ("td3_continuous_action", "HalfCheetah-v5"): Published(9583.22, 126.09, _MUJOCO),
+    ("td3_continuous_action", "Walker2d-v5"): Published(4057.59, 658.78, _MUJOCO),
+    ("td3_continuous_action", "Hopper-v5"): Published(3134.61, 360.18, _MUJOCO),
+    ("td3_continuous_action", "InvertedPendulum-v5"): Published(968.99, 25.80, _MUJOCO),
+    ("ddpg_continuous_action", "HalfCheetah-v5"): Published(10374.07, 157.37, _MUJOCO),
+    ("ddpg_continuous_action", "Walker2d-v5"): Published(1240.16, 390.10, _MUJOCO),
+    ("ddpg_continuous_action", "Hopper-v5"): Published(1576.78, 818.98, _MUJOCO),
+    ("ddpg_continuous_action", "InvertedPendulum-v5"): Published(642.68, 69.56, _MUJOCO),
+    ("rpo_continuous_action", "HalfCheetah-v5"): Published(2163.57, 790.16, _RPO),
+    ("rpo_continuous_action", "Walker2d-v5"): Published(3665.48, 278.61, _RPO),
+    ("rpo_continuous_action", "Hopper-v5"): Published(1557.18, 206.74, _RPO),
+    ("rpo_continuous_action", "InvertedPendulum-v5"): Published(879.81, 35.52, _RPO),
+    ("rpo_continuous_action", "Pendulum-v1"): Published(-151.08, 3.73, "CleanRL docs, 10 seeds, 8M steps"),
     ("ppo_atari_envpool", "Pong-v5"): Published(20.45, 0.09, "CleanRL docs, 3 seeds, 10M steps"),
     ("ppo_atari_envpool", "Breakout-v5"): Published(211.24, 151.84, "CleanRL docs, 3 seeds, 10M steps"),
 }

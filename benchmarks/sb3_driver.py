@@ -135,6 +135,36 @@ def sac_continuous_action(env_id: str, seed: int) -> Any:
     )
 
 
+def td3_continuous_action(env_id: str, seed: int) -> Any:
+    from stable_baselines3 import TD3
+
+    return _deterministic(TD3, env_id, seed)
+
+
+def ddpg_continuous_action(env_id: str, seed: int) -> Any:
+    from stable_baselines3 import DDPG
+
+    return _deterministic(DDPG, env_id, seed)
+
+
+def _deterministic(algorithm: Any, env_id: str, seed: int) -> Any:
+    from stable_baselines3.common.env_util import make_vec_env
+
+    return algorithm(
+        "MlpPolicy",
+        make_vec_env(env_id, n_envs=1, seed=seed),
+        learning_rate=3e-4,
+        buffer_size=1_000_000,
+        learning_starts=25_000,
+        batch_size=256,
+        tau=0.005,
+        train_freq=1,
+        policy_kwargs={"net_arch": [256, 256]},
+        seed=seed,
+        device="cpu",
+    )
+
+
 def _falling(rate: float) -> Callable[[float], float]:
     """A learning rate that falls to zero; SB3 passes the share of the run that is left."""
     return lambda left: left * rate
@@ -145,6 +175,8 @@ MAKERS: dict[str, Callable[[str, int], Any]] = {
     "ppo_continuous_action": ppo_continuous_action,
     "dqn": dqn,
     "sac_continuous_action": sac_continuous_action,
+    "td3_continuous_action": td3_continuous_action,
+    "ddpg_continuous_action": ddpg_continuous_action,
 }
 
 

@@ -45,15 +45,22 @@ class Case:
         return f"{self.algo} {self.env_id}"
 
 
-# CleanRL is tied to Gymnasium 0.29, which has no v5; DQN starts to learn at step 10,000, SAC at 5,000.
+# CleanRL is tied to Gymnasium 0.29, which has no v5; DQN and C51 start to learn at step 10,000, SAC at 5,000,
+# TD3 and DDPG at 25,000.
 CASES = (
     Case("ppo", "CartPole-v1", 100_000, 5_000, "CartPole-v1"),
     Case("dqn", "CartPole-v1", 60_000, 11_000, "CartPole-v1"),
+    Case("c51", "CartPole-v1", 40_000, 11_000, "CartPole-v1"),
+    Case("pqn", "CartPole-v1", 100_000, 5_000, "CartPole-v1"),
     Case("ppo_continuous_action", "HalfCheetah-v5", 20_480, 2_048, "HalfCheetah-v4"),
+    Case("rpo_continuous_action", "HalfCheetah-v5", 20_480, 2_048, "HalfCheetah-v4"),
+    Case("td3_continuous_action", "HalfCheetah-v5", 32_000, 25_500, "HalfCheetah-v4"),
+    Case("ddpg_continuous_action", "HalfCheetah-v5", 32_000, 25_500, "HalfCheetah-v4"),
     Case("sac_continuous_action", "HalfCheetah-v5", 9_000, 5_500, "HalfCheetah-v4"),
     # the SAC of CleanRL's release is tied to Gym 0.23, whose MuJoCo tasks cannot be installed any more
     Case("sac_continuous_action", "Pendulum-v1", 9_000, 5_500, "Pendulum-v1"),
 )
+NOT_IN_SB3 = ("c51", "pqn", "rpo_continuous_action")
 Contender = Callable[[Case, Path], float]
 
 
@@ -75,9 +82,10 @@ def main() -> None:
         parser.error("--cleanrl DIR and --cleanrl-python PY go together")
     chosen = args.only.split(",") if args.only else [case.name for case in CASES]
     contenders = contenders_of(args)
+    without_sb3 = {name: train for name, train in contenders.items() if "stable-baselines3" not in name}
     rows: list[dict[str, Any]] = []
     for case in (scaled(case, args.scale) for case in CASES if {case.algo, case.name} & set(chosen)):
-        measured = measure(case, contenders, args.repetitions)
+        measured = measure(case, without_sb3 if case.algo in NOT_IN_SB3 else contenders, args.repetitions)
         rows += table(case, measured)
         save(
             "speed", {case.name: {"total_timesteps": case.total, "warm_up": case.warm_up, "steps_per_second": measured}}
