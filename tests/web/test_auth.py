@@ -114,6 +114,23 @@ def test_code_in_the_address_signs_in_once_and_leaves_the_address(site: Site) ->
     assert httpx.get(site.base + "/runs").status_code == 401
 
 
+def test_an_address_that_was_used_leads_who_is_signed_in_to_the_page(site: Site) -> None:
+    url = site.new_url()
+    with httpx.Client() as client:
+        assert client.get(url).status_code == 200
+        again = client.get(url.replace("/?", "/system?"))
+        assert again.status_code == 200 and 'url=/system"' in again.text
+    assert httpx.get(url).status_code == 401, "it signs nobody else in"
+
+
+def test_cookies_keep_to_our_own_pages_and_port(site: Site) -> None:
+    port = site.base.rpartition(":")[2]
+    with site.browser() as client:
+        cookies = client.get("/system").headers.get_list("set-cookie")
+        assert set(client.cookies) == {f"mosaic_{port}", f"mosaic_forms_{port}"}
+    assert cookies and all("httponly" in one.lower() and "samesite=strict" in one.lower() for one in cookies)
+
+
 def test_sign_in_never_leads_to_another_site(site: Site) -> None:
     code = site.new_url().partition("?")[2]
     assert 'url=/evil.com"' in httpx.get(f"{site.base}//evil.com?{code}").text
