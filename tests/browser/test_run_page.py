@@ -197,6 +197,16 @@ def test_tensorboard_opens_behind_our_sign_in(trained: Run, open_page: Callable[
     expect(page.frame_locator("iframe[title=TensorBoard]").get_by_text("charts/SPS").first).to_be_visible()
 
 
+def test_a_run_that_was_tracked_offline_says_how_to_upload_it(site: Site, open_page: Callable[..., Page]) -> None:
+    pytest.importorskip("wandb", reason="tracking needs the extra wandb")
+    run_id = submit(site, 512, {"track_wandb": True})
+    assert site.client.wait_run(run_id, 4 * PATIENCE).state == State.COMPLETED
+    page = open_page(f"/run/{run_id}?tab=wandb")
+    expect(page.get_by_text("Tracked offline, on this machine")).to_be_visible()
+    folder = RunPaths(run_id, site.home).folder
+    expect(page.get_by_text(re.compile(f"^wandb sync {re.escape(str(folder))}/wandb/offline-run-"))).to_be_visible()
+
+
 def test_notes_are_shared_and_a_deleted_run_says_so(site: Site, trained: Run, open_page: Callable[..., Page]) -> None:
     run_id = submit(site, 512)
     assert site.client.wait_run(run_id, 4 * PATIENCE).state == State.COMPLETED
