@@ -27,8 +27,9 @@ async def show(page: RunPage) -> None:
             _wait_for_logs(page)
         return
     first = next(iter(found))
-    if page.run.state == "FAILED" and "Errors" in found and await page.web.do(LogTail(found["Errors"]).read):
-        first = "Errors"
+    if page.run.state == "FAILED" and "Errors" in found:
+        said = await page.web.do(LogTail(found["Errors"]).read)
+        first = "Errors" if said else first
     await LogView(page, {word: str(path) for word, path in found.items()}, first).draw()
 
 
