@@ -108,6 +108,7 @@ def test_code_in_the_address_signs_in_once_and_leaves_the_address(site: Site) ->
     first = httpx.get(url.replace("/?", "/runs?x=1&"))
     cookie = first.headers["set-cookie"]
     assert first.status_code == 200 and 'url=/runs?x=1"' in first.text and "code" not in first.text
+    assert 'rel="icon" href="data:,"' in first.text, "another request would begin another session"
     assert all(word in cookie for word in (f"mosaic_{site.base.rpartition(':')[2]}=", "HttpOnly", "SameSite=Strict"))
     again = httpx.get(url)
     assert again.status_code == 401 and "used before" in again.text

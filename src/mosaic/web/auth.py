@@ -148,7 +148,12 @@ class Gate:
             "HttpOnly; SameSite=Strict"
         )
         # A page instead of a redirect: after a redirect from a link elsewhere the browser would withhold the cookie.
-        body = f'<!doctype html><meta http-equiv="refresh" content="0;url={target}"><p><a href="{target}">Go on</a>'
+        # Without an icon of its own, the browser would ask for one beside the page, and each answer would begin a
+        # session: the form that was filled in under one would be looked for under the other.
+        body = (
+            f'<!doctype html><link rel="icon" href="data:,"><meta http-equiv="refresh" content="0;url={target}">'
+            f'<p><a href="{target}">Go on</a>'
+        )
         await _answer(send, 200, body, [(b"set-cookie", cookie.encode())])
 
     async def _refuse(self, scope: Scope, send: Send, status: int, text: str, help_text: str) -> None:
