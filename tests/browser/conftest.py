@@ -8,6 +8,8 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 from web_site import PATIENCE, Site
 
+from mosaic.web.server import fresh_url
+
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-dev-shm-usage"]
 CHROMIUM = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), ""
@@ -41,9 +43,9 @@ def open_page(site: Site, browser: Browser) -> Iterator[Callable[..., Page]]:
         contexts.append(context)
         context.set_default_timeout(PATIENCE * 1000)
         page = context.new_page()
-        page.goto(site.new_url())
-        page.wait_for_url("**/runs")
-        page.goto(site.base + path)
+        code = fresh_url(site.home).partition("?")[2]
+        page.goto(f"{site.base}{path}{'&' if '?' in path else '?'}{code}")
+        page.wait_for_url(lambda address: "code=" not in address)  # it is traded for a cookie, anywhere
         return page
 
     yield opened

@@ -107,8 +107,12 @@ def test_a_policy_is_evaluated_until_it_is_stopped(site: Site, open_page: Callab
     extras = config_of(run)["extras"]
     assert run.mode == "policy_eval" and extras["eval_repeat"] and extras["eval_greedy"]
     assert (extras["eval_batch_size"], extras["fastlane_video_mode"], extras["fastlane_grid_limit"]) == (2, "grid", 5)
-    site.client.cancel_run(run.run_id)
-    site.client.wait_run(run.run_id, PATIENCE)
+    batches = page.get_by_text(re.compile(r"^eval batch ([2-9]|\d\d+) \| episodes=2 avg="))
+    expect(batches).to_be_visible()
+    page.get_by_role("button", name="Cancel").click()
+    page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
+    expect(page.locator("[data-state=COMPLETED], [data-state=CANCELLED]")).to_be_visible()
+    assert site.client.get_run(run.run_id).ended
 
 
 def test_an_uploaded_policy_is_kept_under_a_safe_name(

@@ -86,6 +86,59 @@ def test_a_run_is_watched_as_it_learns_paused_continued_and_cancelled(
     assert site.client.get_run(run_id).state == State.CANCELLED
 
 
+def test_cartpole_is_trained_from_the_form_to_its_end_as_the_picture_moves_and_the_curve_grows(
+    site: Site, open_page: Callable[..., Page]
+) -> None:
+    page = open_page("/train")
+    page.wait_for_function("() => window.socket?.connected === true")
+    page.get_by_label("Total timesteps", exact=True).fill("122880")
+    expect(page.locator('[data-change="total_timesteps"]')).to_contain_text("122880")
+    page.get_by_role("button", name="Start training").click()
+    page.wait_for_url(re.compile(r"/run/\w+"))
+    run_id = page.url.rpartition("/run/")[2].partition("?")[0]
+    expect(page.get_by_text("Fast lane: connected", exact=True)).to_be_visible()
+    first = picture(page)
+    wait_until(lambda: picture(page) != first, what="another picture")
+    wait_until(lambda: points(page) > 1, what="a curve")
+    few = points(page)
+    wait_until(lambda: points(page) > few, what="more points")
+    expect(page.locator("[data-state=COMPLETED]")).to_be_visible()
+    expect(page.get_by_text("122,880 of 122,880 steps")).to_be_visible()
+    run = site.client.get_run(run_id)
+    assert (run.state, run.algo, run.env_id, run.step) == (State.COMPLETED, "ppo", "CartPole-v1", 122_880)
+
+
+def test_frames_rest_while_the_window_is_hidden_and_fill_the_screen_when_asked(
+    site: Site, open_page: Callable[..., Page]
+) -> None:
+    run_id = submit(site, 50_000_000)
+    page = open_page(f"/run/{run_id}")
+    expect(page.get_by_text("Fast lane: connected", exact=True)).to_be_visible()
+    page.get_by_role("button", name="Full screen").click()
+    wait_until(lambda: page.evaluate("document.fullscreenElement?.className") == "mosaic-lane", what="the full screen")
+    page.evaluate("document.exitFullscreen()")
+    # a headless browser hides no window: the page is told what it would be told
+    hide = "Object.defineProperty(document, 'hidden', { configurable: true, get: () => %s });"
+    change = "document.dispatchEvent(new Event('visibilitychange'))"
+    page.evaluate(hide % "true" + change)
+    expect(page.get_by_text("Fast lane: resting while this window is hidden")).to_be_visible()
+    wait_until(lambda: not is_watched(site, run_id), what="frames to stop with the window")
+    page.evaluate(hide % "false" + change)
+    expect(page.get_by_text("Fast lane: connected", exact=True)).to_be_visible()
+    site.client.cancel_run(run_id, 0.0)
+    expect(page.locator("[data-state=CANCELLED]")).to_be_visible()
+
+
+def test_tabs_that_are_turned_in_haste_are_never_mixed(trained: Run, open_page: Callable[..., Page]) -> None:
+    page = open_page(f"/run/{trained.run_id}?tab=metrics")
+    page.wait_for_function("() => window.socket?.connected === true")
+    for name in ("Notes", "Logs", "Metrics", "Files", "Notes", "Config"):
+        page.get_by_role("tab", name=name).click(no_wait_after=True)
+    expect(page.get_by_text("The whole config")).to_be_visible()
+    for part in ("textarea", "[role=log]", ".nicegui-echart", "video"):
+        expect(page.locator(part)).to_have_count(0)
+
+
 def test_curves_are_smoothed_zoomed_and_downloaded(site: Site, trained: Run, open_page: Callable[..., Page]) -> None:
     page = open_page(f"/run/{trained.run_id}?tab=metrics")
     expect(page.get_by_text("charts/episodic_return", exact=True)).to_be_visible()
@@ -142,6 +195,16 @@ def test_every_tab_shows_what_the_run_left_and_runs_nothing_of_it(
 def test_tensorboard_opens_behind_our_sign_in(trained: Run, open_page: Callable[..., Page]) -> None:
     page = open_page(f"/run/{trained.run_id}?tab=tensorboard")
     expect(page.frame_locator("iframe[title=TensorBoard]").get_by_text("charts/SPS").first).to_be_visible()
+
+
+def test_a_run_that_was_tracked_offline_says_how_to_upload_it(site: Site, open_page: Callable[..., Page]) -> None:
+    pytest.importorskip("wandb", reason="tracking needs the extra wandb")
+    run_id = submit(site, 512, {"track_wandb": True})
+    assert site.client.wait_run(run_id, 4 * PATIENCE).state == State.COMPLETED
+    page = open_page(f"/run/{run_id}?tab=wandb")
+    expect(page.get_by_text("Tracked offline, on this machine")).to_be_visible()
+    folder = RunPaths(run_id, site.home).folder
+    expect(page.get_by_text(re.compile(f"^wandb sync {re.escape(str(folder))}/wandb/offline-run-"))).to_be_visible()
 
 
 def test_notes_are_shared_and_a_deleted_run_says_so(site: Site, trained: Run, open_page: Callable[..., Page]) -> None:

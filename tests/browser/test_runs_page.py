@@ -116,6 +116,41 @@ def test_a_selection_is_cancelled_and_deleted_after_a_question(
     wait_until(lambda: site.client.list_runs(text="unwanted").total == 0, what="both to be gone")
 
 
+def test_a_selection_is_paused_continued_cancelled_and_resumed(open_page: Callable[..., Page], site: Site) -> None:
+    run = started(site, "from-the-bar", 50_000_000)
+    page = open_page("/runs?text=from-the-bar")
+    tick(page, run)
+    expect(page.locator("[data-state=EXECUTING]")).to_have_count(1, timeout=WAIT)
+    page.get_by_role("button", name="Pause", exact=True).click()
+    expect(page.locator("[data-state=PAUSED]")).to_have_count(1, timeout=WAIT)
+    assert site.client.get_run(run.run_id).state == State.PAUSED
+    page.get_by_role("button", name="Continue", exact=True).click()
+    expect(page.locator("[data-state=EXECUTING]")).to_have_count(1, timeout=WAIT)
+    page.get_by_role("button", name="Cancel", exact=True).click()
+    page.get_by_role("button", name="Cancel it").click()
+    expect(page.locator("[data-state=CANCELLED]")).to_have_count(1, timeout=WAIT)
+    page.get_by_role("button", name="Resume", exact=True).click()
+    page.wait_for_url(f"**/resume?run={run.run_id}")
+    expect(page.locator('[data-told="true"]')).to_contain_text("ppo on CartPole-v1, seed 1", timeout=WAIT)
+
+
+def test_a_selected_run_is_evaluated(open_page: Callable[..., Page], site: Site) -> None:
+    run = started(site, "has-learned", 512)
+    assert site.client.wait_run(run.run_id, 4 * PATIENCE).state == State.COMPLETED
+    page = open_page("/runs?text=has-learned")
+    tick(page, run)
+    page.get_by_role("button", name="Evaluate", exact=True).click()
+    page.wait_for_url("**/policy?policy=*")
+    expect(page.get_by_label("Environment", exact=True)).to_have_value("CartPole-v1", timeout=WAIT)
+
+
+def started(site: Site, name: str, steps: int) -> Run:
+    """A run that a worker takes up."""
+    extras = {"save_model": True, "algo_params": {"num_envs": 2}}
+    config = {"algo": "ppo", "env_id": "CartPole-v1", "total_timesteps": steps, "seed": 1, "extras": extras}
+    return site.client.submit_run({"run_name": name, "metadata": {"worker": {"config": config}}})
+
+
 def test_a_run_without_a_policy_cannot_be_evaluated_and_the_page_says_what_to_do(
     open_page: Callable[..., Page], waiting: Callable[..., Run]
 ) -> None:

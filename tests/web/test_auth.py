@@ -108,10 +108,28 @@ def test_code_in_the_address_signs_in_once_and_leaves_the_address(site: Site) ->
     first = httpx.get(url.replace("/?", "/runs?x=1&"))
     cookie = first.headers["set-cookie"]
     assert first.status_code == 200 and 'url=/runs?x=1"' in first.text and "code" not in first.text
+    assert 'rel="icon" href="data:,"' in first.text, "another request would begin another session"
     assert all(word in cookie for word in (f"mosaic_{site.base.rpartition(':')[2]}=", "HttpOnly", "SameSite=Strict"))
     again = httpx.get(url)
     assert again.status_code == 401 and "used before" in again.text
     assert httpx.get(site.base + "/runs").status_code == 401
+
+
+def test_an_address_that_was_used_leads_who_is_signed_in_to_the_page(site: Site) -> None:
+    url = site.new_url()
+    with httpx.Client() as client:
+        assert client.get(url).status_code == 200
+        again = client.get(url.replace("/?", "/system?"))
+        assert again.status_code == 200 and 'url=/system"' in again.text
+    assert httpx.get(url).status_code == 401, "it signs nobody else in"
+
+
+def test_cookies_keep_to_our_own_pages_and_port(site: Site) -> None:
+    port = site.base.rpartition(":")[2]
+    with site.browser() as client:
+        cookies = client.get("/system").headers.get_list("set-cookie")
+        assert set(client.cookies) == {f"mosaic_{port}", f"mosaic_forms_{port}"}
+    assert cookies and all("httponly" in one.lower() and "samesite=strict" in one.lower() for one in cookies)
 
 
 def test_sign_in_never_leads_to_another_site(site: Site) -> None:

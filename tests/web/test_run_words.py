@@ -57,6 +57,8 @@ def test_the_reason_says_more_than_an_exit_code() -> None:
     assert reason_line(Run("a", State.FAILED, "exit code 1"), "ValueError: no") == "exit code 1: ValueError: no"
     told = "exit code 1: out of memory; choose a smaller batch"
     assert reason_line(Run("a", State.FAILED, told), "ValueError: no") == told
+    killed = "its worker ended without a closing event"
+    assert reason_line(Run("a", State.FAILED, killed), "a warning of hours ago") == killed
     assert "2 runs are before it" in reason_line(Run("a", State.INIT, queue_position=2))
     assert reason_line(Run("a", State.EXECUTING)) == ""
 

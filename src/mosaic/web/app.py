@@ -27,7 +27,15 @@ def build(web: Web, keeper: auth.Keeper, port: int, allow_hosts: Collection[str]
     """The whole GUI as one ASGI app."""
     add_pages(web)
     outer = FastAPI(title=TITLE, docs_url=None, redoc_url=None, openapi_url=None)
-    ui.run_with(outer, title=TITLE, storage_secret=storage_secret, show_welcome_message=False, reconnect_timeout=10.0)
+    ui.run_with(
+        outer,
+        title=TITLE,
+        storage_secret=storage_secret,
+        # Cookies take no heed of the port: two homes on one machine would take each other's forms away.
+        session_middleware_kwargs={"session_cookie": f"mosaic_forms_{port}", "same_site": "strict"},
+        show_welcome_message=False,
+        reconnect_timeout=10.0,
+    )
     pages_app.on_startup(web.hub.start)
     pages_app.on_shutdown(web.close)
     return auth.Gate(outer, keeper, port, allow_hosts, web.happenings.note)

@@ -119,7 +119,8 @@ class Gate:
                 and scope["method"] == "GET"
                 and "code=" in scope["query_string"].decode("latin-1")
             ):
-                await self._enter(scope, send)  # a second sign-in uses its code up and loses it from the address
+                # A second sign-in uses its code up and loses it from the address; an address used before does no harm.
+                await self._enter(scope, send, known=True)
             else:
                 await self._app(scope, receive, _with_headers(send))
         elif scope["type"] == "http" and scope["method"] == "GET":
@@ -127,16 +128,17 @@ class Gate:
         else:
             await self._refuse(scope, send, 401, "You are not signed in.", SIGN_IN_HELP)
 
-    async def _enter(self, scope: Scope, send: Send) -> None:
+    async def _enter(self, scope: Scope, send: Send, *, known: bool = False) -> None:
         """Trade the code in the address for a cookie, and go on to the same address without it."""
         query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         code = next((value for name, value in query if name == "code"), "")
-        if not self._keeper.take_code(code):
+        if not self._keeper.take_code(code) and not known:
             why = "This code was used before, or is too old, or is not ours." if code else "You are not signed in."
             self._note("ui.sign_in_refused", why=why)
             await self._refuse(scope, send, 401, why, SIGN_IN_HELP)
             return
-        self._note("ui.signed_in", address=(scope.get("client") or ("?",))[0])
+        if not known:
+            self._note("ui.signed_in", address=(scope.get("client") or ("?",))[0])
         rest = urlencode([(name, value) for name, value in query if name != "code"])
         # One slash at its start: `//elsewhere` would be another site.
         path = "/" + scope.get("raw_path", b"/").decode("latin-1").partition("?")[0].lstrip("/\\")
@@ -146,7 +148,12 @@ class Gate:
             "HttpOnly; SameSite=Strict"
         )
         # A page instead of a redirect: after a redirect from a link elsewhere the browser would withhold the cookie.
-        body = f'<!doctype html><meta http-equiv="refresh" content="0;url={target}"><p><a href="{target}">Go on</a>'
+        # Without an icon of its own, the browser would ask for one beside the page, and each answer would begin a
+        # session: the form that was filled in under one would be looked for under the other.
+        body = (
+            f'<!doctype html><link rel="icon" href="data:,"><meta http-equiv="refresh" content="0;url={target}">'
+            f'<p><a href="{target}">Go on</a>'
+        )
         await _answer(send, 200, body, [(b"set-cookie", cookie.encode())])
 
     async def _refuse(self, scope: Scope, send: Send, status: int, text: str, help_text: str) -> None:

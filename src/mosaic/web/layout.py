@@ -54,6 +54,8 @@ body { font-feature-settings: "tnum"; }
 .body--dark .mosaic-place { color: #eee; }
 /* lighter, so that words in these colours are read on black, and white ones on them */
 .body--dark { --q-primary: #3d90d0 !important; --q-negative: #d96a24 !important; }
+/* in a row, too: Tailwind's own lets a long word push the page wider than the window */
+.break-words { overflow-wrap: anywhere !important; }
 .mosaic-mono { font-family: ui-monospace, SFMono-Regular, Menlo, monospace; }
 :focus-visible { outline: 2px solid #0072B2; outline-offset: 2px; }
 @media (prefers-reduced-motion: reduce) { * { animation: none !important; transition: none !important; } }
@@ -95,7 +97,7 @@ def frame(web: Web, path: str, title: str) -> Iterator[None]:
         ui.space()
         _icon("dark_mode", "Light or dark", lambda: _switch(dark))
     _away_banner(web)
-    with ui.column().classes("mosaic-page gap-4 p-2 sm:p-4").props("role=main"):
+    with ui.column().classes("mosaic-page gap-4 p-2 sm:p-4"):
         ui.label(title).props('role=heading aria-level="1"').classes("sr-only")
         yield
 
@@ -116,7 +118,8 @@ def trouble(error: object) -> None:
 
 async def confirmed(question: str, verb: str, *, detail: str = "") -> bool:
     """Ask before something that cannot be taken back."""
-    with ui.dialog() as dialog, ui.card().classes("max-w-lg"):
+    # In the page, not beside the button: buttons are made anew when a run moves on, and the question would go, too.
+    with context.client.content, ui.dialog() as dialog, ui.card().classes("max-w-lg"):
         ui.label(question).classes("text-base font-medium break-words")
         if detail:
             ui.label(detail).classes("whitespace-pre-wrap text-sm opacity-80 break-words")
@@ -126,6 +129,18 @@ async def confirmed(question: str, verb: str, *, detail: str = "") -> bool:
     answer = await dialog
     dialog.delete()
     return bool(answer)
+
+
+@contextlib.contextmanager
+def busy(button: ui.button) -> Iterator[None]:
+    """The button turns as long as its work lasts; what happens meanwhile may take it off the page."""
+    if not button.is_deleted:
+        button.props(add="loading")
+    try:
+        yield
+    finally:
+        if not button.is_deleted:
+            button.props(remove="loading")
 
 
 def code_box(text: str, *, label: str = "Copy") -> ui.element:

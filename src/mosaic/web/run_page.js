@@ -185,6 +185,10 @@ window.mosaicLog = {
     while (box.childNodes.length > 1 && box.textContent.length > 2000000) box.firstChild.remove();
     if (follow) box.scrollTop = box.scrollHeight;
   },
+  clear(id) {
+    const box = document.getElementById(id);
+    if (box) box.textContent = "";
+  },
   end(id) {
     const box = document.getElementById(id);
     if (box) box.scrollTop = box.scrollHeight;

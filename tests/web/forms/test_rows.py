@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from mosaic.web.forms.own_rows import TRAIN
 from mosaic.web.forms.rows import OWN_PLACE, Row, by_section, changed, read_all, schema_rows
 from mosaic.wire.errors import ConfigError
 from mosaic.wire.workers import discover_workers
@@ -43,6 +44,8 @@ def test_text_is_read_by_the_rows_type(row: Row, given: Any, value: Any) -> None
         (Row(name="a", type="int"), "1.5", "a whole number is needed, not '1.5'"),
         (Row(name="a", type="float"), "nan", "a number is needed, not 'nan'"),
         (Row(name="a", type="int", least=1), "0", "a whole number, 1 or more, is needed, not '0'"),
+        (TRAIN["env_id"], " ", "a text is needed (default CartPole-v1)"),
+        (TRAIN["total_timesteps"], "9" * 20, "a whole number from 1 to 1,000,000,000,000,000 is needed"),
         (Row(name="a", type="int", least=0, most=9), "10", "a whole number from 0 to 9 is needed, not '10'"),
         (Row(name="a", choices=("sync", "async")), "snyc", "'snyc' is none of sync, async; did you mean 'sync'?"),
         (Row(name="a", type="bool"), "maybe", "true or false is needed, not 'maybe'"),

@@ -12,6 +12,9 @@ from mosaic.web.words import age, short_id, size
 
 # More rows than this help nobody: the filter looks at all of them.
 MOST_ROWS = 500
+_CHOOSE = """<q-checkbox v-model="props.selected" dense
+  :aria-label="'Choose ' + props.row.algorithm + ' on ' + props.row.environment + ', run ' + props.row.run
+    + (props.row.step == null ? '' : ', step ' + props.row.step)"></q-checkbox>"""
 _NUMBER = "value => value == null ? '–' : Number(value).toLocaleString('en', {maximumFractionDigits: 2})"
 
 
@@ -34,6 +37,8 @@ class Listing:
         )
         self._table.classes("w-full").props('flat bordered dense data-listing="true" binary-state-sort')
         self._table.props["no-data-label"] = empty
+        self._table.add_slot("header-selection", "")  # one is chosen, never all
+        self._table.add_slot("body-selection", _CHOOSE)
         self._table.on("rowClick", self._clicked, js_handler="(event, row) => emit(row.path)")
         self._show()
 

@@ -102,6 +102,7 @@ TRAIN = _rows(
         name="env_id",
         label="Environment id",
         default="CartPole-v1",
+        needed=True,
         help="from the catalog, or any id; module:Id for your own",
     ),
     Row(
@@ -110,6 +111,7 @@ TRAIN = _rows(
         type="int",
         default=2048,
         least=1,
+        most=10**15,  # decades at a million steps a second; what has more digits has some too many
         help="2,048 is a smoke test; the algorithm's own default stands above",
     ),
     Row(

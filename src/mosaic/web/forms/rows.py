@@ -42,6 +42,8 @@ class Row:
     type: str = "str"
     default: Any = ""
     optional: bool = False
+    needed: bool = False
+    """a text that must not be empty"""
     choices: tuple[Any, ...] = ()
     help: str = ""
     label: str = ""
@@ -98,7 +100,7 @@ class Row:
     def _empty(self) -> Any:
         if self.optional:
             return None
-        if self.type in ("str", "path"):
+        if self.type in ("str", "path") and not self.needed:
             return ""
         raise ConfigError(f"{_range_words(self)} is needed{self._default_words()}")
 

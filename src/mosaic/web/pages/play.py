@@ -46,7 +46,7 @@ class PlayPage:
     def draw(self) -> None:
         """Room for the game, which begins at once and ends with the page."""
         with ui.row().classes("items-center gap-3").props("role=status") as self.waiting:
-            ui.spinner(size="2rem")
+            ui.spinner(size="2rem").props("aria-hidden=true")
             ui.label("Starting the worker: a policy takes some seconds to load …")
         self.place = ui.column().classes("w-full gap-4")
         context.client.on_delete(self.leave)

@@ -57,6 +57,7 @@ class RunPage:
         self.view = curves.View(smoothing=0.6)
         self._hears: list[Callable[[], Any]] = []
         self._deleted = self._drawing = False
+        self._wanted = ""
         self._begun_later: list[Callable[[], None]] = []
 
     @property
@@ -117,8 +118,12 @@ class RunPage:
         if self._deleted:
             return
         self._deleted = True
-        self._hears.clear()
         self._header.show_deleted()
+        if not self._drawing:  # else when the tab is done
+            self._draw_deleted()
+
+    def _draw_deleted(self) -> None:
+        self._hears.clear()
         self._panel.clear()
         with self._panel:
             ui.label("This run was deleted: its folder, its configs and its curves are gone.").classes("text-lg")
@@ -131,17 +136,32 @@ class RunPage:
         await self._show(name)
 
     async def _show(self, name: str) -> None:
+        """Draw a tab; one that is still being drawn is finished first, so that no two are mixed."""
+        self._wanted = name
+        if self._drawing:
+            return
+        self._drawing = True
+        try:
+            while self._wanted:
+                name, self._wanted = self._wanted, ""
+                await self._draw_tab(name)
+        finally:
+            self._drawing = False
+        if self._deleted:
+            self._draw_deleted()
+            return
+        for begin in self._begun_later:
+            begin()
+
+    async def _draw_tab(self, name: str) -> None:
         self._hears.clear()
         self._panel.clear()
-        self._begun_later, self._drawing = [], True
+        self._begun_later = []
         with self._panel:
             try:
                 await TABS[name][2](self)
             except MosaicError as error:
                 trouble(error)
-        self._drawing = False
-        for begin in self._begun_later:
-            begin()
 
     def _heard(self, changes: list[Change]) -> Any:
         if self._deleted:

@@ -12,7 +12,7 @@ from nicegui import background_tasks, ui
 from mosaic.trainer.client import Client, Run, State
 from mosaic.web import words
 from mosaic.web.forms.again import train_again
-from mosaic.web.layout import code_box, confirmed, state_badge, tell
+from mosaic.web.layout import busy, code_box, confirmed, state_badge, tell
 from mosaic.web.log_files import last_words
 from mosaic.wire.errors import MosaicError
 
@@ -112,7 +112,7 @@ class Header:
         policy = _policy(run)
         with self._buttons:
             if run.asked in ASKED and not run.ended:
-                ui.spinner(size="sm")
+                ui.spinner(size="sm").props("aria-hidden=true")
                 ui.label(ASKED[run.asked]).classes("text-sm opacity-80")
             if run.state == State.EXECUTING and not run.asked:
                 self._act("Pause", "pause", lambda client: client.pause_run(run.run_id))
@@ -143,14 +143,12 @@ class Header:
 
     def _again_button(self, run: Run) -> None:
         async def again() -> None:
-            button.props(add="loading")
             try:
-                new = await train_again(self._page.web, run)
+                with busy(button):
+                    new = await train_again(self._page.web, run)
                 ui.navigate.to(f"/run/{new.run_id}")
             except MosaicError as error:
                 tell(error)
-            finally:
-                button.props(remove="loading")
 
         word = {"policy_eval": "Evaluate again", "script": "Run again"}.get(run.mode, "Train again")
         button = ui.button(word, icon="replay", on_click=again).props(BUTTON)
@@ -161,14 +159,12 @@ class Header:
         async def act() -> None:
             if ask and not await confirmed(ask, word):
                 return
-            button.props(add="loading")
             try:
-                await self._page.web.ask(call)
-                await self._page.refresh()
+                with busy(button):
+                    await self._page.web.ask(call)
+                    await self._page.refresh()
             except MosaicError as error:
                 tell(error)
-            finally:
-                button.props(remove="loading")
 
         button = ui.button(word, icon=icon, color=colour, on_click=act).props(BUTTON)
 
@@ -240,7 +236,9 @@ def reason_line(run: Run, last_line: str = "") -> str:
         return run.reason or "its worker is there; the first episode or row of metrics is still to come"
     if run.state == State.LOST:
         return run.reason or "its worker has fallen silent; it is taken up again when it answers"
-    if run.state == State.FAILED and last_line and ":" not in run.reason:
+    # After a signal the last line is what it happened to say before, and no cause.
+    bare = not run.reason or (run.reason.startswith("exit code") and ":" not in run.reason)
+    if run.state == State.FAILED and last_line and bare:
         return f"{run.reason}: {last_line}" if run.reason else last_line
     return run.reason
 

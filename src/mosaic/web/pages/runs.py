@@ -13,7 +13,7 @@ from nicegui import events, ui
 from mosaic.trainer.client import Change, Client, Page, Run, State
 from mosaic.web import run_rows
 from mosaic.web.context import Web
-from mosaic.web.layout import STATES, confirmed, on_changes, page_at, tell
+from mosaic.web.layout import STATES, busy, confirmed, on_changes, page_at, tell
 from mosaic.web.pages import runs_table
 from mosaic.wire.errors import ConfigError, MosaicError
 
@@ -190,13 +190,11 @@ class RunsPage:
         button = ui.button(word, icon=icon).props("flat dense")
 
         async def pressed() -> None:
-            button.props("loading")
             try:
-                await act()
+                with busy(button):
+                    await act()
             except MosaicError as error:
                 tell(error)
-            finally:
-                button.props(remove="loading")
 
         button.on_click(pressed)
         self.buttons[word] = button

@@ -76,13 +76,13 @@ class SystemPage:
         self._draw_runs()
         self.disk_card = _card("Disk", "storage")
         with _card("Doctor", "medical_services") as self.doctor_card:
-            self.doctor_wait = ui.spinner(size="1.5rem")
+            self.doctor_wait = ui.spinner(size="1.5rem").props("aria-hidden=true")
             self.doctor_place = ui.column().classes("w-full gap-1").props("data-testid=doctor")
             again = ui.button("Look again", icon="refresh", on_click=lambda: self.examine(anew=True))
             again.props("flat dense no-caps")
         self.show()
         with self.disk_card:
-            self.disk_wait = ui.spinner(size="1.5rem")
+            self.disk_wait = ui.spinner(size="1.5rem").props("aria-hidden=true")
             self.disk_place = ui.column().classes("w-full gap-1").props("data-testid=disk")
         ui.timer(REFRESH_SECONDS, self.refresh)
         ui.timer(0.1, self.count, once=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from nicegui import ui
 
@@ -25,8 +26,10 @@ async def show(page: RunPage) -> None:
         if not page.run.ended:
             _wait_for_logs(page)
         return
-    errors = found.get("Errors")
-    first = "Errors" if page.run.state == "FAILED" and errors and errors.stat().st_size else next(iter(found))
+    first = next(iter(found))
+    if page.run.state == "FAILED" and "Errors" in found:
+        said = await page.web.do(LogTail(found["Errors"]).read)
+        first = "Errors" if said else first
     await LogView(page, {word: str(path) for word, path in found.items()}, first).draw()
 
 
@@ -76,8 +79,8 @@ class LogView:
         self._tail = LogTail(self._page.paths.inside(path))
         self._rest = ""
         self._lines = self._matched = 0
-        self._download.props["href"] = f"/files/{self._page.run_id}/{self._page.paths.relative(path)}?download=1"
-        ui.run_javascript(f"document.getElementById('{self._box.html_id}').textContent = ''")
+        self._download.props["href"] = f"/files/{self._page.run_id}/{quote(self._page.paths.relative(path))}?download=1"
+        ui.run_javascript(f"mosaicLog.clear('{self._box.html_id}')")
         await self._read()
 
     async def _read(self) -> None:

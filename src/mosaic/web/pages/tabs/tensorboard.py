@@ -26,7 +26,7 @@ async def show(page: RunPage) -> None:
     address = f"/tensorboard/{page.run_id}/"
     column = ui.column().classes("w-full gap-2")
     with column, ui.row().classes("items-center gap-3"):
-        ui.spinner(size="md")
+        ui.spinner(size="md").props("aria-hidden=true")
         ui.label("Starting TensorBoard. This takes a few seconds.")
 
     async def open_it() -> None:
