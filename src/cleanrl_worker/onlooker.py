@@ -51,7 +51,7 @@ class Onlooker:
 
     def training(self, envs: VectorEnvs, args: RunArgs) -> VectorEnvs:
         """The environments, to be watched while they are stepped; of a curriculum, those of a stage as it begins."""
-        if args.curriculum_schedule:
+        if args.curriculum_schedule or args.curriculum:
             self.note(f"stage: {args.env_id}")
         if isinstance(envs, GymnasiumEnvs) and isinstance(envs.envs, AsyncVectorEnv):
             return envs  # each of its processes shows its own environment
