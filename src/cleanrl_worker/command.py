@@ -258,7 +258,8 @@ def _all_settings(config: CleanRLWorkerConfig, paths: RunPaths, ours: bool) -> I
             source = find_checkpoint(extras.get("checkpoint_path") or extras["policy_path"])
             yield _Setting("resume", str(source.absolute()), "extras.checkpoint_path")
             yield _Setting("additional_timesteps", extras.get("additional_timesteps"), "extras")
-        yield _Setting("curriculum_schedule", schedule.as_flag(extras), "extras")
+        for name in ("curriculum_schedule", "curriculum"):
+            yield _Setting(name, schedule.as_flag(extras.get(name)), "extras")
         yield _Setting("grace_seconds", extras.get("grace_seconds"), "extras")
         if extras.get("tensorboard_dir"):
             yield _Setting("tensorboard_dir", str(paths.inside(extras["tensorboard_dir"])), "extras")

@@ -76,6 +76,7 @@ _WORKERS_OWN_PARAMS = {
     "wandb_entity": "wandb_entity",
     "wandb_run_name": "wandb_run_name",
     "curriculum_schedule": "curriculum_schedule",
+    "curriculum": "curriculum",
 }
 
 SEED_LIMIT = 2**32  # numpy's legacy seeding, which CleanRL-style scripts call, takes no more

@@ -2,7 +2,7 @@
 
 Executed by file path in the algorithm's interpreter, which may be any Python >= 3.8 without our packages:
     python launcher.py --shell-pid N --lifeline FD (--module M [--as-main] | --script PATH) [--also-path DIR]
-        [--fastlane own|foreign [--onlooker M]] -- ARGV...
+        [--fastlane own|foreign] [--onlooker M]... -- ARGV...
 A process that was the shell itself (an interactive session) has no ties: it is started without the first two.
 """
 
@@ -26,7 +26,7 @@ import importlib.util  # noqa: E402
 import runpy  # noqa: E402
 import select  # noqa: E402
 import signal  # noqa: E402
-from typing import List, Optional  # noqa: E402
+from typing import List, Optional, Sequence  # noqa: E402
 
 PR_SET_PDEATHSIG = 1
 F_SETSIG = 10  # Linux; Python's fcntl names it only from 3.8 on some builds
@@ -45,7 +45,7 @@ def main(given: Optional[List[str]] = None) -> None:
     parser.add_argument("--as-main", action="store_true", help="run the module as __main__ instead of calling main()")
     parser.add_argument("--also-path", action="append", default=[], help="appended to sys.path: shadows nothing")
     parser.add_argument("--fastlane", choices=("own", "foreign"), help="let the run be watched, by whose packages")
-    parser.add_argument("--onlooker", metavar="MODULE", help="its install() is called before the algorithm's main()")
+    parser.add_argument("--onlooker", action="append", default=[], help="a module whose install() precedes main()")
     flags = parser.parse_args(given[:cut])
     if flags.lifeline is not None:
         tie_to_shell(flags.shell_pid, flags.lifeline)
@@ -85,15 +85,15 @@ def open_fastlane(foreign: bool) -> None:
     module.install(foreign)
 
 
-def run_module(name: str, argv: List[str], as_main: bool, onlooker: Optional[str] = None) -> None:
-    """Call the module's `main()`, or run it as `python -m` would; an onlooker comes in before `main()`."""
+def run_module(name: str, argv: List[str], as_main: bool, onlookers: Sequence[str] = ()) -> None:
+    """Call the module's `main()`, or run it as `python -m` would; onlookers come in before `main()`."""
     sys.argv = [name, *argv]
     if as_main:
         runpy.run_module(name, run_name="__main__", alter_sys=True)
         return
     module = importlib.import_module(name)
     sys.argv[0] = getattr(module, "__file__", None) or name
-    if onlooker is not None:
+    for onlooker in onlookers:
         importlib.import_module(onlooker).install()
     module.main()
 

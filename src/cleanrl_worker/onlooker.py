@@ -47,12 +47,13 @@ class Onlooker:
     def __init__(self, view: View) -> None:
         self._view = view
         self._parts: Mapping[str, Any] = {}
+        self._watched: WatchedEnvs | None = None
         self._evaluated = False
 
     def training(self, envs: VectorEnvs, args: RunArgs) -> VectorEnvs:
         """The environments, to be watched while they are stepped; of a curriculum, those of a stage as it begins."""
-        if args.curriculum_schedule:
-            self.note(f"stage: {args.env_id}")
+        if args.curriculum_schedule or args.curriculum:
+            self._view.lane.begin(f"({args.env_id})")
         if isinstance(envs, GymnasiumEnvs) and isinstance(envs.envs, AsyncVectorEnv):
             return envs  # each of its processes shows its own environment
         lane = self._view.lane
@@ -63,7 +64,11 @@ class Onlooker:
             return envs
         shown = list(range(min(settings.limit, envs.num_envs))) if settings.mode == "grid" else [settings.slot]
         picture = self._picture_of(envs, args, shown)
-        return envs if picture is None else WatchedEnvs(envs, self._view, picture, shown[0])
+        if picture is None:
+            return envs
+        before = 0 if self._watched is None else self._watched.ticks
+        self._watched = WatchedEnvs(envs, self._view, picture, shown[0], before)
+        return self._watched
 
     def evaluation(self, game: play.Game, env_id: str) -> play.Game:
         """The first game of an evaluation, to be watched while it is played; others run beside it unseen."""
@@ -121,27 +126,28 @@ class Onlooker:
 class WatchedEnvs:
     """A vector of environments with somebody looking on; every value is the environments' own."""
 
-    def __init__(self, envs: VectorEnvs, view: View, picture: Picture, shown: int) -> None:
+    def __init__(self, envs: VectorEnvs, view: View, picture: Picture, shown: int, ticks: int = 0) -> None:
         self.envs = envs
         self.backend, self.num_envs = envs.backend, envs.num_envs
         self.single_observation_space = envs.single_observation_space
         self.single_action_space = envs.single_action_space
         self._step, self._lane = envs.step, view.lane
         self._view, self._picture, self._shown = view, picture, shown
-        self._ticks = 0
+        self.ticks = ticks
+        """steps of each environment, those of earlier stages included"""
 
     def reset(self, seed: int) -> np.ndarray:
         return self.envs.reset(seed)
 
     def step(self, actions: np.ndarray) -> Step:
         reached = self._step(actions)
-        self._ticks += 1
+        self.ticks += 1
         lane = self._lane
         if reached.episodes:
             for episode in reached.episodes:
                 lane.episode(episode.ret)
         if monotonic() >= lane.next and lane.is_watched():
-            self._show(float(reached.rewards[self._shown]), self._ticks * self.num_envs)
+            self._show(float(reached.rewards[self._shown]), self.ticks * self.num_envs)
         return reached
 
     def close(self) -> None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 LAUNCHER = Path(__file__).with_name("launcher.py")
 ONLOOKER = "cleanrl_worker.onlooker"
+CHOOSERS = "cleanrl_worker.wrappers.automatic"
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 STDERR_LINES = 20
 # Enough for 20 lines of a traceback, little enough to read at once whatever the log has grown to.
@@ -236,6 +237,8 @@ def _launcher_flags(plan: Plan, lifeline: int, environment: Mapping[str, str]) -
     flags = ["--shell-pid", str(os.getpid()), "--lifeline", str(lifeline)]
     if live.is_on(environment):
         flags += ["--fastlane", "own", "--onlooker", ONLOOKER] if plan.ours else ["--fastlane", "foreign"]
+    if plan.ours and any(flag.startswith("--curriculum=") for flag in plan.argv):
+        flags += ["--onlooker", CHOOSERS]
     if plan.script is not None:
         return [*flags, "--script", str(plan.script)]
     flags += ["--module", str(plan.module)]

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cleanrl_worker.environments import LOOKUP_SECONDS
+from cleanrl_worker.source import package_exists
+from mosaic.wire.automatic import read_automatic
 from mosaic.wire.curriculum import read_schedule
 from mosaic.wire.errors import ConfigError, shown
 
@@ -19,18 +21,24 @@ PLACE = "extras.curriculum_schedule"
 
 def stage_ids(extras: Mapping[str, Any]) -> list[str]:
     """The environments of the curriculum, each once, in the order of its stages; none without one."""
-    if extras.get("curriculum"):
-        raise ConfigError("extra 'curriculum' is not in this version of the worker; give stages as curriculum_schedule")
-    schedule = extras.get("curriculum_schedule")
+    schedule, automatic = (extras.get(name) for name in ("curriculum_schedule", "curriculum"))
+    if automatic not in (None, ""):
+        if schedule not in (None, ""):
+            raise ConfigError("extras.curriculum_schedule and extras.curriculum are both given; give one")
+        tasks = read_automatic(automatic).tasks
+        if not package_exists("syllabus"):
+            raise ConfigError(
+                "extras.curriculum needs Syllabus, which is not installed: pip install 'mosaic-rl[curriculum]'"
+            )
+        return list(tasks)
     if schedule in (None, ""):
         return []
     return list(dict.fromkeys(stage.env_id for stage in read_schedule(schedule, PLACE)))
 
 
-def as_flag(extras: Mapping[str, Any]) -> str | None:
-    """The schedule as the algorithm's flag has it."""
-    schedule = extras.get("curriculum_schedule")
-    return schedule if schedule is None or isinstance(schedule, str) else json.dumps(schedule, ensure_ascii=False)
+def as_flag(given: Any) -> str | None:
+    """A curriculum as the algorithm's flag has it."""
+    return given if given is None or isinstance(given, str) else json.dumps(given, ensure_ascii=False)
 
 
 def check_member(env_id: str, stages: Sequence[str]) -> None:

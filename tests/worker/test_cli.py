@@ -155,7 +155,7 @@ def test_dry_run_imports_nothing_heavy() -> None:
         (("--extras", '{"mode": "policy_eval"}'), "needs extras.policy_path"),
         (("--extras", '{"mode": "policy_eval", "policy_path": "gone"}'), "'gone' is not there"),
         (("--extras", '{"checkpoint_path": "gone"}'), "'gone' is not there"),
-        (("--extras", '{"curriculum": {"a": 1}}'), "is not in this version"),
+        (("--extras", '{"curriculum": {"a": 1}}'), "extras.curriculum: unknown key 'a'"),
         (("--extras", '{"tensorboard_dir": "../.."}'), "leads out of the run folder"),
         (("--run-id", "x"), "--run-id and --policy-path go with --interactive"),
         (("--policy-path", "x"), "--run-id and --policy-path go with --interactive"),

@@ -167,7 +167,7 @@ def test_num_envs_of_the_environment_counts_unless_the_extras_say_otherwise(monk
         ({"anneal_lr": "maybe"}, "true or false is needed"),
         ({"anneal_lr": 1}, "true or false is needed"),
         ({"exp_name": True}, "a text is needed"),
-        ({"network": "sharde"}, "'sharde' is none of shared, separate; did you mean 'shared'?"),
+        ({"network": "sharde"}, "'sharde' is none of auto, shared, separate, grid; did you mean 'shared'?"),
         ({"env_backend": "gym"}, "is none of auto, gymnasium, envpool"),
         ({"seed": 2}, "extras.algo_params.seed is 2, but the config says 1; give it once"),
         ({"run_dir": "/tmp"}, "but the worker says"),

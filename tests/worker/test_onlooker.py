@@ -79,6 +79,26 @@ def test_a_pool_that_a_checkpoint_makes_anew_is_shown_on(show: Show) -> None:
     envs.close()
 
 
+def test_every_stage_of_a_curriculum_is_shown_by_name_and_steps_go_on(
+    show: Show, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schedule = '[{"env_id": "CartPole-v1", "steps": 2}, {"env_id": "CartPole-v0"}]'
+    args = ppo.Args(env_id="CartPole-v1", num_envs=2, env_backend="envpool", curriculum_schedule=schedule)
+    monkeypatch.setattr(episodes, "onlooker", show.set_up())
+    envs: Any = kit_envs.vector(args)
+    seen = 0
+    for steps, env_id in ((2, "CartPole-v1"), (4, "CartPole-v0"), (6, "CartPole-v1")):
+        envs.enter(env_id)
+        envs.reset(1)
+        show.reader.watch()
+        step(envs)
+        frame = show.reader.latest_frame(seen)
+        assert frame is not None and frame.step == steps and frame.array.std() > 0
+        assert show.reader.status().label == f"({env_id})"
+        seen = frame.index
+    envs.close()
+
+
 def test_a_slot_that_is_not_there_and_environments_without_pictures_are_explained(show: Show) -> None:
     tiny_envs.register()
     args = ppo.Args(env_id="Tiny/Terminating-v0", num_envs=2)

@@ -84,8 +84,10 @@ def test_a_script_of_ones_own_makes_its_own_environments(capsys: pytest.CaptureF
     assert "makes its own environments" in refusal(capsys, write(POLES, algo=str(script)))
 
 
-def test_an_automatic_curriculum_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "extra 'curriculum' is not in this version" in refusal(capsys, write(None, curriculum={"method": "plr"}))
+def test_an_automatic_curriculum_that_is_none_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    plan = {"method": "plr", "tasks": ["CartPole-v1", "CartPole-v0"]}
+    assert "two or more different environments" in refusal(capsys, write(None, curriculum={"method": "plr"}))
+    assert "are both given; give one" in refusal(capsys, write(POLES, curriculum=plan))
 
 
 def test_without_an_environment_the_last_stage_is_meant_and_params_are_taken_too() -> None:

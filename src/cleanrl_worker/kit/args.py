@@ -14,9 +14,8 @@ from typing import Annotated, Literal, TypeVar
 
 import tyro
 
-from mosaic.wire import curriculum, flags
+from mosaic.wire import courses, flags
 from mosaic.wire.checkpoints import saved_args
-from mosaic.wire.errors import ConfigError
 from mosaic.wire.limits import Limits
 
 LARGEST_SEED = 2**63 - 1  # what torch's generator takes
@@ -70,6 +69,8 @@ class RunArgs:
     """Gymnasium environments in one process, one process each, or the environment's own vector version"""
     curriculum_schedule: str = ""
     """stages to train through, as JSON: [{"env_id": …, "steps": …}, …]; env_id is one of them, the last is the goal"""
+    curriculum: str = ""
+    """tasks that Syllabus chooses among, as JSON: {"method": "plr" | "lp" | "domain_randomization", "tasks": […]}"""
     run_dir: Path | None = None
     """folder the run writes into (None: runs/<env>__<exp>__<seed>__<unix time>)"""
     tensorboard_dir: Path | None = None
@@ -135,25 +136,11 @@ def require(args: RunArgs) -> None:
                 raise SystemExit(f"{flags.option(name)}: {why}")
         if isinstance(value, float) and math.isnan(value):
             raise SystemExit(f"{flags.option(name)}: a number is needed, not {value}")
-    stages = stages_of(args)
-    if stages and args.env_id in [stage.env_id for stage in stages]:
-        args.env_id = stages[-1].env_id  # what is learned on the way is for the last one
-    elif stages and args.resume:
-        args.curriculum_schedule = ""  # it was the saved run's; this one is for another environment
-    elif stages:
-        raise SystemExit(f"--env-id {args.env_id!r} is no stage of the curriculum; name one of its environments")
+    courses.settle(args)
     if args.upload_model and not args.save_model:
         raise SystemExit("--upload-model needs --save-model: there would be no policy to push")
     if args.upload_model and importlib.util.find_spec("huggingface_hub") is None:
         raise SystemExit("--upload-model needs huggingface_hub: pip install 'mosaic-rl[hub]'")
-
-
-def stages_of(args: RunArgs) -> tuple[curriculum.Stage, ...]:
-    """The stages of the run's curriculum; none without one."""
-    try:
-        return curriculum.read_schedule(given, "--curriculum-schedule") if (given := args.curriculum_schedule) else ()
-    except ConfigError as error:
-        raise SystemExit(str(error)) from None
 
 
 def check_minibatches(batch_size: int, num_minibatches: int) -> None:

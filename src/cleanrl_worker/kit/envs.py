@@ -20,10 +20,10 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 
 from cleanrl_worker.kit import episodes, pools
-from cleanrl_worker.kit.args import RunArgs, algo_name, stages_of
+from cleanrl_worker.kit.args import RunArgs, algo_name
 from cleanrl_worker.kit.episodes import Episodes, StagedEnvs, Step, VectorEnvs, View
 from cleanrl_worker.kit.video import FilmWrapper
-from mosaic.wire import variables
+from mosaic.wire import courses, variables
 
 ACTION_KINDS = {
     gym.spaces.Discrete: "discrete",
@@ -89,9 +89,8 @@ def _presented(args: RunArgs, folder: Path | None, make: Callable[[RunArgs, Path
             envs = make(args, folder)
         return episodes.onlooker.training(envs, args) if watch and episodes.onlooker else envs
 
-    if not (stages := stages_of(args)):
+    if not (env_ids := courses.stage_ids(args)):
         return made(args, folder)
-    env_ids = [stage.env_id for stage in stages]
     staged = StagedEnvs(
         lambda env_id, number: made(replace(args, env_id=env_id), folder and folder / f"stage-{number}"), env_ids[0]
     )

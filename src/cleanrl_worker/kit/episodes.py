@@ -107,6 +107,8 @@ class View(Protocol):
 
 onlooker: Any = None
 """the live view (`cleanrl_worker.onlooker`), where the launcher has let it in"""
+choosers: Any = None
+"""who chooses tasks (`cleanrl_worker.wrappers.automatic`), where the launcher has let it in"""
 
 
 class Episodes:

@@ -17,14 +17,14 @@ import numpy as np
 
 from cleanrl_worker.kit import episodes, play
 from cleanrl_worker.kit import policy as policies
-from cleanrl_worker.kit.args import RunArgs, about, algo_name, as_json, stages_of
+from cleanrl_worker.kit.args import RunArgs, about, algo_name, as_json
 from cleanrl_worker.kit.buffers import ReplayBuffer
 from cleanrl_worker.kit.checkpoint import Part
 from cleanrl_worker.kit.episodes import Episode, StagedEnvs, VectorEnvs, View
 from cleanrl_worker.kit.policy import Policy
 from cleanrl_worker.kit.resume import REQUEUE, Continuation
 from mosaic.wire import companions, metrics, steps, variables
-from mosaic.wire.curriculum import Course
+from mosaic.wire.courses import course_of
 from mosaic.wire.errors import StorageError
 from mosaic.wire.events import cut_torn_tail
 from mosaic.wire.tensorboard import follow_rows
@@ -60,7 +60,7 @@ class Run:
         self.policy_folder = self.folder if args.run_dir is None else self.folder / "runs" / self.name
         self.video_folder = self.folder / "videos" / self.name if args.capture_video else None
         self.rng = np.random.default_rng(args.seed)
-        self._course = Course(stages_of(args))
+        self._course = course_of(args, episodes.choosers)
         self._recent: deque[float] = deque(maxlen=100)
         self._best_return = -np.inf
         self._best_look = 0

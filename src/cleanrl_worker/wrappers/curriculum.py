@@ -1,7 +1,5 @@
 """Curricula for grid worlds, ready to train through, and environments that change their task."""
 
-import contextlib
-import io
 import json
 import os
 import sys
@@ -90,14 +88,13 @@ def __getattr__(name: str) -> Any:
 
 
 def _babyai_task_wrapper() -> type[Any]:
-    try:
-        with contextlib.redirect_stdout(io.StringIO()):
-            from syllabus.core import ReinitTaskWrapper
-            from syllabus.task_space import DiscreteTaskSpace
-    except ImportError:
-        raise ImportError("Syllabus is not installed: pip install 'mosaic-rl[curriculum]'") from None
+    from cleanrl_worker.wrappers.automatic import import_syllabus
 
-    class BabyAITaskWrapper(ReinitTaskWrapper):
+    syllabus = import_syllabus()
+    base: Any = syllabus.core.ReinitTaskWrapper
+    task_space = syllabus.task_space.DiscreteTaskSpace
+
+    class BabyAITaskWrapper(base):
         """Syllabus's wrapper for levels of BabyAI and MiniGrid: a task is an index of `env_ids`, or one of them.
 
         Syllabus's own keeps the environment of every task open, and takes a seed for a task.
@@ -105,7 +102,7 @@ def _babyai_task_wrapper() -> type[Any]:
 
         def __init__(self, env_ids: list[str], render: bool = False) -> None:
             self.tasks = TaskEnv(env_ids, render)
-            super().__init__(self.tasks, lambda task: self.tasks, DiscreteTaskSpace(len(env_ids), list(env_ids)))
+            super().__init__(self.tasks, lambda task: self.tasks, task_space(len(env_ids), list(env_ids)))
 
         def change_task(self, new_task: int | str) -> None:
             index = self.tasks.env_ids.index(new_task) if isinstance(new_task, str) else int(new_task)

@@ -1,0 +1,148 @@
+"""What a curriculum is worth: the same steps through its stages and on the goal alone, then both evaluated on the goal.
+
+    python benchmarks/curriculum.py --schedule doorkey --seeds 1-5 --total-timesteps 2000000
+    python benchmarks/curriculum.py --schedule multiroom --seeds 1-3 --total-timesteps 4000000
+    python benchmarks/curriculum.py --table                     # what has been measured so far
+
+Runs stay in var/benchmarks/curriculum; a seed that ran to its end with the same config is not run again.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from curves import Curve, write_svg
+from learning import GRID, IMAGES, episodes_of, seeds, smoothed
+from report import RESULTS, machine, markdown, save
+
+from cleanrl_worker.wrappers.curriculum import BABYAI_DOORKEY_CURRICULUM, BABYAI_GOTO_CURRICULUM
+from mosaic.stats import bootstrap_interval, iqm
+from mosaic.wire.metrics import read_rows
+from mosaic.wire.paths import RunPaths, resolve_home
+
+
+def _rooms(number: int, size: int, **stage: Any) -> dict[str, Any]:
+    return {"env_id": f"MiniGrid-MultiRoom-N{number}-S{size}-v0", **stage}
+
+
+SCHEDULES = {
+    "doorkey": BABYAI_DOORKEY_CURRICULUM,
+    "goto": BABYAI_GOTO_CURRICULUM,
+    # rl-zoo3's PPO scores 0 on the second after 10M steps
+    "multiroom": [_rooms(2, 4, steps=500_000, episode_return=0.6), _rooms(4, 5)],
+}
+# What learned DoorKey-5x5 (docs/benchmarks.md), with more environments for the larger rooms.
+PARAMS = {"num_envs": 16, "num_minibatches": 8, "learning_rate": 1e-3, "norm_adv": False, "ent_coef": 0.002}
+EVALUATED = 100
+
+
+def main() -> None:
+    """Run the seeds that are missing in both ways, then say what came out."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--schedule", choices=sorted(SCHEDULES), default="doorkey")
+    parser.add_argument("--seeds", default="1-5", help="1-5, or 1,3,8")
+    parser.add_argument("--total-timesteps", type=int, default=2_000_000)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="seeds at a time")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a flag of ppo, in both ways")
+    parser.add_argument("--table", action="store_true", help="only print what has been measured so far")
+    args = parser.parse_args()
+    if not args.table:
+        for way in ("curriculum", "direct"):
+            measure(args, way)
+    path = RESULTS / "curriculum.json"
+    rows = json.loads(path.read_text()) if path.exists() else {}
+    print(markdown([shown(name, row) for name, row in sorted(rows.items()) if name != "measured"]))
+
+
+def measure(args: argparse.Namespace, way: str) -> None:
+    """Train every seed one way, evaluate it on the goal, keep the scores and draw the curves."""
+    with ThreadPoolExecutor(min(args.jobs, os.cpu_count() or 1)) as pool:
+        folders = list(pool.map(lambda seed: train(args, way, seed), seeds(args.seeds)))
+    scores = [json.loads((folder / "finished.json").read_text())["score"] for folder in folders]
+    grid = np.linspace(args.total_timesteps / GRID, args.total_timesteps, GRID)
+    curves = [smoothed(episodes_of(folder), grid) for folder in folders]
+    key, goal = f"{args.schedule} {way}", SCHEDULES[args.schedule][-1]["env_id"]
+    title = f"{goal}, {'through its curriculum' if way == 'curriculum' else 'directly'}"
+    image = write_svg(IMAGES / f"curriculum-{args.schedule}-{way}.svg", Curve(title, grid, curves))
+    result = {
+        "goal": goal,
+        "total_timesteps": args.total_timesteps,
+        "params": PARAMS | dict(item.split("=", 1) for item in args.set),
+        "scores": dict(zip(seeds(args.seeds), scores, strict=True)),
+        "iqm": iqm(scores),
+        "interval": list(bootstrap_interval([scores])),
+        "goal_from": [entered(folder, len(SCHEDULES[args.schedule]) - 1) for folder in folders],
+        "image": str(image.relative_to(IMAGES.parents[1])),
+        "when": machine(),
+    }
+    save("curriculum", {key: result})
+
+
+def train(args: argparse.Namespace, way: str, seed: int) -> Path:
+    """The run's folder; it is trained and evaluated unless it has been."""
+    home = resolve_home() / "var" / "benchmarks" / "curriculum"
+    schedule = SCHEDULES[args.schedule]
+    params = PARAMS | dict(item.split("=", 1) for item in args.set) | {"save_model": True}
+    extras: dict[str, Any] = {"algo_params": params, "fastlane_video_mode": "off"}
+    extras |= {"curriculum_schedule": schedule} if way == "curriculum" else {}
+    run_id = f"{args.schedule}-{way}-{args.total_timesteps}-{seed}"
+    config = {"run_id": run_id, "algo": "ppo", "env_id": schedule[-1]["env_id"], "seed": seed}
+    config |= {"total_timesteps": args.total_timesteps, "extras": extras}
+    folder = RunPaths(run_id, home).folder
+    done = folder / "finished.json"
+    if done.exists() and json.loads(done.read_text())["config"] == config:
+        return folder
+    shutil.rmtree(folder, ignore_errors=True)
+    work(home, config)
+    (policy,) = folder.glob("runs/*/ppo.cleanrl_model")
+    judged = f"{run_id}-eval"
+    shutil.rmtree(RunPaths(judged, home).folder, ignore_errors=True)
+    asked = {"mode": "policy_eval", "policy_path": str(policy), "eval_episodes": EVALUATED}
+    asked |= {"eval_batch_size": EVALUATED, "fastlane_video_mode": "off"}
+    work(home, {"run_id": judged, "total_timesteps": 0, "extras": asked})
+    summary = json.loads((RunPaths(judged, home).folder / "eval_summary.json").read_text())
+    done.write_text(json.dumps({"config": config, "score": summary["avg_return"]}))
+    print(f"{run_id}: {summary['avg_return']:.3f}", file=sys.stderr, flush=True)
+    return folder
+
+
+def work(home: Path, config: dict[str, Any]) -> None:
+    """One worker, to its end."""
+    path = home / f"{config['run_id']}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(config))
+    command = [sys.executable, "-m", "cleanrl_worker.cli", "--config", str(path)]
+    child = subprocess.run(command, env={**os.environ, "MOSAIC_HOME": str(home)}, stdout=subprocess.DEVNULL)
+    if child.returncode:
+        raise SystemExit(f"{config['run_id']} ended with code {child.returncode}; its logs are below {home}")
+
+
+def entered(folder: Path, stage: int) -> int | None:
+    """The step at which a run reached a stage; 0 without stages, None when it never did."""
+    rows = [row for row in read_rows(folder / "metrics.jsonl") if "curriculum/stage" in row]
+    return next((int(row["step"]) for row in rows if row["curriculum/stage"] == stage), None) if rows else 0
+
+
+def shown(key: str, row: dict[str, Any]) -> dict[str, Any]:
+    """One line of the table."""
+    low, high = row["interval"]
+    return {
+        "way": key,
+        "goal": row["goal"],
+        "steps": f"{row['total_timesteps']:,}",
+        "seeds": len(row["scores"]),
+        "IQM on the goal": f"{row['iqm']:.3f}",
+        "95 % interval": f"{low:.3f} to {high:.3f}",
+        "goal from step": ", ".join("never" if step is None else f"{step:,}" for step in row["goal_from"]),
+    }
+
+
+if __name__ == "__main__":
+    main()
