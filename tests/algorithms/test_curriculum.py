@@ -83,7 +83,7 @@ def stages(folder):
     return [row for before, row in zip([(0, None), *rows], rows, strict=False) if before[1] != row[1]]
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [case for case in CASES if "async" not in case])  # that one is killed below
 def test_going_on_from_a_checkpoint_of_a_later_stage_gives_the_same_bytes_as_never_stopping(case, tmp_path):
     whole, resumed = tmp_path / "whole", tmp_path / "resumed"
     train(case, whole)
