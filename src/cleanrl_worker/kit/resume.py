@@ -27,7 +27,7 @@ REQUEUE = 75  # EX_TEMPFAIL: the state is saved, start me again
 SAVING_SHARE = 0.8  # of the grace period: the rest is for writing the checkpoint itself
 
 
-@dataclass
+@dataclass(repr=False)  # signal.signal shows the handler it replaces, and handlers of broken-off runs hold each other
 class Continuation:
     """Saves at scheduled steps and on SIGTERM, and restores what an earlier process saved."""
 
