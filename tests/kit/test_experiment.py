@@ -224,6 +224,19 @@ def test_a_policy_of_numpy_arrays_comes_back_as_saved(start: Callable[..., exper
     assert json.loads(path.with_name(path.name + ".json").read_text())["observation_statistics"] is None
 
 
+def test_runs_that_break_off_in_one_process_leave_no_growing_chain_of_handlers(
+    start: Callable[..., experiment.Run],
+) -> None:
+    kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        for _ in range(3):  # none of them gets to its end
+            start(run_dir=Path("mine")).restore({})
+        assert len(repr(signal.getsignal(signal.SIGTERM))) < 200  # signal.signal shows the handler that it replaces
+    finally:
+        for number, handler in kept.items():
+            signal.signal(number, handler)
+
+
 def refusal(start: Callable[[], object]) -> str:
     with pytest.raises(SystemExit) as refused:
         start()
