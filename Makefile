@@ -43,8 +43,8 @@ run: $(CORE)
 	@echo "  mosaic url                                               an address for your browser: forms, live view, curves"
 	@echo "Daemon and web GUI stay, so that runs can; 'mosaic down' ends them."
 
-# Real processes on a busy machine: a test that fails is tried once more, and the summary names it.
-RERUNS := --reruns 1 -r R
+# Real processes on a busy machine: a test that fails is tried again, and the summary names it.
+RERUNS := --reruns 2 -r R
 
 test: $(FULL) system
 	@$(BIN)/python -m pytest -n $(JOBS) $(RERUNS) $(ARGS) tests
