@@ -67,7 +67,8 @@ def policy_command(values: PolicyValues, told: Mapping[str, Any]) -> str:
 
 def folded(line: str) -> str:
     """The same command over several lines, a flag on each: what a person reads and a shell still takes."""
-    words, lines = shlex.split(line), [[]]  # type: ignore[var-annotated]
+    words = shlex.split(line)
+    lines: list[list[str]] = [[]]
     for word in words:
         if word.startswith("--"):
             lines.append([])
