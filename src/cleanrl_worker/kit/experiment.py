@@ -55,7 +55,8 @@ class Run:
         self.args = args
         self.algo = algo_name(args)
         self.exp_name = _file_name(args.exp_name or self.algo)
-        self.hosted = os.environ.get(variables.MOSAIC_SHELL_PID) == str(os.getppid())
+        # a person's own script that uses our parts is given no folder: the shell knows nothing of the one it makes
+        self.hosted = os.environ.get(variables.MOSAIC_SHELL_PID) == str(os.getppid()) and args.run_dir is not None
         self.name, self.folder = self._make_folder()
         self.policy_folder = self.folder if args.run_dir is None else self.folder / "runs" / self.name
         self.video_folder = self.folder / "videos" / self.name if args.capture_video else None
