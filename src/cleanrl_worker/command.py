@@ -193,6 +193,7 @@ def _check_environment(config: CleanRLWorkerConfig, target: _Target, argv: list[
             target.interpreter,
             ours=target.ours,
             backend=backend if target.ours else None,
+            auto=asked == "auto",
             observation_spaces=scope.observation_spaces,
             families=scope.families,
             script_folder=folder,

@@ -28,6 +28,7 @@ def check_environment(
     *,
     ours: bool = True,
     backend: str | None = None,
+    auto: bool = False,
     observation_spaces: Sequence[str] = (),
     families: Sequence[str] = (),
     script_folder: str | None = None,
@@ -35,11 +36,11 @@ def check_environment(
     """Refuse an environment that cannot be made or driven; return warnings.
 
     The spaces and families are what the algorithm is for, empty where that is unknown; `backend` the one that will make
-    the environment, None where that is unknown. A script of the user's own (`ours` false) may register environments
-    itself: there, an id that nobody knows is a warning.
+    the environment, None where that is unknown; with `auto`, Gymnasium takes its place where it cannot. A script of the
+    user's own (`ours` false) may register environments itself: there, an id that nobody knows is a warning.
     """
     known = catalog.find(env_id)
-    if families and (known is None or known.family not in families):
+    if families and (known is None or not known.is_of(families)):
         raise ConfigError(_other_family(env_id, known, algo, families))
     if known is None:
         return _look_up(env_id, interpreter, ours, script_folder)
@@ -53,7 +54,9 @@ def check_environment(
             f"algo {algo!r} learns from {', '.join(observation_spaces)} observations, but {env_id!r} gives "
             f"{known.observation_space} ones; {_algorithms_for(known)}"
         )
-    made = known if backend is None else _on_backend(known, backend, flat=known.family not in families)
+    if auto and backend is not None and not _is_ready(known, backend):
+        backend = "gymnasium" if _is_ready(known, "gymnasium") else backend
+    made = known if backend is None else _on_backend(known, backend, flat=not known.is_of(families))
     # What another interpreter has installed is its own affair.
     missing = catalog.missing_package(made, backend) if interpreter == sys.executable else None
     if missing:
@@ -66,7 +69,7 @@ def _other_family(env_id: str, known: catalog.Environment | None, algo: str, fam
     if known is not None:
         return f"{refusal}; {_algorithms_for(known)}"
     newer = catalog.successor(env_id)
-    of_them = [one for family in families for one in catalog.ids(family)]
+    of_them = [one for one in catalog.ids() if (found := catalog.find(one)) and found.is_of(families)]
     return refusal + (f"; did you mean {newer!r}?" if newer in of_them else nearest(env_id, of_them))
 
 
@@ -78,12 +81,18 @@ def _algorithms_for(known: catalog.Environment) -> str:
         for name, entry in describe().items()
         if known.action_space in (None, *entry["action_spaces"])
         and known.observation_space in (entry["observation_spaces"] or [known.observation_space])
-        and known.family in (entry["families"] or [known.family])
+        and known.is_of(entry["families"] or [known.family])
     ]
     if not able:
         return "no algorithm here does yet"
     *others, last = able
     return f"use {', '.join(others)} or {last}" if others else f"use {last}"
+
+
+def _is_ready(known: catalog.Environment, backend: str) -> bool:
+    """Whether this backend has the environment and is installed."""
+    made = _same_game(known, backend)
+    return made is not None and catalog.missing_package(made, backend) is None
 
 
 def _on_backend(known: catalog.Environment, backend: str, flat: bool) -> catalog.Environment:

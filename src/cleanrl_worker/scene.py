@@ -125,32 +125,34 @@ def pool_can_draw(env_id: str) -> bool:
 
 def _make(env_id: str, flat: bool, atari: bool, backend: str, view: View | None) -> tuple[Any, str | None]:
     """The environment, and why it cannot be drawn."""
-    if atari:
+    if atari and pools.plays(env_id, backend):
         return PoolEnv(f"{pools.atari_game(env_id)}-v5", lives=True), None
-    if backend == "envpool":
+    if not atari and backend == "envpool":
         pool = PoolEnv(env_id, view=view)
         if pool.render_mode is not None:
             return pool, None
     register_plugins(env_id)
     try:
         # Made first without pictures: some refuse a render_mode that they do not have, some do not take the word.
-        plain = _make_gymnasium(env_id, flat, view, render=False)
+        plain = _make_gymnasium(env_id, flat, atari, view, render=False)
     except gym.error.UnregisteredEnv:
         pool = PoolEnv(env_id)
         return pool, None if pool.render_mode else "EnvPool cannot draw it"
     if "rgb_array" not in (plain.metadata.get("render_modes") or ()):
         return plain, "it has no rgb_array mode"
     try:
-        drawn = _guarded("it cannot be made with rgb_array", lambda: _make_gymnasium(env_id, flat, view, render=True))
+        drawn = _guarded(
+            "it cannot be made with rgb_array", lambda: _make_gymnasium(env_id, flat, atari, view, render=True)
+        )
     except EnvironmentFailure as error:
         return plain, str(error)
     plain.close()
     return drawn, None
 
 
-def _make_gymnasium(env_id: str, flat: bool, view: View | None, render: bool) -> gym.Env[Any, Any]:
-    if flat:
-        return EnvMaker(env_id, render=render, view=view)()
+def _make_gymnasium(env_id: str, flat: bool, atari: bool, view: View | None, render: bool) -> gym.Env[Any, Any]:
+    if flat or atari:
+        return EnvMaker(env_id, render=render, view=view, frames=atari)()
     options: dict[str, Any] = {"render_mode": "rgb_array"} if render else {}
     return gym.make(env_id, disable_env_checker=True, **options)
 

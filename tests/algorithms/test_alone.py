@@ -263,7 +263,12 @@ def test_a_folder_that_cannot_be_written_is_named(alone: Callable[..., Path], tm
 @pytest.mark.parametrize(
     ("package", "name", "flags", "line"),
     [
-        ("envpool", "ppo_atari_envpool", "", "EnvPool is not installed: pip install 'mosaic-rl[envpool]'"),
+        (
+            "envpool",
+            "ppo_atari_envpool",
+            "--env-backend=envpool",
+            "EnvPool is not installed: pip install 'mosaic-rl[envpool]'",
+        ),
         ("envpool", "dqn", "--env-backend=envpool", "EnvPool is not installed: pip install 'mosaic-rl[envpool]'"),
         ("ale_py", "ppo_atari_envpool", "--env-backend=gymnasium", "needs ale-py: pip install 'mosaic-rl[atari]'"),
     ],

@@ -45,6 +45,14 @@ def make_flat(args: RunArgs, view: View | None) -> "PoolEnvs":
     return envs
 
 
+def plays(env_id: str, backend: str) -> bool:
+    """Whether a game is EnvPool's to run; `auto` takes it where it is installed, but for games of ours."""
+    ours = env_id.startswith("mosaic/")
+    if ours and backend == "envpool":
+        raise SystemExit(f"EnvPool has no {env_id}; use --env-backend gymnasium or auto")
+    return backend == "envpool" or (backend == "auto" and not ours and importlib.util.find_spec("envpool") is not None)
+
+
 def make_games(env_id: str, num_envs: int, seed: int, video_folder: Path | None, *, clip: bool) -> "PoolEnvs":
     """Atari games as `kit.envs.atari` describes them; without `clip`, with raw rewards."""
     game = f"{atari_game(env_id)}-v5"

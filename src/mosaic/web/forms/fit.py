@@ -53,7 +53,7 @@ def why_not(entry: Mapping[str, Any], environment: catalog.Environment) -> str:
     """Why an algorithm cannot learn an environment, in a few words; "" where it can."""
     actions, observations = entry.get("action_spaces") or (), entry.get("observation_spaces") or ()
     wanted = entry.get("families") or ()
-    if wanted and environment.family not in wanted:
+    if wanted and not environment.is_of(wanted):
         return f"for {' and '.join(wanted)} only"
     if actions and environment.action_space and environment.action_space not in actions:
         return f"{environment.action_space} actions"
