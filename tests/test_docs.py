@@ -1,5 +1,6 @@
 """What the documentation says exists: links, commands, flags, extras, variables, events, targets, JSON."""
 
+import importlib.util
 import json
 import re
 import shlex
@@ -157,6 +158,20 @@ def test_events_page_names_every_event() -> None:
 
 def test_algorithms_page_lists_the_registry() -> None:
     assert sorted(table("algorithms.md", "name")) == sorted(DEFAULT_ALGO_REGISTRY)
+
+
+def test_algorithms_page_says_what_the_files_say_now() -> None:
+    spec = importlib.util.spec_from_file_location("docs_algorithms", ROOT / "docs/algorithms.py")
+    generator = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generator)
+    page = generator.PAGE.read_text()
+    stale = [line for line in generator.written(page).splitlines() if line not in page.splitlines()]
+    assert generator.written(page) == page, f"the page is old: run `{generator.COMMAND}`; new lines: {stale[:5]}"
+
+
+def test_every_algorithm_names_its_paper() -> None:
+    text = (ROOT / "docs/algorithms.md").read_text()
+    assert "Paper: none" not in text, "name it in the file's first sentence: (arXiv:…), or in docs/algorithms.py"
 
 
 def test_trainer_page_lists_what_the_log_says_in_its_words() -> None:
