@@ -16,10 +16,6 @@ from mosaic.wire.errors import ConfigError, nearest, shown
 LOOKUP_SECONDS = 120.0
 
 
-# What EnvPool gives of environments with such observations is not flat, and nothing there flattens it.
-_NOT_FLAT_IN_ENVPOOL = ("discrete", "dict")
-
-
 def check_environment(
     env_id: str,
     algo: str,
@@ -56,12 +52,18 @@ def check_environment(
         )
     if auto and backend is not None and not _is_ready(known, backend):
         backend = "gymnasium" if _is_ready(known, "gymnasium") else backend
-    made = known if backend is None else _on_backend(known, backend, flat=not known.is_of(families))
+    made = known if backend is None else _on_backend(known, backend)
     # What another interpreter has installed is its own affair.
     missing = catalog.missing_package(made, backend) if interpreter == sys.executable else None
     if missing:
-        raise ConfigError(f"environment {env_id!r}: {missing}")
+        raise ConfigError(f"environment {env_id!r}: {missing}{_other_backend(made, backend)}")
     return []
+
+
+def only_envpool_has(env_ids: Sequence[str]) -> bool:
+    """Whether Gymnasium makes none of them."""
+    known = [catalog.find(env_id) for env_id in env_ids]
+    return all(one is not None and "gymnasium" not in one.backends for one in known)
 
 
 def _other_family(env_id: str, known: catalog.Environment | None, algo: str, families: Sequence[str]) -> str:
@@ -95,16 +97,20 @@ def _is_ready(known: catalog.Environment, backend: str) -> bool:
     return made is not None and catalog.missing_package(made, backend) is None
 
 
-def _on_backend(known: catalog.Environment, backend: str, flat: bool) -> catalog.Environment:
-    """The environment as this backend has it; `flat` when the algorithm needs one row of numbers."""
+def _on_backend(known: catalog.Environment, backend: str) -> catalog.Environment:
+    """The environment as this backend has it."""
     made = _same_game(known, backend)
     if made is None:
         only = " or ".join(known.backends)
         raise ConfigError(f"environment {known.env_id!r} is made by {only} only: set env_backend to {only}")
-    if flat and backend == "envpool" and made.observation_space in _NOT_FLAT_IN_ENVPOOL:
-        remedy = "set env_backend to gymnasium" if "gymnasium" in known.backends else "take another environment"
-        raise ConfigError(f"EnvPool's {known.env_id!r} has no flat observations: {remedy}")
     return made
+
+
+def _other_backend(made: catalog.Environment, backend: str | None) -> str:
+    """Who else could make it as things are."""
+    others = [one for one in made.backends if one != (backend or made.backends[0])]
+    ready = [one for one in others if catalog.missing_package(made, one) is None]
+    return f"; or set env_backend to {ready[0]}" if ready else ""
 
 
 def _same_game(known: catalog.Environment, backend: str) -> catalog.Environment | None:

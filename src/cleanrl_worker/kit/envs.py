@@ -23,17 +23,17 @@ from cleanrl_worker.kit import episodes, pools
 from cleanrl_worker.kit.args import RunArgs, algo_name
 from cleanrl_worker.kit.episodes import Episodes, StagedEnvs, Step, VectorEnvs, View
 from cleanrl_worker.kit.video import FilmWrapper
-from mosaic.wire import courses, variables
+from mosaic.wire import courses, extras
+from mosaic.wire.drawing import choose_gl
 
 ACTION_KINDS = {
     gym.spaces.Discrete: "discrete",
     gym.spaces.Box: "continuous",
     gym.spaces.MultiDiscrete: "multi_discrete",
 }
-PLUGINS = (  # parts of ids, the module that registers them, what installs it
-    (("ALE/", "NoFrameskip"), "ale_py", "mosaic-rl[atari]"),
-    (("MiniGrid-", "BabyAI-"), "minigrid", "mosaic-rl"),
-    (("dm_control/",), "shimmy", "mosaic-rl[dm_control]"),
+PLUGINS = (  # parts of ids, and the modules that register them
+    *(("ALE/", "ale_py"), ("NoFrameskip", "ale_py"), ("MiniGrid-", "minigrid"), ("BabyAI-", "minigrid")),
+    *(("dm_control/", "dm_control"), ("dm_control/", "shimmy")),
 )
 OWN: dict[str, dict[str, Any]] = {
     "mosaic/Catch-v0": {"entry_point": "cleanrl_worker.catch:Catch", "reward_threshold": 0.9},
@@ -97,7 +97,7 @@ def _presented(args: RunArgs, folder: Path | None, make: Callable[[RunArgs, Path
     """The environments as a run sees them: those of a curriculum one stage after the other, and maybe looked at."""
 
     def made(args: RunArgs, folder: Path | None, watch: bool = True) -> VectorEnvs:
-        with _plain_refusals(args.env_id):
+        with plain_refusals(args.env_id):
             envs = make(args, folder)
         return episodes.onlooker.training(envs, args) if watch and episodes.onlooker else envs
 
@@ -131,14 +131,13 @@ class EnvMaker:
     def __call__(self) -> gym.Env[Any, Any]:
         if multiprocessing.parent_process() is not None:  # a terminal's Ctrl-C is for the run, which still needs us
             signal.signal(signal.SIGINT, signal.SIG_IGN)
+        choose_gl(os.environ)
         game = self.frames and self.env_id not in OWN
         env_id = "mosaic/Atari-v0" if game else self.env_id
         register_plugins(env_id)
         # an environment may not know the word render_mode: say it only when it is needed
         drawn = self.render or self.video_folder is not None
         options: dict[str, Any] = {"render_mode": "rgb_array"} if drawn else {}
-        if drawn and sys.platform.startswith("linux") and not os.environ.get(variables.DISPLAY):
-            os.environ.setdefault(variables.MUJOCO_GL, "egl")  # MuJoCo's own choice needs a screen
         options |= {"game": self.env_id, "lives": self.lives} if game else {}
         env = gym.make(env_id, disable_env_checker=True, **options)
         if self.video_folder is not None:
@@ -295,20 +294,20 @@ def register_plugins(env_id: str) -> None:
     """Let the packages whose environments Gymnasium does not register by itself do so, which importing them does."""
     if env_id in OWN and env_id not in gym.registry:
         gym.register(env_id, **OWN[env_id])
-    for parts, module, package in PLUGINS:
-        if any(part in env_id for part in parts):
-            try:
+    with plain_refusals(env_id):
+        for part, module in PLUGINS:
+            if part in env_id:
                 importlib.import_module(module)
-            except ImportError:
-                raise SystemExit(f"{env_id} needs {module.replace('_', '-')}: pip install '{package}'") from None
 
 
 @contextlib.contextmanager
-def _plain_refusals(env_id: str) -> Iterator[None]:
+def plain_refusals(env_id: str) -> Iterator[None]:
     """An id that nobody knows, or a package that is not there, as one line."""
     try:
         yield
     except (gym.error.Error, ImportError) as error:
+        if needs := extras.told_by(error):
+            raise SystemExit(f"{env_id} {needs}") from None
         raise SystemExit(f"cannot make the environment {env_id!r}: {' '.join(str(error).split())}") from error
 
 

@@ -93,7 +93,8 @@ class FlatGame:
     """A Gymnasium environment as in training; filmed when a folder is given, by the order of its episodes."""
 
     def __init__(self, make: kit_envs.EnvMaker) -> None:
-        self.env = make()
+        with kit_envs.plain_refusals(make.env_id):
+            self.env = make()
         self.single_observation_space: Any = self.env.observation_space
         self.single_action_space: Any = self.env.action_space
         self._discrete = isinstance(self.single_action_space, gym.spaces.Discrete)

@@ -64,9 +64,8 @@ def why_not(entry: Mapping[str, Any], environment: catalog.Environment) -> str:
 
 @cache
 def lacking(environment: catalog.Environment) -> str:
-    """What must be installed before an environment can be made, with the line to do so; "" where it can be."""
-    troubles = [catalog.missing_package(environment, backend) for backend in environment.backends]
-    return "" if None in troubles else str(troubles[0])
+    """What must be installed before `env_backend` auto can make it, with the line to do so; "" where it can."""
+    return catalog.missing_package(environment) or ""
 
 
 def describe(entry: Mapping[str, Any], env_id: str) -> tuple[str, str, str]:
