@@ -129,7 +129,7 @@ def environments(entry: Entry) -> str:
         if (
             one.action_space in (None, *entry["action_spaces"])
             and one.observation_space in (entry["observation_spaces"] or [one.observation_space])
-            and one.family in (entry["families"] or [one.family])
+            and one.is_of(entry["families"] or [one.family])
         ):
             label = catalog.group_of(one).label
             fits[label] = fits.get(label, 0) + 1
@@ -137,7 +137,8 @@ def environments(entry: Entry) -> str:
     sees = ", ".join(OBSERVATIONS.get(kind, kind) for kind in entry["observation_spaces"]) or "anything"
     where = ", ".join(f"{label} ({count})" for label, count in fits.items())
     default = next(field["default"] for field in entry["fields"] if field["name"] == "env_id")
-    told = f"It acts in {acts} actions and sees {sees}: {where} of the [catalog](environments.md), and yours."
+    yours = "" if entry["families"] else ", and yours"
+    told = f"It acts in {acts} actions and sees {sees}: {where} of the [catalog](environments.md){yours}."
     return f"{told} Without `--env-id` it learns `{default}`."
 
 

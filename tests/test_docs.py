@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 IDS = [str(page.relative_to(ROOT)) for page in PAGES]
 # Flags of other programs that the pages name.
-FOREIGN_FLAGS = set("--logdir --shm-size --exclude --version --user --now --force-reinstall --upgrade".split())
+FOREIGN_FLAGS = set("--full --logdir --shm-size --exclude --version --user --now --force-reinstall --upgrade".split())
 SHELL = {"|", ">", "&&", ";"}
 OURS = r"\b(?:MOSAIC|CLEANRL|GYM_GUI|TRACK)_[A-Z_]+\b"
 
