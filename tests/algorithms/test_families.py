@@ -127,3 +127,21 @@ def test_the_extras_of_packages_are_those_of_the_catalog() -> None:
     }
     assert told == {package: extras.EXTRA_OF.get(package) for package in told}
     assert all(f"'mosaic-rl[{extra}]'" in extras.pip_line(package) for package, extra in told.items())
+
+
+@pytest.mark.parametrize("env_id", ["BipedalWalker-v3", "LunarLander-v3", "dm_control/walker-walk-v0", "Hopper-v5"])
+def test_a_reset_by_seed_forgets_all_that_was_before(env_id: str) -> None:
+    """What exact resuming and repeatable evaluations rest on; Box2D's world remembers contacts if it is let."""
+    installed(env_id)
+
+    def steps_after(seeds: tuple[int, ...]) -> np.ndarray:
+        envs = kit_envs.vector(RunArgs(env_id=env_id, num_envs=1))
+        for seed in seeds:
+            seen = [envs.reset(seed)]
+            envs.single_action_space.seed(seed)
+            for _ in range(120):
+                seen.append(envs.step(np.array([envs.single_action_space.sample()])).final_obs)
+        envs.close()
+        return np.concatenate(seen)
+
+    assert np.array_equal(steps_after((5, 6, 7)), steps_after((7,)))

@@ -60,7 +60,7 @@ def test_missing_package_names_the_extra_to_install(monkeypatch: pytest.MonkeyPa
     assert "pip install 'mosaic-rl[box2d]'" in refusal("LunarLander-v3")
     with pytest.raises(ConfigError):
         check_environment("CartPole-v1", "ppo", ("discrete",), backend="envpool")
-    assert asked == [None, "envpool"]
+    assert asked[0] is None and "envpool" in asked
     assert check_environment("LunarLander-v3", "mine", (), "/another/python", ours=False) == []
 
 

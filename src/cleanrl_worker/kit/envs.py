@@ -140,6 +140,8 @@ class EnvMaker:
         options: dict[str, Any] = {"render_mode": "rgb_array"} if drawn else {}
         options |= {"game": self.env_id, "lives": self.lives} if game else {}
         env = gym.make(env_id, disable_env_checker=True, **options)
+        if type(getattr(env.unwrapped, "world", None)).__name__ == "b2World":
+            env = NewWorld(env)
         if self.video_folder is not None:
             env = FilmWrapper(env, self.video_folder)
         if self.view is not None:
@@ -159,6 +161,17 @@ class EnvMaker:
         if flat is None or not isinstance(flat.observation_space, gym.spaces.Box):
             raise SystemExit(f"the observations of {self.env_id} cannot be made flat: {env.observation_space}")
         return flat
+
+
+class NewWorld(gym.Wrapper[Any, Any, Any, Any]):
+    """Box2D's world remembers the contacts of past episodes: a reset by seed repeats itself only in a new one."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        inner: Any = self.unwrapped
+        if seed is not None:
+            inner._destroy()
+            inner.world = type(inner.world)(gravity=inner.world.gravity)
+        return self.env.reset(seed=seed, options=options)
 
 
 class SyncEnvs:
