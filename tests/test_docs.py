@@ -1,5 +1,6 @@
 """What the documentation says exists: links, commands, flags, extras, variables, events, targets, JSON."""
 
+import importlib.util
 import json
 import re
 import shlex
@@ -21,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 IDS = [str(page.relative_to(ROOT)) for page in PAGES]
 # Flags of other programs that the pages name.
-FOREIGN_FLAGS = set("--logdir --shm-size --exclude --version --user --now --force-reinstall --upgrade".split())
+FOREIGN_FLAGS = set("--full --logdir --shm-size --exclude --version --user --now --force-reinstall --upgrade".split())
 SHELL = {"|", ">", "&&", ";"}
 OURS = r"\b(?:MOSAIC|CLEANRL|GYM_GUI|TRACK)_[A-Z_]+\b"
 
@@ -157,6 +158,20 @@ def test_events_page_names_every_event() -> None:
 
 def test_algorithms_page_lists_the_registry() -> None:
     assert sorted(table("algorithms.md", "name")) == sorted(DEFAULT_ALGO_REGISTRY)
+
+
+def test_algorithms_page_says_what_the_files_say_now() -> None:
+    spec = importlib.util.spec_from_file_location("docs_algorithms", ROOT / "docs/algorithms.py")
+    generator = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generator)
+    page = generator.PAGE.read_text()
+    stale = [line for line in generator.written(page).splitlines() if line not in page.splitlines()]
+    assert generator.written(page) == page, f"the page is old: run `{generator.COMMAND}`; new lines: {stale[:5]}"
+
+
+def test_every_algorithm_names_its_paper() -> None:
+    text = (ROOT / "docs/algorithms.md").read_text()
+    assert "Paper: none" not in text, "name it in the file's first sentence: (arXiv:…), or in docs/algorithms.py"
 
 
 def test_trainer_page_lists_what_the_log_says_in_its_words() -> None:

@@ -61,6 +61,7 @@ LAYERS = (
     Layer((f"{WORKER}.sitecustomize",), others=("numpy",)),
     Layer(IN_FOREIGN, ours=(*IN_FOREIGN, "mosaic.wire.ring"), others=("numpy", "gymnasium", "mujoco", "_mosaic")),
     Layer(SIDE, ours=(*SIDE, "mosaic.wire", KIT, AGENTS, WRAPPERS, ALGORITHMS)),
+    Layer((f"{WORKER}.catch",), others=("numpy", "gymnasium")),
     Layer((KIT,), ours=("mosaic.wire",)),
     Layer((AGENTS,), ours=(KIT,)),
     Layer((WRAPPERS,), ours=(KIT,)),

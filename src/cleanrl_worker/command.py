@@ -12,17 +12,14 @@ from typing import Any
 
 from cleanrl_worker import eval_plan, live, schedule, schema
 from cleanrl_worker.config import RESERVED_EXTRAS, CleanRLWorkerConfig, worker_variables
-from cleanrl_worker.environments import check_environment
+from cleanrl_worker.environments import check_environment, only_envpool_has
 from cleanrl_worker.interpreter import find_interpreter, locate
 from cleanrl_worker.saved import find_checkpoint, find_path
 from cleanrl_worker.source import locate_module, package_exists
 from mosaic.wire import variables
 from mosaic.wire.errors import ConfigError, nearest, shown
+from mosaic.wire.extras import pip_line
 from mosaic.wire.paths import RunPaths
-
-# The extra of mosaic-rl that installs a package which an algorithm file imports.
-_EXTRA_OF = {"jax": "jax", "flax": "jax", "optax": "jax", "envpool": "envpool", "ale_py": "atari", "mujoco": "mujoco"}
-
 
 _WANDB_SETTINGS = ("track", "wandb_project_name", "wandb_entity", "wandb_run_name")
 
@@ -167,9 +164,7 @@ def _check_packages(target: _Target) -> None:
         return
     for package in schema.imported_packages(target.source):
         if not package_exists(package):
-            extra = _EXTRA_OF.get(package)
-            install = f"mosaic-rl[{extra}]" if extra else "mosaic-rl"
-            raise ConfigError(f"algo {target.name!r} needs {package}, which is not installed: pip install '{install}'")
+            raise ConfigError(f"algo {target.name!r} needs {package}, which is not installed: {pip_line(package)}")
 
 
 def _check_environment(config: CleanRLWorkerConfig, target: _Target, argv: list[str], stages: list[str]) -> list[str]:
@@ -184,6 +179,9 @@ def _check_environment(config: CleanRLWorkerConfig, target: _Target, argv: list[
         scope = schema.Scope(scope.action_spaces)
     asked = next((flag.partition("=")[2] for flag in argv if flag.startswith("--env-backend=")), "auto")
     backend = scope.default_backend if asked == "auto" else asked
+    if asked == "auto" and target.ours and not scope.families and only_envpool_has(stages or [config.env_id]):
+        argv.append("--env-backend=envpool")  # `auto` looks into Gymnasium
+        backend = asked = "envpool"
     warnings = []
     for env_id in stages or [config.env_id]:
         warnings += check_environment(
@@ -193,6 +191,7 @@ def _check_environment(config: CleanRLWorkerConfig, target: _Target, argv: list[
             target.interpreter,
             ours=target.ours,
             backend=backend if target.ours else None,
+            auto=asked == "auto",
             observation_spaces=scope.observation_spaces,
             families=scope.families,
             script_folder=folder,

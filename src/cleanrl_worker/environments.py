@@ -16,10 +16,6 @@ from mosaic.wire.errors import ConfigError, nearest, shown
 LOOKUP_SECONDS = 120.0
 
 
-# What EnvPool gives of environments with such observations is not flat, and nothing there flattens it.
-_NOT_FLAT_IN_ENVPOOL = ("discrete", "dict")
-
-
 def check_environment(
     env_id: str,
     algo: str,
@@ -28,6 +24,7 @@ def check_environment(
     *,
     ours: bool = True,
     backend: str | None = None,
+    auto: bool = False,
     observation_spaces: Sequence[str] = (),
     families: Sequence[str] = (),
     script_folder: str | None = None,
@@ -35,11 +32,11 @@ def check_environment(
     """Refuse an environment that cannot be made or driven; return warnings.
 
     The spaces and families are what the algorithm is for, empty where that is unknown; `backend` the one that will make
-    the environment, None where that is unknown. A script of the user's own (`ours` false) may register environments
-    itself: there, an id that nobody knows is a warning.
+    the environment, None where that is unknown; with `auto`, Gymnasium takes its place where it cannot. A script of the
+    user's own (`ours` false) may register environments itself: there, an id that nobody knows is a warning.
     """
     known = catalog.find(env_id)
-    if families and (known is None or known.family not in families):
+    if families and (known is None or not known.is_of(families)):
         raise ConfigError(_other_family(env_id, known, algo, families))
     if known is None:
         return _look_up(env_id, interpreter, ours, script_folder)
@@ -53,12 +50,20 @@ def check_environment(
             f"algo {algo!r} learns from {', '.join(observation_spaces)} observations, but {env_id!r} gives "
             f"{known.observation_space} ones; {_algorithms_for(known)}"
         )
-    made = known if backend is None else _on_backend(known, backend, flat=known.family not in families)
+    if auto and backend is not None and not _is_ready(known, backend):
+        backend = "gymnasium" if _is_ready(known, "gymnasium") else backend
+    made = known if backend is None else _on_backend(known, backend)
     # What another interpreter has installed is its own affair.
     missing = catalog.missing_package(made, backend) if interpreter == sys.executable else None
     if missing:
-        raise ConfigError(f"environment {env_id!r}: {missing}")
+        raise ConfigError(f"environment {env_id!r}: {missing}{_other_backend(made, backend)}")
     return []
+
+
+def only_envpool_has(env_ids: Sequence[str]) -> bool:
+    """Whether Gymnasium makes none of them."""
+    known = [catalog.find(env_id) for env_id in env_ids]
+    return all(one is not None and "gymnasium" not in one.backends for one in known)
 
 
 def _other_family(env_id: str, known: catalog.Environment | None, algo: str, families: Sequence[str]) -> str:
@@ -66,7 +71,7 @@ def _other_family(env_id: str, known: catalog.Environment | None, algo: str, fam
     if known is not None:
         return f"{refusal}; {_algorithms_for(known)}"
     newer = catalog.successor(env_id)
-    of_them = [one for family in families for one in catalog.ids(family)]
+    of_them = [one for one in catalog.ids() if (found := catalog.find(one)) and found.is_of(families)]
     return refusal + (f"; did you mean {newer!r}?" if newer in of_them else nearest(env_id, of_them))
 
 
@@ -78,7 +83,7 @@ def _algorithms_for(known: catalog.Environment) -> str:
         for name, entry in describe().items()
         if known.action_space in (None, *entry["action_spaces"])
         and known.observation_space in (entry["observation_spaces"] or [known.observation_space])
-        and known.family in (entry["families"] or [known.family])
+        and known.is_of(entry["families"] or [known.family])
     ]
     if not able:
         return "no algorithm here does yet"
@@ -86,16 +91,26 @@ def _algorithms_for(known: catalog.Environment) -> str:
     return f"use {', '.join(others)} or {last}" if others else f"use {last}"
 
 
-def _on_backend(known: catalog.Environment, backend: str, flat: bool) -> catalog.Environment:
-    """The environment as this backend has it; `flat` when the algorithm needs one row of numbers."""
+def _is_ready(known: catalog.Environment, backend: str) -> bool:
+    """Whether this backend has the environment and is installed."""
+    made = _same_game(known, backend)
+    return made is not None and catalog.missing_package(made, backend) is None
+
+
+def _on_backend(known: catalog.Environment, backend: str) -> catalog.Environment:
+    """The environment as this backend has it."""
     made = _same_game(known, backend)
     if made is None:
         only = " or ".join(known.backends)
         raise ConfigError(f"environment {known.env_id!r} is made by {only} only: set env_backend to {only}")
-    if flat and backend == "envpool" and made.observation_space in _NOT_FLAT_IN_ENVPOOL:
-        remedy = "set env_backend to gymnasium" if "gymnasium" in known.backends else "take another environment"
-        raise ConfigError(f"EnvPool's {known.env_id!r} has no flat observations: {remedy}")
     return made
+
+
+def _other_backend(made: catalog.Environment, backend: str | None) -> str:
+    """Who else could make it as things are."""
+    others = [one for one in made.backends if one != (backend or made.backends[0])]
+    ready = [one for one in others if catalog.missing_package(made, one) is None]
+    return f"; or set env_backend to {ready[0]}" if ready else ""
 
 
 def _same_game(known: catalog.Environment, backend: str) -> catalog.Environment | None:

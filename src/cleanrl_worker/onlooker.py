@@ -14,12 +14,12 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv
 
+from cleanrl_worker.agents.normalize import RunningStatistics
 from cleanrl_worker.fastlane import View, current, why_no_picture
 from cleanrl_worker.kit import episodes, play
 from cleanrl_worker.kit.args import RunArgs
 from cleanrl_worker.kit.envs import GymnasiumEnvs, SyncEnvs
 from cleanrl_worker.kit.episodes import Step, VectorEnvs
-from cleanrl_worker.kit.normalize import RunningStatistics
 from cleanrl_worker.kit.policy import Policy, for_episode, normalized
 from cleanrl_worker.kit.pools import PoolEnvs
 from cleanrl_worker.lane import NoPicture, tiled

@@ -7,7 +7,6 @@ import os
 import select
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from cleanrl_worker import live
 from mosaic.wire import variables
+from mosaic.wire.drawing import choose_gl
 from mosaic.wire.errors import StorageError, WorkerError
 from mosaic.wire.paths import write_atomic
 
@@ -184,8 +184,7 @@ def child_environment(
     environment = dict(inherited)
     environment[variables.PYTHONUNBUFFERED] = "1"
     environment[variables.SDL_NO_SIGNAL_HANDLERS] = "1"
-    if sys.platform.startswith("linux") and not inherited.get(variables.DISPLAY):
-        environment.setdefault(variables.MUJOCO_GL, "egl")  # without it rendering aborts the process
+    choose_gl(environment)
     environment[variables.MOSAIC_HOME] = str(paths.home)
     environment[variables.MOSAIC_RUN_ID] = paths.run_id
     environment[variables.MOSAIC_SHELL_PID] = str(os.getpid())

@@ -11,7 +11,7 @@ import gymnasium as gym
 import numpy as np
 
 from cleanrl_worker.kit import pools
-from cleanrl_worker.kit.envs import EnvMaker, register_plugins
+from cleanrl_worker.kit.envs import EnvMaker, plain_refusals, register_plugins
 from cleanrl_worker.kit.episodes import View
 from mosaic.wire.errors import ConfigError, WorkerError
 from mosaic.wire.frames import encode_png
@@ -31,10 +31,13 @@ def open_scene(
     `flat` is for the policies of `kit.envs.vector` (with the `view` that they had, if any), `atari` for those of
     `kit.envs.atari`: a game is then played whole, a lost life ends no episode, and rewards are the game's own.
     """
+
+    def make() -> tuple[Any, str | None]:
+        with plain_refusals(env_id):
+            return _make(env_id, flat, atari, backend, view)
+
     try:
-        env, no_picture = _guarded(
-            f"environment {env_id!r} cannot be made", lambda: _make(env_id, flat, atari, backend, view)
-        )
+        env, no_picture = _guarded(f"environment {env_id!r} cannot be made", make)
     except SystemExit as error:  # kit's word for what cannot be had here
         raise ConfigError(str(error)) from None
     return Scene(env, no_picture)
@@ -84,15 +87,18 @@ class PoolEnv:
     With `lives` it is reset after a lost life as in training, and the game goes on.
     """
 
-    def __init__(self, env_id: str, lives: bool = False, view: View | None = None) -> None:
+    def __init__(self, env_id: str, lives: bool = False, view: View | None = None, flat: bool = False) -> None:
         self._env_id = env_id
         self._seen: Callable[[Any], Any] = view or (lambda obs: obs)
         self._lives = lives
         with warnings.catch_warnings():  # float64 bounds cast to float32 spaces: nothing a user can change
             warnings.simplefilter("ignore", UserWarning)
             self._pool = pools.make_pool(env_id, 1, seed=0)
-            space = self._pool.observation_space
-            self.observation_space = space if view is None else view.space(space)
+            self.observation_space = self._pool.observation_space
+            if view is not None:
+                self.observation_space = view.space(self.observation_space)
+            elif flat:
+                self.observation_space, self._seen = pools.flat(self.observation_space)
             self.action_space = self._pool.action_space
         self.render_mode = "rgb_array" if pool_can_draw(env_id) else None
 
@@ -125,32 +131,34 @@ def pool_can_draw(env_id: str) -> bool:
 
 def _make(env_id: str, flat: bool, atari: bool, backend: str, view: View | None) -> tuple[Any, str | None]:
     """The environment, and why it cannot be drawn."""
-    if atari:
+    if atari and pools.plays(env_id, backend):
         return PoolEnv(f"{pools.atari_game(env_id)}-v5", lives=True), None
-    if backend == "envpool":
-        pool = PoolEnv(env_id, view=view)
+    if not atari and backend == "envpool":
+        pool = PoolEnv(env_id, view=view, flat=flat)
         if pool.render_mode is not None:
             return pool, None
     register_plugins(env_id)
     try:
         # Made first without pictures: some refuse a render_mode that they do not have, some do not take the word.
-        plain = _make_gymnasium(env_id, flat, view, render=False)
+        plain = _make_gymnasium(env_id, flat, atari, view, render=False)
     except gym.error.UnregisteredEnv:
-        pool = PoolEnv(env_id)
+        pool = PoolEnv(env_id, flat=flat)
         return pool, None if pool.render_mode else "EnvPool cannot draw it"
     if "rgb_array" not in (plain.metadata.get("render_modes") or ()):
         return plain, "it has no rgb_array mode"
     try:
-        drawn = _guarded("it cannot be made with rgb_array", lambda: _make_gymnasium(env_id, flat, view, render=True))
+        drawn = _guarded(
+            "it cannot be made with rgb_array", lambda: _make_gymnasium(env_id, flat, atari, view, render=True)
+        )
     except EnvironmentFailure as error:
         return plain, str(error)
     plain.close()
     return drawn, None
 
 
-def _make_gymnasium(env_id: str, flat: bool, view: View | None, render: bool) -> gym.Env[Any, Any]:
-    if flat:
-        return EnvMaker(env_id, render=render, view=view)()
+def _make_gymnasium(env_id: str, flat: bool, atari: bool, view: View | None, render: bool) -> gym.Env[Any, Any]:
+    if flat or atari:
+        return EnvMaker(env_id, render=render, view=view, frames=atari)()
     options: dict[str, Any] = {"render_mode": "rgb_array"} if render else {}
     return gym.make(env_id, disable_env_checker=True, **options)
 

@@ -58,19 +58,24 @@ def show_families(documents: Iterable[Mapping[str, Any]]) -> None:
     rows = []
     for family in documents:
         for indent, entry in [("", family), *(("  ", group) for group in family["groups"])]:
-            state = (entry["install"] or "yes").rpartition("run: ")[2]
-            rows.append((indent + entry["name"], str(entry["environments"]), state, entry["doc"]))
+            rows.append((indent + entry["name"], str(entry["environments"]), _install_line(entry), entry["doc"]))
     show(("family", "ids", "installed?", "what it is"), rows)
     hint("Ids of one: mosaic envs gymnasium")
 
 
 def show_environments(documents: Iterable[Mapping[str, Any]]) -> None:
-    """Print environment ids with their spaces."""
+    """Print environment ids with their spaces, and how to install what they need."""
     rows = [
-        (entry["env_id"], entry["action_space"] or "?", entry["observation_space"] or "?", entry["doc"])
+        (
+            entry["env_id"],
+            entry["action_space"] or "?",
+            entry["observation_space"] or "?",
+            _install_line(entry),
+            entry["doc"],
+        )
         for entry in documents
     ]
-    show(("environment", "actions", "observation", "what it is"), rows)
+    show(("environment", "actions", "observation", "installed?", "what it is"), rows)
 
 
 def show_checks(checks: Iterable[Mapping[str, Any]]) -> None:
@@ -140,6 +145,10 @@ def hint(text: str) -> None:
     console = Console()
     if console.is_terminal:
         console.print(text, style="dim", markup=False, highlight=False)
+
+
+def _install_line(entry: Mapping[str, Any]) -> str:
+    return (entry["install"] or "yes").rpartition("run: ")[2]
 
 
 def _shortest(path: Path) -> str:

@@ -46,6 +46,7 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path
     """Runs an algorithm's main() with flags, in an empty current folder; returns where its runs lie."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MOSAIC_SHELL_PID", raising=False)
+    monkeypatch.setattr("cleanrl_worker.kit.experiment.EVAL_MAX_STEPS", 50)  # ten games of Pong take half a minute
 
     def run(name: str, *flags: str) -> Path:
         module = importlib.import_module(DEFAULT_ALGO_REGISTRY[name])
@@ -263,7 +264,12 @@ def test_a_folder_that_cannot_be_written_is_named(alone: Callable[..., Path], tm
 @pytest.mark.parametrize(
     ("package", "name", "flags", "line"),
     [
-        ("envpool", "ppo_atari_envpool", "", "EnvPool is not installed: pip install 'mosaic-rl[envpool]'"),
+        (
+            "envpool",
+            "ppo_atari_envpool",
+            "--env-backend=envpool",
+            "EnvPool is not installed: pip install 'mosaic-rl[envpool]'",
+        ),
         ("envpool", "dqn", "--env-backend=envpool", "EnvPool is not installed: pip install 'mosaic-rl[envpool]'"),
         ("ale_py", "ppo_atari_envpool", "--env-backend=gymnasium", "needs ale-py: pip install 'mosaic-rl[atari]'"),
     ],

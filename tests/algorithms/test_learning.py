@@ -78,8 +78,12 @@ def test_dqn_values_bootstrap_at_a_truncation_and_stop_at_a_termination(name, en
     assert low < np.mean(q_values) < high
 
 
+# What comes before a truncation is also told by the test with two rooms, below.
 @pytest.mark.parametrize("name", SAC)
-@pytest.mark.parametrize(("ending", "low", "high"), [("Truncating", 8.5, 11.0), ("Terminating", 1.5, 4.5)])
+@pytest.mark.parametrize(
+    ("ending", "low", "high"),
+    [pytest.param("Truncating", 8.5, 11.0, marks=pytest.mark.full), ("Terminating", 1.5, 4.5)],
+)
 def test_sac_values_bootstrap_at_a_truncation_and_stop_at_a_termination(name, ending, low, high, tmp_path):
     rows = train(
         name,
@@ -130,7 +134,9 @@ def test_pqn_bootstraps_from_the_final_observation_not_from_the_next_episode(tmp
     assert 3.5 < np.mean(q_values) < 6.0, "a quarter of the steps at -11, the others at 10"
 
 
-@pytest.mark.parametrize("name", ["ppo_continuous_action", "rpo_continuous_action"])
+@pytest.mark.parametrize(
+    "name", ["ppo_continuous_action", pytest.param("rpo_continuous_action", marks=pytest.mark.full)]
+)
 def test_ppo_continuous_values_bootstrap_at_a_truncation(name, tmp_path):
     values = {}
     for ending in ("Truncating", "Terminating"):

@@ -81,6 +81,10 @@ KILLED = {
     "sac_continuous_action": {"total_timesteps": 1030},
     "td3_continuous_action": {"total_timesteps": 1030},
 }
+# One of each kind: on and off policy, torch and JAX, images, each backend; the others only with --full.
+KILLED_ALWAYS = ("ppo", "ppo on envpool", "ppo on async", "ppo_atari_envpool", "dqn", "dqn_jax")
+KILLED_ALWAYS += ("sac_continuous_action",)
+FULL = pytest.mark.full
 
 
 def train(case, folder, **options):
@@ -123,7 +127,7 @@ def test_going_on_from_any_scheduled_checkpoint_gives_the_same_bytes_as_never_st
     assert final_state(resumed) == final_state(whole)
 
 
-@pytest.mark.parametrize("case", KILLED)
+@pytest.mark.parametrize("case", [one if one in KILLED_ALWAYS else pytest.param(one, marks=FULL) for one in KILLED])
 def test_a_run_killed_at_a_random_moment_goes_on_in_its_own_folder_bit_for_bit(case, tmp_path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     began = time.monotonic()

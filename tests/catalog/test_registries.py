@@ -20,6 +20,8 @@ import ale_py, envpool, gymnasium, minigrid
 from envpool.registration import registry
 gymnasium.register_envs(ale_py)
 gymnasium.register_envs(minigrid)
+from cleanrl_worker.kit.envs import register_plugins
+register_plugins("mosaic/Catch-v0")
 if importlib.util.find_spec("shimmy") and importlib.util.find_spec("dm_control"):
     import shimmy
     gymnasium.register_envs(shimmy)

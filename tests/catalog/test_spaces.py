@@ -56,8 +56,11 @@ def registered() -> None:
     import ale_py
     import minigrid
 
+    from cleanrl_worker.kit.envs import register_plugins
+
     gymnasium.register_envs(ale_py)
     gymnasium.register_envs(minigrid)
+    register_plugins("mosaic/Catch-v0")
 
 
 @pytest.mark.parametrize("env_id", MADE)

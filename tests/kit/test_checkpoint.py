@@ -4,9 +4,9 @@ import random
 import numpy as np
 import pytest
 
+from cleanrl_worker.agents.normalize import RewardNormalizer, RunningStatistics
 from cleanrl_worker.kit import checkpoint
 from cleanrl_worker.kit.buffers import ReplayBuffer
-from cleanrl_worker.kit.normalize import RewardNormalizer, RunningStatistics
 from mosaic.wire import checkpoints
 from mosaic.wire.checkpoints import CheckpointError
 

@@ -106,9 +106,11 @@ def test_envpool_repeats_itself_after_a_reset_with_the_same_seed():
     assert not np.array_equal(runs[0], runs[2])
 
 
-@pytest.mark.parametrize("backend", ["gymnasium", "envpool"])
-def test_an_atari_episode_spans_all_lives_while_the_learner_sees_each_one_end(backend):
-    envs = kit_envs.atari(RunArgs(env_id="Breakout-v5", num_envs=2, env_backend=backend))
+@pytest.mark.parametrize(
+    ("backend", "vectorization"), [("gymnasium", "sync"), ("gymnasium", "native"), ("envpool", "sync")]
+)
+def test_an_atari_episode_spans_all_lives_while_the_learner_sees_each_one_end(backend, vectorization):
+    envs = kit_envs.atari(RunArgs(env_id="Breakout-v5", num_envs=2, env_backend=backend, vectorization=vectorization))
     obs = envs.reset(1)
     assert obs.shape == (2, 4, 84, 84)
     assert obs.dtype == np.uint8
@@ -150,7 +152,8 @@ def test_a_native_or_pooled_environment_says_that_it_is_not_filmed(tmp_path):
     with pytest.raises(SystemExit, match="capture-video needs"):
         kit_envs.vector(RunArgs(env_id="Tiny/Terminating-v0", vectorization="native"), video_folder=tmp_path)
     with pytest.raises(SystemExit, match="capture-video needs"):
-        kit_envs.atari(RunArgs(env_id="Pong-v5", env_backend="gymnasium"), video_folder=tmp_path)
+        native = {"env_backend": "gymnasium", "vectorization": "native"}
+        kit_envs.atari(RunArgs(env_id="Pong-v5", **native), video_folder=tmp_path)
 
 
 def test_an_environment_that_envpool_lacks_is_refused():

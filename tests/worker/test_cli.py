@@ -143,7 +143,7 @@ def test_dry_run_imports_nothing_heavy() -> None:
         ),
         (("--env-id", "ALE/Pong-v5"), "use ppo_atari_envpool"),
         (("--algo", "dqn", "--env-id", "MiniGrid-Empty-5x5-v0"), "gives grid ones; use ppo"),
-        (("--algo", "ppo_atari_envpool"), "is for atari environments only"),
+        (("--algo", "ppo_atari_envpool"), "is for atari and image-games environments only"),
         (("--extras", '{"num_envs": 0}'), "extras.num_envs: 1 or more is needed, not 0 (default 4)"),
         (("--total-timesteps", "0"), "total_timesteps is 0"),
         (("--total-timesteps", "many"), "--total-timesteps"),

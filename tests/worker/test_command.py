@@ -265,14 +265,21 @@ def test_environment_is_checked_on_the_backend_that_will_make_it() -> None:
     for env_id in ("ALE/Pong-v5", "PongNoFrameskip-v4", "Pong-v5"):
         assert plan("ppo_atari_envpool", env_id).warnings == ()
         assert refusal("ppo", env_id).endswith("gives image ones; use ppo_atari_envpool")
-    assert "is for atari environments only" in refusal("ppo_atari_envpool", "CartPole-v1")
+    assert "is for atari and image-games environments only" in refusal("ppo_atari_envpool", "CartPole-v1")
     assert "no algorithm here does yet" in refusal("dqn", "CoinrunEasy-v0")
     assert refusal("dqn", "MiniGrid-Empty-5x5-v0").endswith("gives grid ones; use ppo")
     for backend in ("gymnasium", "envpool"):
         assert plan("ppo", "BabyAI-GoTo-v0", algo_params={"mission": True, "env_backend": backend}).warnings == ()
     assert plan("ppo", "FrozenLake-v1").warnings == ()
     for name in ("env_backend", "env-backend"):
-        assert "has no flat observations" in refusal("ppo", "FrozenLake-v1", algo_params={name: "envpool"})
+        assert "is made by gymnasium only" in refusal("ppo", "Taxi-v4", algo_params={name: "envpool"})
+
+
+def test_environment_that_only_envpool_has_is_made_by_it_unless_another_is_asked_for() -> None:
+    assert "--env-backend=envpool" in plan("sac_continuous_action", "CheetahRun-v1").argv
+    assert "--env-backend=envpool" not in plan("sac_continuous_action", "HalfCheetah-v5").argv
+    asked = refusal("sac_continuous_action", "CheetahRun-v1", algo_params={"env_backend": "gymnasium"})
+    assert asked.endswith("is made by envpool only: set env_backend to envpool")
 
 
 def test_constants_of_a_script_limit_its_actions_only(home: Path) -> None:

@@ -2,12 +2,14 @@
 
 import ast
 import contextlib
+import importlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,7 +21,8 @@ import psutil
 import pytest
 
 import cleanrl_worker
-from cleanrl_worker import fastlane, lane
+from cleanrl_worker import fastlane, lane, onlooker
+from cleanrl_worker.kit import episodes
 from cleanrl_worker.runtime import DEFAULT_ALGO_REGISTRY
 from mosaic.wire import metrics, ring, variables
 from mosaic.wire.frames import FastLaneReader, Frame, RingError
@@ -500,15 +503,55 @@ ENVIRONMENTS = {"ppo on grids": "BabyAI-GoToLocal-v0", "ppo on grids of envpool"
 ENVIRONMENTS |= {name: "Pendulum-v1" for name in DEFAULT_ALGO_REGISTRY if name.endswith("continuous_action")}
 
 
+# One of each kind as a real worker; how the view comes to an algorithm is the same for all others, which run in this
+# process: their files must make environments that it reaches.
+OWN_PROCESS = ("ppo", "ppo_atari_envpool", "dqn_jax", "sac_continuous_action", "ppo on grids of envpool")
+
+
 @pytest.mark.parametrize("name", [*DEFAULT_ALGO_REGISTRY, "ppo on grids", "ppo on grids of envpool"])
-def test_every_registry_algorithm_streams(watch: Callable[..., Watcher], name: str) -> None:
+def test_every_registry_algorithm_streams(
+    watch: Callable[..., Watcher], looked_at: Callable[..., Frame | None], name: str
+) -> None:
     env_id = "Pong-v5" if "atari" in name else ENVIRONMENTS.get(name, "CartPole-v1")
-    run = watch(name.split()[0], {"algo_params": TINY.get(name, {})}, env_id)
-    frame = run.frame()
-    assert frame.array.std() > 0 and frame.step > 0
+    if name in OWN_PROCESS:
+        frame = watch(name.split()[0], {"algo_params": TINY.get(name, {})}, env_id).frame()
+    else:
+        frame = looked_at(name.split()[0], env_id=env_id, total_timesteps=64, **TINY.get(name, {}))
+    assert frame is not None and frame.array.std() > 0 and frame.step > 0
     if "atari" in name:
         assert frame.array.shape == (210, 160, 3), "the screen, not what the learner sees"
         assert (frame.array.max(axis=2) != frame.array.min(axis=2)).any(), "in colour"
+
+
+@pytest.fixture
+def looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Frame | None]]:
+    """Trains in this process while somebody looks on, and gives the last picture."""
+    make = gym.make
+    monkeypatch.setattr(gym, "make", lambda env_id, **given: make(env_id, **{"render_mode": "rgb_array", **given}))
+    writer = ring.FastLaneWriter.create("looked-at")
+    reader = FastLaneReader.attach(writer.name)
+    (tmp_path / "logs").mkdir()
+    settings = lane.Settings("single", 0, 8, 0.0, 1024, 1.0)
+    view = fastlane.View(lane.Lane(settings, writer, tmp_path), wraps=False)
+    monkeypatch.setattr(episodes, "onlooker", onlooker.Onlooker(view))
+    over = threading.Event()
+
+    def look() -> None:
+        while not over.wait(0.1):
+            reader.watch()
+
+    def train(name: str, **options: Any) -> Frame | None:
+        module = importlib.import_module(DEFAULT_ALGO_REGISTRY[name])
+        reader.watch()
+        threading.Thread(target=look, daemon=True).start()
+        module.main(module.Args(run_dir=tmp_path / "run", cuda=False, **options))
+        over.set()
+        return reader.latest_frame()
+
+    yield train
+    over.set()
+    reader.close()
+    writer.close()
 
 
 OFF, UNWATCHED, WATCHED, GRID = ("off", False), ("single", False), ("single", True), ("grid", True)

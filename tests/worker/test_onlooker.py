@@ -121,7 +121,7 @@ def test_a_native_vector_that_cannot_draw_is_replaced_by_a_probe_that_says_why_i
 
 def drawn_game(*_: Any, **__: Any) -> play.FlatGame:
     """As the patch of `gymnasium.make` would have made it."""
-    game = play.FlatGame("CartPole-v1")
+    game = play.FlatGame(kit_envs.EnvMaker("CartPole-v1"))
     game.env = kit_envs.EnvMaker("CartPole-v1", render=True)()
     return game
 

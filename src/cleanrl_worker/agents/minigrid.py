@@ -1,6 +1,5 @@
 """Actor-critic network for grid worlds: convolutions on the cells around the agent, if asked a mission and a memory."""
 
-from collections.abc import Callable
 from math import isqrt
 from typing import Any
 
@@ -9,7 +8,6 @@ import torch
 from torch import nn
 
 from cleanrl_worker.agents.layers import Pullback, flat_size, numbers, orthogonal
-from cleanrl_worker.kit.policy import Policy
 
 VOCABULARY = 256  # a word is a byte
 FEATURES = 128
@@ -160,17 +158,6 @@ class GridPolicy:
     def refresh(self) -> None:
         """Take today's weights: what was made of grids with earlier ones is forgotten."""
         self._known = {}
-
-
-class RememberingPolicy:
-    """Acts as `begin`'s policies do; each episode takes a new one of them, which has seen nothing yet."""
-
-    def __init__(self, begin: Callable[[], Policy]) -> None:
-        self.begin = begin
-        self._policy = begin()
-
-    def __call__(self, obs: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
-        return self._policy(obs, rng)
 
 
 def orthogonal_cell(cell: nn.GRUCell) -> nn.GRUCell:

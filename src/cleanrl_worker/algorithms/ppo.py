@@ -13,7 +13,8 @@ from torch.nn import functional as F
 
 from cleanrl_worker.agents.adam import FlatAdam
 from cleanrl_worker.agents.layers import numbers
-from cleanrl_worker.agents.minigrid import GridPolicy, MinigridAgent, RememberingPolicy
+from cleanrl_worker.agents.memory import RememberingPolicy
+from cleanrl_worker.agents.minigrid import GridPolicy, MinigridAgent
 from cleanrl_worker.agents.mlp import MLPAgent, SeparateMLPAgent
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment

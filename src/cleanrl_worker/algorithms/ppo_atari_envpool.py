@@ -1,4 +1,4 @@
-"""PPO for Atari games on EnvPool (arXiv:1707.06347). Siblings: ppo, ppo_continuous_action."""
+"""PPO for Atari games on EnvPool (arXiv:1707.06347). Siblings: ppo_atari, ppo, ppo_continuous_action."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ from cleanrl_worker.kit.policy import Policy
 
 ACTION_SPACES = ("discrete",)
 OBSERVATION_SPACES = ("image",)
-FAMILIES = ("atari",)
+FAMILIES = ("atari", "image-games")
 DEFAULT_BACKEND = "envpool"
 
 
@@ -142,12 +142,6 @@ def gae(
 
 def main(args: Args | None = None) -> None:
     args = args or parse(Args)
-    if args.total_frames:
-        if args.total_timesteps != Args.total_timesteps:
-            raise SystemExit("--total-frames and --total-timesteps are both given; give one (a step is four frames)")
-        if args.total_frames < 4:
-            raise SystemExit(f"--total-frames must be at least 4, which is one step, not {args.total_frames}")
-        args.total_timesteps = args.total_frames // 4
     require(args)
     args.batch_size = args.num_envs * args.num_steps
     args.minibatch_size = args.batch_size // args.num_minibatches

@@ -5,7 +5,6 @@ import dataclasses
 import importlib.util
 import io
 import itertools
-import math
 import sys
 import typing
 from dataclasses import dataclass
@@ -14,9 +13,10 @@ from typing import Annotated, Literal, TypeVar
 
 import tyro
 
-from mosaic.wire import courses, flags
+from mosaic.wire import courses, flags, recipes
 from mosaic.wire.checkpoints import saved_args
-from mosaic.wire.limits import Limits
+from mosaic.wire.limits import Limits, require_within, settle_frames
+from mosaic.wire.limits import check_minibatches as check_minibatches
 
 LARGEST_SEED = 2**63 - 1  # what torch's generator takes
 # Fields that take any number are written int or float.
@@ -89,17 +89,6 @@ class RunArgs:
     """CPU threads for the networks (0: torch's default); small networks are fastest with 1"""
 
 
-# Where and how a run writes is its own matter, never inherited from the run it goes on from.
-PLACES = frozenset(
-    {"run_dir", "tensorboard_dir", "resume", "additional_timesteps", "exp_name", "track", "wandb_run_name"}
-)
-DERIVED = frozenset({"batch_size", "minibatch_size", "num_iterations"})  # computed by the run where the default is 0
-# Nor do these change what a run computes; of --cuda, the device that was really used counts.
-BYSTANDERS = frozenset(
-    {"cuda", "wandb_project_name", "wandb_entity", "save_model", "upload_model", "hf_entity", "capture_video"}
-    | {"checkpoint_budget_mb", "grace_seconds"}
-)
-
 ArgsT = TypeVar("ArgsT", bound=RunArgs)
 
 
@@ -128,29 +117,14 @@ def parse(args_type: type[ArgsT], argv: list[str] | None = None) -> ArgsT:
 
 
 def require(args: RunArgs) -> None:
-    """Refuse values beyond the limits of their fields: they would only fail, or quietly learn nothing, later."""
-    for name, hint in typing.get_type_hints(type(args), include_extras=True).items():
-        value = getattr(args, name)
-        for limits in (extra for extra in getattr(hint, "__metadata__", ()) if isinstance(extra, Limits)):
-            if why := limits.refusal(value, lambda other: getattr(args, other)):
-                raise SystemExit(f"{flags.option(name)}: {why}")
-        if isinstance(value, float) and math.isnan(value):
-            raise SystemExit(f"{flags.option(name)}: a number is needed, not {value}")
+    """Refuse values that would only fail, or quietly learn nothing, later."""
+    settle_frames(args)
+    require_within(args)
     courses.settle(args)
     if args.upload_model and not args.save_model:
         raise SystemExit("--upload-model needs --save-model: there would be no policy to push")
     if args.upload_model and importlib.util.find_spec("huggingface_hub") is None:
         raise SystemExit("--upload-model needs huggingface_hub: pip install 'mosaic-rl[hub]'")
-
-
-def check_minibatches(batch_size: int, num_minibatches: int) -> None:
-    """Refuse to cut a batch so that a minibatch has a single row where advantages are normalised."""
-    rows = batch_size // num_minibatches
-    if 1 in (rows, batch_size % rows):
-        raise SystemExit(
-            f"--num-minibatches={num_minibatches} cuts a batch of {batch_size} rows (num_envs * num_steps) so that a "
-            "minibatch has one row, whose advantage cannot be normalised; change one of the three, or add --no-norm-adv"
-        )
 
 
 def algo_name(args: RunArgs) -> str:
@@ -179,10 +153,7 @@ def _saved_defaults(args_type: type[ArgsT], given: list[str]) -> ArgsT:
     after = next((following for word, following in itertools.pairwise(given) if word == "--resume"), None)
     if not (joined or after):
         return args_type()
-    source = Path(joined or after or "")
-    fields = dataclasses.fields(args_type)
-    known = {field.name for field in fields if field.name not in DERIVED or field.default}
-    return args_type(**{name: value for name, value in saved_args(source).items() if name in known - PLACES})
+    return args_type(**recipes.inherited(args_type, saved_args(Path(joined or after or ""))))
 
 
 def _switch_names(args_type: type[RunArgs]) -> frozenset[str]:

@@ -13,15 +13,8 @@ from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
 from cleanrl_worker.kit.buffers import ReplayBuffer
-from mosaic.wire.checkpoints import (
-    REPLAY,
-    CheckpointError,
-    NewerFormatError,
-    checkpoints_of,
-    read_checkpoint,
-    write_checkpoint,
-    write_segment,
-)
+from mosaic.wire import checkpoints
+from mosaic.wire.checkpoints import REPLAY, CheckpointError, read_checkpoint, write_checkpoint, write_segment
 
 STATE = "state.safetensors"
 
@@ -112,19 +105,7 @@ def size_of(parts: Mapping[str, Part]) -> int:
 
 def newest(source: Path, warn: Callable[[str], None]) -> Checkpoint:
     """The newest readable checkpoint of a checkpoint, `checkpoints/` or run folder; unreadable ones are told."""
-    candidates = checkpoints_of(source)
-    if not candidates:
-        raise CheckpointError(f"there is no checkpoint in {source}")
-    for path in candidates:
-        try:
-            return read(path)
-        except NewerFormatError:
-            raise
-        except CheckpointError as error:
-            if len(candidates) == 1:
-                raise
-            warn(f"{error}; falling back to the checkpoint before it")
-    raise CheckpointError(f"none of the {len(candidates)} checkpoints in {source} can be read")
+    return checkpoints.newest(source, read, warn)
 
 
 def _leaves(state: Any, name: str) -> Iterator[tuple[str, Any]]:

@@ -23,18 +23,22 @@ from cleanrl_worker.kit import episodes, pools
 from cleanrl_worker.kit.args import RunArgs, algo_name
 from cleanrl_worker.kit.episodes import Episodes, StagedEnvs, Step, VectorEnvs, View
 from cleanrl_worker.kit.video import FilmWrapper
-from mosaic.wire import courses, variables
+from mosaic.wire import courses, extras
+from mosaic.wire.drawing import choose_gl
 
 ACTION_KINDS = {
     gym.spaces.Discrete: "discrete",
     gym.spaces.Box: "continuous",
     gym.spaces.MultiDiscrete: "multi_discrete",
 }
-PLUGINS = (  # parts of ids, the module that registers them, what installs it
-    (("ALE/", "NoFrameskip"), "ale_py", "mosaic-rl[atari]"),
-    (("MiniGrid-", "BabyAI-"), "minigrid", "mosaic-rl"),
-    (("dm_control/",), "shimmy", "mosaic-rl[dm_control]"),
+PLUGINS = (  # parts of ids, and the modules that register them
+    *(("ALE/", "ale_py"), ("NoFrameskip", "ale_py"), ("MiniGrid-", "minigrid"), ("BabyAI-", "minigrid")),
+    *(("dm_control/", "dm_control"), ("dm_control/", "shimmy")),
 )
+OWN: dict[str, dict[str, Any]] = {
+    "mosaic/Catch-v0": {"entry_point": "cleanrl_worker.catch:Catch", "reward_threshold": 0.9},
+    "mosaic/Atari-v0": {"entry_point": "cleanrl_worker.wrappers.atari:Atari"},  # what `frames` makes of Atari's ids
+}
 
 
 def vector(args: RunArgs, video_folder: Path | None = None, view: View | None = None) -> VectorEnvs:
@@ -64,28 +68,36 @@ def _vector(args: RunArgs, video_folder: Path | None, view: View | None) -> Vect
 
 
 def atari(args: RunArgs, video_folder: Path | None = None) -> VectorEnvs:
-    """Atari games as DQN's authors prepared them: four grey 84×84 frames, lives as episodes, rewards clipped to ±1."""
+    """Games as DQN's authors prepared them: four grey 84×84 frames, lives as episodes, rewards clipped to ±1.
+
+    Atari's, from EnvPool, from ale-py one by one (`--vectorization sync`) or as its own vector (`native`), and ours.
+    """
     return _presented(args, video_folder, _atari)
 
 
 def _atari(args: RunArgs, video_folder: Path | None) -> VectorEnvs:
-    if args.env_backend == "gymnasium":
-        if video_folder is not None:
-            raise SystemExit("--capture-video needs --env-backend envpool here: ale-py's vector is not filmed")
-        game = f"ALE/{pools.atari_game(args.env_id)}-v5"
-        register_plugins(game)
-        if game not in gym.registry:
-            raise pools.no_game(args.env_id, (name for name in gym.registry if name.startswith("ALE/")))
-        native = make_native(game, args.num_envs, reward_clipping=False, repeat_action_probability=0.0)
-        return GymnasiumEnvs(native, lives=True)
-    return pools.make_games(args.env_id, args.num_envs, args.seed, video_folder, clip=True)
+    if pools.plays(args.env_id, args.env_backend):
+        return pools.make_games(args.env_id, args.num_envs, args.seed, video_folder, clip=True)
+    if args.vectorization == "async":
+        raise SystemExit("--vectorization async is not for games of frames: use sync, native or --env-backend envpool")
+    if args.vectorization == "sync":
+        folders = [video_folder, *[None] * (args.num_envs - 1)]
+        return GameEnvs([EnvMaker(args.env_id, folder, frames=True, lives=True) for folder in folders])
+    if video_folder is not None:
+        raise SystemExit("--capture-video needs --vectorization sync or --env-backend envpool: ale-py's is not filmed")
+    game = f"ALE/{pools.atari_game(args.env_id)}-v5"
+    register_plugins(game)
+    if game not in gym.registry:
+        raise pools.no_game(args.env_id, (name for name in gym.registry if name.startswith("ALE/")))
+    native = make_native(game, args.num_envs, reward_clipping=False, repeat_action_probability=0.0)
+    return GymnasiumEnvs(native, lives=True)
 
 
 def _presented(args: RunArgs, folder: Path | None, make: Callable[[RunArgs, Path | None], VectorEnvs]) -> VectorEnvs:
     """The environments as a run sees them: those of a curriculum one stage after the other, and maybe looked at."""
 
     def made(args: RunArgs, folder: Path | None, watch: bool = True) -> VectorEnvs:
-        with _plain_refusals(args.env_id):
+        with plain_refusals(args.env_id):
             envs = make(args, folder)
         return episodes.onlooker.training(envs, args) if watch and episodes.onlooker else envs
 
@@ -104,33 +116,44 @@ def _presented(args: RunArgs, folder: Path | None, make: Callable[[RunArgs, Path
 
 @dataclass(frozen=True)
 class EnvMaker:
-    """Makes one Gymnasium environment, flat or with a view; travels to the processes of an async vector."""
+    """Makes one Gymnasium environment, flat or with a view; travels to the processes of an async vector.
+
+    With `frames` it is a game as `atari` describes them; with `lives`, a lost one ends an episode.
+    """
 
     env_id: str
     video_folder: Path | None = None
     render: bool = False
     view: View | None = None
+    frames: bool = False
+    lives: bool = False
 
     def __call__(self) -> gym.Env[Any, Any]:
         if multiprocessing.parent_process() is not None:  # a terminal's Ctrl-C is for the run, which still needs us
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-        register_plugins(self.env_id)
+        choose_gl(os.environ)
+        game = self.frames and self.env_id not in OWN
+        env_id = "mosaic/Atari-v0" if game else self.env_id
+        register_plugins(env_id)
         # an environment may not know the word render_mode: say it only when it is needed
         drawn = self.render or self.video_folder is not None
         options: dict[str, Any] = {"render_mode": "rgb_array"} if drawn else {}
-        if drawn and sys.platform.startswith("linux") and not os.environ.get(variables.DISPLAY):
-            os.environ.setdefault(variables.MUJOCO_GL, "egl")  # MuJoCo's own choice needs a screen
-        env = gym.make(self.env_id, disable_env_checker=True, **options)
+        options |= {"game": self.env_id, "lives": self.lives} if game else {}
+        env = gym.make(env_id, disable_env_checker=True, **options)
+        if type(getattr(env.unwrapped, "world", None)).__name__ == "b2World":
+            env = NewWorld(env)
         if self.video_folder is not None:
             env = FilmWrapper(env, self.video_folder)
         if self.view is not None:
             env = self.view.wrap(env)
-        elif not isinstance(env.observation_space, gym.spaces.Box) or len(env.observation_space.shape) != 1:
+        elif not self.frames:
             env = self._flattened(env)
         return env
 
     def _flattened(self, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
         """Refuse what has no fixed number of values: text, graphs, sequences."""
+        if isinstance(env.observation_space, gym.spaces.Box) and len(env.observation_space.shape) == 1:
+            return env
         try:
             flat = gym.wrappers.FlattenObservation(env)
         except NotImplementedError:  # a space of the environment's own, such as MiniGrid's mission
@@ -138,6 +161,17 @@ class EnvMaker:
         if flat is None or not isinstance(flat.observation_space, gym.spaces.Box):
             raise SystemExit(f"the observations of {self.env_id} cannot be made flat: {env.observation_space}")
         return flat
+
+
+class NewWorld(gym.Wrapper[Any, Any, Any, Any]):
+    """Box2D's world remembers the contacts of past episodes: a reset by seed repeats itself only in a new one."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        inner: Any = self.unwrapped
+        if seed is not None:
+            inner._destroy()
+            inner.world = type(inner.world)(gravity=inner.world.gravity)
+        return self.env.reset(seed=seed, options=options)
 
 
 class SyncEnvs:
@@ -184,12 +218,27 @@ class SyncEnvs:
                 obs[index] = env.reset()[0]
             elif final_obs is not obs:
                 final_obs[index] = obs[index]
-        ended = self._episodes.add(rewards, None if final_obs is obs else terminations | truncations)
+        ended = self._episodes.add(rewards, None if final_obs is obs else self._over(terminations | truncations))
         return Step(obs, rewards, terminations, truncations, final_obs, ended)
 
     def close(self) -> None:
         for env in self.envs:
             env.close()
+
+    def _over(self, ends: np.ndarray) -> np.ndarray:
+        """Which of the ends are those of an episode."""
+        return ends
+
+
+class GameEnvs(SyncEnvs):
+    """Games one after the other; a lost life ends an episode for the learner only, and rewards are clipped for it."""
+
+    def step(self, actions: np.ndarray) -> Step:
+        reached = super().step(actions)
+        return reached._replace(rewards=np.sign(reached.rewards))
+
+    def _over(self, ends: np.ndarray) -> np.ndarray:
+        return ends & [getattr(env.unwrapped, "game_over", True) for env in self.envs]
 
 
 class GymnasiumEnvs:
@@ -256,20 +305,22 @@ def make_native(env_id: str, num_envs: int, **options: Any) -> gym.vector.Vector
 
 def register_plugins(env_id: str) -> None:
     """Let the packages whose environments Gymnasium does not register by itself do so, which importing them does."""
-    for parts, module, package in PLUGINS:
-        if any(part in env_id for part in parts):
-            try:
+    if env_id in OWN and env_id not in gym.registry:
+        gym.register(env_id, **OWN[env_id])
+    with plain_refusals(env_id):
+        for part, module in PLUGINS:
+            if part in env_id:
                 importlib.import_module(module)
-            except ImportError:
-                raise SystemExit(f"{env_id} needs {module.replace('_', '-')}: pip install '{package}'") from None
 
 
 @contextlib.contextmanager
-def _plain_refusals(env_id: str) -> Iterator[None]:
+def plain_refusals(env_id: str) -> Iterator[None]:
     """An id that nobody knows, or a package that is not there, as one line."""
     try:
         yield
     except (gym.error.Error, ImportError) as error:
+        if needs := extras.told_by(error):
+            raise SystemExit(f"{env_id} {needs}") from None
         raise SystemExit(f"cannot make the environment {env_id!r}: {' '.join(str(error).split())}") from error
 
 

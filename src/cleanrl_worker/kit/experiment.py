@@ -1,8 +1,5 @@
 """One run of an algorithm: its folder, seeds, device, metrics and policy files."""
 
-import errno
-import json
-import os
 import random
 import signal
 import sys
@@ -23,11 +20,9 @@ from cleanrl_worker.kit.checkpoint import Part
 from cleanrl_worker.kit.episodes import Episode, StagedEnvs, VectorEnvs, View
 from cleanrl_worker.kit.policy import Policy
 from cleanrl_worker.kit.resume import REQUEUE, Continuation
-from mosaic.wire import companions, metrics, steps, variables
+from mosaic.wire import companions, steps
 from mosaic.wire.courses import course_of
-from mosaic.wire.errors import StorageError
-from mosaic.wire.events import cut_torn_tail
-from mosaic.wire.tensorboard import follow_rows
+from mosaic.wire.record import Record, file_name, make_folder
 
 # A policy is the best by the mean of the last 100 training returns, looked at this often; fewer than 20 say nothing.
 BEST_EVERY, BEST_EPISODES = 10_000, 20
@@ -45,19 +40,13 @@ def start(args: RunArgs) -> "Run":
 
 
 class Run:
-    """What an algorithm tells the world: rows of `metrics.jsonl`, a line on the terminal, the policy at the end.
-
-    A shell that hosts the run tails `metrics.jsonl` for TensorBoard and W&B; alone, a thread and a process of our own
-    do so.
-    """
+    """What an algorithm tells the world: rows of `metrics.jsonl`, a line on the terminal, the policy at the end."""
 
     def __init__(self, args: RunArgs) -> None:
         self.args = args
         self.algo = algo_name(args)
-        self.exp_name = _file_name(args.exp_name or self.algo)
-        # a person's own script that uses our parts is given no folder: the shell knows nothing of the one it makes
-        self.hosted = os.environ.get(variables.MOSAIC_SHELL_PID) == str(os.getppid()) and args.run_dir is not None
-        self.name, self.folder = self._make_folder()
+        self.exp_name = file_name(args.exp_name or self.algo)
+        self.name, self.folder = make_folder(args.run_dir, args.env_id, self.exp_name, args.seed)
         self.policy_folder = self.folder if args.run_dir is None else self.folder / "runs" / self.name
         self.video_folder = self.folder / "videos" / self.name if args.capture_video else None
         self.rng = np.random.default_rng(args.seed)
@@ -69,7 +58,10 @@ class Run:
         self._started = self._told = time.monotonic()
         self._tell_every = 2.0 if sys.stdout.isatty() else 30.0
         self._first_step = 0
-        self._open()
+        self._record = Record(self.folder, self.name, as_json(args))
+        self.hosted = self._record.hosted
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGCONT, self._note_pause)
         self._continuation = Continuation(args, self.algo, self.folder, self.rng, self.tell, self.steps_per_second)
 
     def restore(self, parts: Mapping[str, Part], replay: ReplayBuffer | None = None) -> int:
@@ -128,22 +120,12 @@ class Run:
 
     def tell(self, kind: str, payload: dict[str, Any]) -> None:
         """Hand an event to the shell that hosts the run; alone, only what went wrong is shown."""
-        if self.hosted:
-            payload = payload | {key: payload[key] + self._continuation.shift for key in payload if key == "step"}
-            with (self.folder / "logs" / "notes.jsonl").open("a") as notes:
-                notes.write(json.dumps({"event": kind, "payload": payload}) + "\n")
-        elif kind == "warning":
-            print(payload["message"], file=sys.stderr)
+        shifted = {key: payload[key] + self._continuation.shift for key in payload if key == "step"}
+        self._record.tell(kind, payload | shifted)
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         """Append one row; tags are CleanRL's (`losses/value_loss`)."""
-        row = metrics.encode_row(step + self._continuation.shift, time.time(), values)
-        try:
-            written = os.write(self._metrics, row)
-        except OSError as error:
-            raise self._unwritable(error) from error
-        if written < len(row):  # the next run in this folder cuts the half row off
-            raise self._unwritable(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+        self._record.write(step + self._continuation.shift, values)
 
     def log_episodes(self, step: int, ended: list[Episode]) -> None:
         for episode in ended:
@@ -234,52 +216,12 @@ class Run:
 
     def _close(self) -> None:
         self._continuation.close()
-        os.close(self._metrics)
-        for close in self._closers:
-            close()
-
-    def _make_folder(self) -> tuple[str, Path]:
-        """The run's name and folder; alone and without --run-dir, a name that no other run of this second has."""
-        unix = int(time.time())
-        while True:
-            name = f"{_file_name(self.args.env_id)}__{self.exp_name}__{self.args.seed}__{unix}"
-            folder = (self.args.run_dir or Path("runs") / name).absolute()
-            try:
-                folder.mkdir(parents=True, exist_ok=self.args.run_dir is not None)
-                return name, folder
-            except OSError as error:
-                if self.args.run_dir is not None or not folder.is_dir():
-                    raise self._unwritable(error, folder) from error
-            unix += 1
-
-    def _open(self) -> None:
-        path = self.folder / "metrics.jsonl"
-        self._closers: list[Callable[[], None]] = []
-        try:
-            self._metrics = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-            cut_torn_tail(path)
-            offset = os.fstat(self._metrics).st_size
-            if not self.hosted:
-                tensorboard = self.args.tensorboard_dir or self.folder / "tensorboard"
-                self._closers.append(follow_rows(path, offset, tensorboard))
-                if self.args.track:
-                    self._closers.append(companions.start_tracker(self.folder, offset, self.name, as_json(self.args)))
-        except OSError as error:
-            raise self._unwritable(error) from error
-        except StorageError as error:
-            raise SystemExit(str(error)) from error
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGCONT, self._note_pause)
-
-    def _unwritable(self, error: OSError, folder: Path | None = None) -> SystemExit:
-        return SystemExit(f"cannot write into the run folder {folder or self.folder}: {error.strerror}")
+        self._record.close()
 
     def _note_pause(self, _signal: int, _frame: object) -> None:
-        """The shell has let us go on and left the total of paused seconds in a file."""
-        try:
-            self._paused = float((self.folder / "logs" / "paused_seconds").read_text())
-        except (OSError, ValueError):
-            return  # continued by somebody else (a terminal's fg): nothing is known
+        """The shell has let us go on, or somebody else (a terminal's fg), of whom nothing is known."""
+        seconds = self._record.paused_seconds()
+        self._paused = self._paused if seconds is None else seconds
 
     def _tell(self, step: int, speed: float) -> None:
         mean = f"{np.mean(self._recent):9.2f}" if self._recent else "        –"
@@ -295,8 +237,3 @@ def _prepare_torch(args: RunArgs) -> None:
     if args.num_threads > 0:
         torch.set_num_threads(args.num_threads)
     args.num_threads = torch.get_num_threads()  # part of the recipe: another number adds in another order
-
-
-def _file_name(text: str) -> str:
-    """`ALE/Pong-v5` and `module:Id` name folders too."""
-    return text.replace("/", "-").replace(":", "-")

@@ -48,20 +48,14 @@ def make_game(
     env_id: str, *, atari: bool, backend: str = "auto", video_folder: Path | None = None, view: View | None = None
 ) -> Game:
     """The environment as it was in training, but with raw rewards and whole games."""
-    if video_folder is not None and (backend == "gymnasium") == atari and backend != "auto":
-        other = "envpool" if atari else "gymnasium"
-        raise SystemExit(f"{env_id} is filmed with env_backend {other!r} only; leave the video out, or change it")
-    if not atari and backend != "envpool":
-        return FlatGame(env_id, video_folder, view)
-    if atari and backend == "gymnasium":
-        native = kit_envs.make_native(
-            f"ALE/{pools.atari_game(env_id)}-v5", 1, reward_clipping=False, repeat_action_probability=0.0
-        )
-        return VectorGame(kit_envs.GymnasiumEnvs(native))
-    if not atari:
-        return VectorGame(pools.PoolEnvs(lambda seed: pools.make_pool(env_id, 1, seed), seed=0, view=view))
-    games = pools.make_games(env_id, 1, 0, video_folder, clip=False)
-    return VectorGame(games, games.film)
+    if atari and pools.plays(env_id, backend):
+        games = pools.make_games(env_id, 1, 0, video_folder, clip=False)
+        return VectorGame(games, games.film)
+    if atari or backend != "envpool":
+        return FlatGame(kit_envs.EnvMaker(env_id, video_folder, view=view, frames=atari))
+    if video_folder is not None:
+        raise SystemExit(f"{env_id} is filmed with env_backend 'gymnasium' only; leave the video out, or change it")
+    return VectorGame(pools.PoolEnvs(lambda seed: pools.make_pool(env_id, 1, seed), seed=0, view=view))
 
 
 def episode_seed(seed: int, episode: int) -> int:
@@ -98,8 +92,9 @@ def play_episode(
 class FlatGame:
     """A Gymnasium environment as in training; filmed when a folder is given, by the order of its episodes."""
 
-    def __init__(self, env_id: str, video_folder: Path | None = None, view: View | None = None) -> None:
-        self.env = kit_envs.EnvMaker(env_id, video_folder, view=view)()
+    def __init__(self, make: kit_envs.EnvMaker) -> None:
+        with kit_envs.plain_refusals(make.env_id):
+            self.env = make()
         self.single_observation_space: Any = self.env.observation_space
         self.single_action_space: Any = self.env.action_space
         self._discrete = isinstance(self.single_action_space, gym.spaces.Discrete)

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError
 
-from cleanrl_worker.kit.normalize import ObservationNormalizer
 from mosaic.wire import versions
 from mosaic.wire.errors import StorageError
 from mosaic.wire.paths import write_atomic
@@ -35,10 +34,13 @@ def for_episode(policy: Policy) -> Policy:
 
 def normalized(policy: Policy, statistics: Mapping[str, np.ndarray]) -> Policy:
     """The policy behind the observation statistics (`mean`, `var`) it was trained with, frozen."""
-    normalizer = ObservationNormalizer(np.shape(statistics["mean"]))
-    normalizer.statistics.mean = np.asarray(statistics["mean"], np.float64)
-    normalizer.statistics.var = np.asarray(statistics["var"], np.float64)
-    return lambda obs, rng: policy(normalizer.apply(obs), rng)
+    mean, var = (np.asarray(statistics[name], np.float64) for name in ("mean", "var"))
+    return lambda obs, rng: policy(scaled(obs, mean, var), rng)
+
+
+def scaled(obs: np.ndarray, mean: np.ndarray, var: np.ndarray) -> np.ndarray:
+    """Observations near unit scale, clipped to ±10."""
+    return np.minimum(np.maximum((obs - mean) / np.sqrt(var + 1e-8), -10.0), 10.0).astype(np.float32)
 
 
 def write(path: Path, state: Any, statistics: Mapping[str, np.ndarray] | None, about: Mapping[str, Any]) -> Path:

@@ -39,10 +39,27 @@ def is_better(args: RunArgs, video_folder: Path | None, view: View | None) -> bo
 
 def make_flat(args: RunArgs, view: View | None) -> "PoolEnvs":
     envs = PoolEnvs(lambda seed: make_pool(args.env_id, args.num_envs, seed), args.seed, view=view)
-    space = envs.single_observation_space
-    if not isinstance(space, gym.spaces.Box) or (view is None and len(space.shape) != 1):
-        raise SystemExit(f"EnvPool's {args.env_id} has no flat observations ({space}); use --env-backend gymnasium")
+    if view is None and len(envs.single_observation_space.shape) != 1:
+        raise SystemExit(f"{args.env_id} has no flat observations: {envs.single_observation_space}")
     return envs
+
+
+def plays(env_id: str, backend: str) -> bool:
+    """Whether a game is EnvPool's to run; `auto` takes it where it is installed, but for games of ours."""
+    ours = env_id.startswith("mosaic/")
+    if ours and backend == "envpool":
+        raise SystemExit(f"EnvPool has no {env_id}; use --env-backend gymnasium or auto")
+    return backend == "envpool" or (backend == "auto" and not ours and importlib.util.find_spec("envpool") is not None)
+
+
+def flat(space: Any) -> tuple[Any, Callable[[Any], np.ndarray]]:
+    """A row of numbers for a state's number or for named parts (ordered as Gymnasium's), and how batches get it."""
+    if isinstance(space, gym.spaces.Box):
+        return space, lambda obs: obs
+    if isinstance(space, gym.spaces.Discrete):
+        return gym.spaces.flatten_space(space), lambda obs: np.eye(int(space.n))[obs]
+    row, names = gym.spaces.flatten_space(gym.spaces.Dict(dict(space.spaces))), sorted(space.spaces)
+    return row, lambda obs: np.concatenate([obs[name].reshape(len(obs[name]), -1) for name in names], axis=1)
 
 
 def make_games(env_id: str, num_envs: int, seed: int, video_folder: Path | None, *, clip: bool) -> "PoolEnvs":
@@ -92,8 +109,7 @@ class PoolEnvs:
             warnings.simplefilter("ignore", UserWarning)
             space = self._pool.observation_space
             self.single_action_space: Any = self._pool.action_space
-        self.single_observation_space: Any = space if view is None else view.space(space)
-        self._seen: Callable[[Any], np.ndarray] = view or (lambda obs: obs)
+        self.single_observation_space, self._seen = (view.space(space), view) if view else flat(space)
         self._episodes = Episodes(self.num_envs)
 
     def reset(self, seed: int) -> np.ndarray:

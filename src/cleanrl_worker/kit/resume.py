@@ -15,11 +15,11 @@ import numpy as np
 
 from cleanrl_worker.kit import checkpoint as checkpoints
 from cleanrl_worker.kit import policy as policies
-from cleanrl_worker.kit.args import BYSTANDERS, DERIVED, PLACES, RunArgs, about, as_json
+from cleanrl_worker.kit.args import RunArgs, about, as_json
 from cleanrl_worker.kit.buffers import ReplayBuffer
 from cleanrl_worker.kit.checkpoint import Checkpoint, Part
 from cleanrl_worker.kit.episodes import VectorEnvs, is_due, spaces_of
-from mosaic.wire import metrics, variables
+from mosaic.wire import metrics, recipes, variables
 from mosaic.wire.checkpoints import REPLAY, CheckpointError, adopt_segments, curve_of, prune, why_unwritten
 from mosaic.wire.sidecars import read_sidecar
 
@@ -175,10 +175,7 @@ class Continuation:
         """List what differs from the saved recipe, the backend that was really chosen included."""
         real = {name: self.setting[name] for name in ("env_backend", "device")}
         before = found.document["args"] | {name: found.document.get(name) for name in real}
-        now = as_json(self.args) | real
-        computed = {name for name in DERIVED if not getattr(type(self.args), name, 0)}
-        recipe = now.keys() - PLACES - BYSTANDERS - computed
-        changed = {name: [before.get(name), now[name]] for name in sorted(recipe) if before.get(name) != now[name]}
+        changed = recipes.changes(type(self.args), before, as_json(self.args) | real)
         exact = found.exact and not changed
         payload = {"step": found.step, "from": str(found.path), "exact": exact, "changed": changed}
         said = [f"{name} {old} → {new}" for name, (old, new) in changed.items()]

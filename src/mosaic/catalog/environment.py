@@ -29,6 +29,10 @@ class Environment:
     reward_threshold: float | None = None
     """the mean return at which Gymnasium calls it solved; None where it does not say"""
 
+    def is_of(self, families: Iterable[str]) -> bool:
+        """Whether its family or its group is among these names."""
+        return bool({self.family, self.group or self.family} & set(families))
+
 
 def expand(pattern: str, doc: str, variants: Iterable[tuple[object, ...]] = ((),)) -> Iterator[tuple[str, str]]:
     """Ids and sentences of a task that exists in several sizes: both patterns take the same values."""

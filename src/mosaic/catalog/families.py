@@ -57,6 +57,14 @@ _BOX2D = Family(
     ("Box2D",),
     "box2d",
 )
+_IMAGES = Family(
+    "image-games",
+    "Image games",
+    "Small games of MOSAIC's own, seen like Atari's as four grey frames of 84×84. Every image algorithm takes them and "
+    "learns them within minutes on two cores: the first test of one.",
+    ("gymnasium",),
+    None,
+)
 _WFC = Family(
     "wfc",
     "MiniGrid wave function collapse",
@@ -99,10 +107,11 @@ _ALL = (
         "gymnasium",
         "Gymnasium",
         "Gymnasium's own environments: classic control and toy text, which need nothing beyond a plain install, and "
-        "Box2D. Start here: CartPole-v1 for discrete actions, Pendulum-v1 for continuous ones.",
+        "Box2D; with them, small image games of ours. Start here: CartPole-v1 for discrete actions, Pendulum-v1 for "
+        "continuous ones.",
         ("gymnasium",),
         None,
-        groups=(_CLASSIC, _TOY_TEXT, _BOX2D),
+        groups=(_CLASSIC, _TOY_TEXT, _BOX2D, _IMAGES),
     ),
     Family(
         "atari",

@@ -2,12 +2,12 @@
 
 from functools import cache
 
-from mosaic.catalog import atari, babyai, box2d, classic, dm_control, minigrid, mujoco, procgen, toy_text
+from mosaic.catalog import atari, babyai, box2d, classic, dm_control, images, minigrid, mujoco, procgen, toy_text
 from mosaic.catalog.environment import Environment
 from mosaic.catalog.families import FAMILIES
 
 # In the order of FAMILIES, so that lists read the same everywhere.
-_MODULES = (classic, toy_text, box2d, atari, procgen, mujoco, dm_control, minigrid, babyai)
+_MODULES = (classic, toy_text, box2d, images, atari, procgen, mujoco, dm_control, minigrid, babyai)
 
 _ENVIRONMENTS: dict[str, Environment] = {
     environment.env_id: environment for module in _MODULES for environment in module.ENVIRONMENTS

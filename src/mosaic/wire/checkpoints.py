@@ -12,9 +12,9 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from mosaic.wire.errors import ConfigError
 from mosaic.wire.sidecars import read_sidecar
@@ -22,6 +22,7 @@ from mosaic.wire.sidecars import read_sidecar
 FORMAT = 1
 KEPT = 2  # the newest ones; the best and the pinned stay besides
 REPLAY = "replay"
+Read = TypeVar("Read")
 PINNED = "pinned"  # an empty file of this name in a checkpoint keeps it for ever
 
 
@@ -139,6 +140,23 @@ def checkpoints_of(source: Path) -> list[Path]:
     if (source / "state.json").exists():
         return [source]
     return find_all(source / "checkpoints" if (source / "checkpoints").is_dir() else source)
+
+
+def newest(source: Path, read: Callable[[Path], Read], warn: Callable[[str], None]) -> Read:
+    """What `read` makes of the newest checkpoint of `source` that can be read; those that cannot are told."""
+    candidates = checkpoints_of(source)
+    if not candidates:
+        raise CheckpointError(f"there is no checkpoint in {source}")
+    for path in candidates:
+        try:
+            return read(path)
+        except NewerFormatError:
+            raise
+        except CheckpointError as error:
+            if len(candidates) == 1:
+                raise
+            warn(f"{error}; falling back to the checkpoint before it")
+    raise CheckpointError(f"none of the {len(candidates)} checkpoints in {source} can be read")
 
 
 def curve_of(path: Path, document: Mapping[str, Any]) -> Path:

@@ -53,7 +53,7 @@ def why_not(entry: Mapping[str, Any], environment: catalog.Environment) -> str:
     """Why an algorithm cannot learn an environment, in a few words; "" where it can."""
     actions, observations = entry.get("action_spaces") or (), entry.get("observation_spaces") or ()
     wanted = entry.get("families") or ()
-    if wanted and environment.family not in wanted:
+    if wanted and not environment.is_of(wanted):
         return f"for {' and '.join(wanted)} only"
     if actions and environment.action_space and environment.action_space not in actions:
         return f"{environment.action_space} actions"
@@ -64,9 +64,8 @@ def why_not(entry: Mapping[str, Any], environment: catalog.Environment) -> str:
 
 @cache
 def lacking(environment: catalog.Environment) -> str:
-    """What must be installed before an environment can be made, with the line to do so; "" where it can be."""
-    troubles = [catalog.missing_package(environment, backend) for backend in environment.backends]
-    return "" if None in troubles else str(troubles[0])
+    """What must be installed before `env_backend` auto can make it, with the line to do so; "" where it can."""
+    return catalog.missing_package(environment) or ""
 
 
 def describe(entry: Mapping[str, Any], env_id: str) -> tuple[str, str, str]:

@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from cleanrl_worker.kit.policy import scaled
+
 
 class RunningStatistics:
     """Mean and variance of everything seen, merged batch by batch (Chan et al. 1979)."""
@@ -53,8 +55,7 @@ class ObservationNormalizer:
         return {"mean": self.statistics.mean, "var": self.statistics.var}
 
     def apply(self, obs: np.ndarray) -> np.ndarray:
-        scaled = (obs - self.statistics.mean) / np.sqrt(self.statistics.var + 1e-8)
-        return np.minimum(np.maximum(scaled, -10.0), 10.0).astype(np.float32)
+        return scaled(obs, self.statistics.mean, self.statistics.var)
 
 
 class RewardNormalizer:
@@ -69,8 +70,8 @@ class RewardNormalizer:
         self.returns = self.returns * self.gamma + rewards
         self.statistics.update(self.returns)
         self.returns[ends] = 0.0  # the next episode's sum starts anew
-        scaled = rewards / np.sqrt(self.statistics.var + 1e-8)
-        return np.minimum(np.maximum(scaled, -10.0), 10.0)
+        small = rewards / np.sqrt(self.statistics.var + 1e-8)
+        return np.minimum(np.maximum(small, -10.0), 10.0)
 
     def restart(self) -> None:
         """Every environment was reset: all sums start anew."""

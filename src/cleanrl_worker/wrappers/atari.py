@@ -1,0 +1,127 @@
+"""An Atari game as DQN's authors prepared it, frame by frame on ale-py: four grey screens of 84×84, one action in four.
+
+No-op starts, FIRE where a game waits for it, lives as episodes, the larger of the last two frames. Rewards are the
+game's own: whoever trains clips them and counts whole games (`kit.envs.GameEnvs`).
+"""
+
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+
+from cleanrl_worker.kit import pools
+from cleanrl_worker.kit.envs import register_plugins
+
+SIZE, STACK = 84, 4
+SKIP = 4
+NO_OPS = 30
+FRAMES = 108_000  # half an hour of play, the usual limit
+NO_OP, FIRE = 0, 1  # ale-py's actions
+
+
+class Atari(gym.Env[np.ndarray, int]):
+    """One game, named in any spelling; with `lives`, a lost one ends the episode and a reset goes on with the next.
+
+    `game_over` tells the end of a game from that of a life.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": pools.ATARI_FPS}
+
+    def __init__(self, game: str, lives: bool = True, no_ops: int = NO_OPS, render_mode: str | None = None) -> None:
+        env_id = f"ALE/{pools.atari_game(game)}-v5"
+        register_plugins(env_id)
+        if env_id not in gym.registry:
+            raise pools.no_game(game, (name for name in gym.registry if name.startswith("ALE/")))
+        raw: dict[str, Any] = {"frameskip": 1, "repeat_action_probability": 0.0, "obs_type": "grayscale"}
+        limit = {"max_num_frames_per_episode": FRAMES, "disable_env_checker": True}
+        self._env = gym.make(env_id, render_mode=render_mode, **raw, **limit)
+        self.render_mode = render_mode
+        self.observation_space = gym.spaces.Box(0, 255, (STACK, SIZE, SIZE), np.uint8)
+        self.action_space = self._env.action_space
+        self._ale: Any = self._env.unwrapped.ale  # type: ignore[attr-defined]
+        self._actions = self._ale.getMinimalActionSet()
+        self._waits = FIRE in [int(action.value) for action in self._actions]
+        self._lives_end, self._no_ops = lives, no_ops
+        height, width = self._ale.getScreenDims()
+        self._screens = np.zeros((2, height, width), np.uint8)
+        self._rows, self._columns = _taps(height), _taps(width)
+        self._stack = np.zeros((STACK, SIZE, SIZE), np.uint8)
+        self._lives = 0
+        self.game_over = True
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        """A new game; after a lost life, and without a seed, the next life of the same one."""
+        super().reset(seed=seed)
+        if seed is None and not self.game_over:
+            self._go_on()
+            return self._stack.copy(), {}
+        self._env.reset(seed=seed)
+        for _ in range(int(self.np_random.integers(1, self._no_ops + 1)) if self._no_ops else 0):
+            self._ale.act(NO_OP)
+            if self._ale.game_over():
+                self._env.reset()
+        self._press()
+        self._stack[:] = self._small()
+        self._lives, self.game_over = self._ale.lives(), False
+        return self._stack.copy(), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        reward, chosen = 0.0, self._actions[int(action)]
+        self._screens[:] = 0
+        for frame in range(SKIP):
+            reward += self._ale.act(chosen)
+            if frame >= SKIP - 2:
+                self._ale.getScreenGrayscale(self._screens[frame - SKIP + 2])
+            if self._ale.game_over():
+                break
+        truncated = bool(self._ale.game_truncated())
+        self.game_over = bool(self._ale.game_over())
+        self._push()
+        lives, self._lives = self._lives, self._ale.lives()
+        lost = self._lives < lives and not self.game_over
+        if lost and not self._lives_end:
+            self._go_on()
+        terminated = (lost and self._lives_end) or (self.game_over and not truncated)
+        return self._stack.copy(), float(reward), terminated, truncated, {}
+
+    def render(self) -> Any:
+        return self._env.render()
+
+    def close(self) -> None:
+        self._env.close()
+
+    def _go_on(self) -> None:
+        """Start the next life, for which some games wait: FIRE, or a frame of nothing."""
+        self._press()
+        self._push()
+
+    def _press(self) -> None:
+        self._ale.act(FIRE if self._waits else NO_OP)
+        self._screens[0] = 0
+        self._ale.getScreenGrayscale(self._screens[1])
+
+    def _push(self) -> None:
+        self._stack[:-1] = self._stack[1:]
+        self._stack[-1] = self._small()
+
+    def _small(self) -> np.ndarray:
+        """The larger of the two frames (sprites flicker), each pixel the mean of the area that it covers."""
+        screen = np.maximum(self._screens[0], self._screens[1])
+        # one pixel of each area after the other, in float32: the last bits are those of OpenCV, which the others use
+        half = sum(screen[:, at] * share for at, share in self._columns)
+        return np.rint(sum(half[at] * share[:, None] for at, share in self._rows)).astype(np.uint8)
+
+
+def _taps(pixels: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """For the first, second, … of the pixels that each of 84 covers: which it is, and its share of the mean."""
+    scale = pixels / SIZE
+    begins = np.arange(SIZE) * scale
+    taps = []
+    for nth in range(int(scale) + 2):
+        at = np.minimum(np.floor(begins + 1e-9).astype(int) + nth, pixels - 1)
+        covered = np.minimum(begins + scale, at + 1.0) - np.maximum(begins, at)
+        unseen = np.floor(begins + 1e-9).astype(int) + nth > at  # beyond the last pixel
+        taps.append((at, np.where(unseen | (covered < 1e-6), 0.0, covered / scale).astype(np.float32)))
+    return [tap for tap in taps if tap[1].any()]

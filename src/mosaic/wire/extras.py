@@ -1,0 +1,29 @@
+"""Which extra of mosaic-rl installs a package, and the line that says so."""
+
+EXTRA_OF = {
+    "ale_py": "atari",
+    "Box2D": "box2d",
+    "dm_control": "dm_control",
+    "envpool": "envpool",
+    "flax": "jax",
+    "imageio": "mujoco",
+    "jax": "jax",
+    "mujoco": "mujoco",
+    "optax": "jax",
+    "shimmy": "dm_control",
+}
+
+
+def pip_line(package: str) -> str:
+    """The command that installs it; quoted because zsh reads brackets as a pattern."""
+    extra = EXTRA_OF.get(package)
+    return f"pip install 'mosaic-rl[{extra}]'" if extra else "pip install mosaic-rl"
+
+
+def told_by(error: BaseException) -> str | None:
+    """`needs Box2D: pip install …` where an import failed for a package that an extra installs, else None.
+
+    Gymnasium raises an error of its own, with pip lines of its own, from the import's.
+    """
+    package = str(getattr(error.__cause__ or error, "name", "")).partition(".")[0]
+    return f"needs {package.replace('_', '-')}: {pip_line(package)}" if package in EXTRA_OF else None

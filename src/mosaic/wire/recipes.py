@@ -1,0 +1,32 @@
+"""The recipe of a run: which of its arguments decide what it computes, and which a continuation inherits."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+# Where and how a run writes is its own matter, never inherited from the run it goes on from.
+PLACES = frozenset(
+    {"run_dir", "tensorboard_dir", "resume", "additional_timesteps", "exp_name", "track", "wandb_run_name"}
+)
+DERIVED = frozenset({"batch_size", "minibatch_size", "num_iterations"})  # computed by the run where the default is 0
+# Nor do these change what a run computes; of --cuda, the device that was really used counts.
+BYSTANDERS = frozenset(
+    {"cuda", "wandb_project_name", "wandb_entity", "save_model", "upload_model", "hf_entity", "capture_video"}
+    | {"checkpoint_budget_mb", "grace_seconds"}
+)
+
+
+def inherited(args_type: Any, saved: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a saved run's arguments, those that a run of this type goes on with where nothing else is said."""
+    fields = dataclasses.fields(args_type)
+    known = {field.name for field in fields if field.name not in DERIVED or field.default}
+    return {name: value for name, value in saved.items() if name in known - PLACES}
+
+
+def changes(args_type: Any, before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """What differs between two recipes: name to [old, new]."""
+    computed = {name for name in DERIVED if not getattr(args_type, name, 0)}
+    recipe = now.keys() - PLACES - BYSTANDERS - computed
+    return {name: [before.get(name), now[name]] for name in sorted(recipe) if before.get(name) != now[name]}

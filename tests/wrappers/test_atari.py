@@ -1,0 +1,73 @@
+"""Atari games prepared frame by frame, against ale-py's own vector environment and EnvPool."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from cleanrl_worker.kit import envs as kit_envs
+from cleanrl_worker.kit import pools
+from cleanrl_worker.wrappers.atari import Atari
+
+pytest.importorskip("ale_py")
+
+
+@pytest.mark.parametrize("game", ["Breakout", "Pong"])
+def test_the_three_backends_show_the_same_screens_and_rewards(game: str) -> None:
+    """From the same start, with the same actions, up to the first lost life: after it, only ale-py's does not wait."""
+    pytest.importorskip("envpool")
+    plain = Atari(game, no_ops=0)
+    options = {"reward_clipping": False, "repeat_action_probability": 0.0, "noop_max": 0}
+    native = kit_envs.make_native(f"ALE/{game}-v5", 1, **options)
+    pool = pools.make_pool(f"{game}-v5", 1, 1, noop_max=1, episodic_life=False)
+    first = plain.reset(seed=1)[0][-1], native.reset(seed=1)[0][0][-1], pool.reset()[0][0][-1]
+    assert (first[0] == first[1]).all() and (first[0] == first[2]).all()
+    rng = np.random.default_rng(1)
+    for _ in range(150):
+        action = int(rng.integers(plain.action_space.n))
+        obs, reward, terminated, _, _ = plain.step(action)
+        others = [native.step(np.array([action])), pool.step(np.array([action]))]
+        for seen, rewards, _, _, _ in others:
+            assert np.array_equal(obs[-1], seen[0][-1])
+            assert reward == rewards[0]
+        if terminated:
+            break
+    native.close()
+
+
+def test_a_life_is_an_episode_and_a_reset_goes_on_with_the_game() -> None:
+    env = Atari("BreakoutNoFrameskip-v4")
+    obs, _ = env.reset(seed=1)
+    assert env.observation_space.contains(obs) and (obs == obs[0]).all(), "the first screen fills the stack"
+    ends = 0
+    while not env.game_over:
+        _, _, terminated, truncated, _ = env.step(0)
+        assert not truncated
+        ends += terminated
+        if terminated and not env.game_over:
+            env.reset()
+    assert ends == 5, "Breakout has five lives"
+    env.reset()
+    assert not env.game_over
+    env.close()
+
+
+def test_a_whole_game_goes_on_by_itself_and_is_drawn_in_colour() -> None:
+    env = Atari("Breakout-v5", lives=False, render_mode="rgb_array")
+    env.reset(seed=1)
+    steps, ended = 0, False
+    while not ended:
+        _, _, ended, _, _ = env.step(0)
+        steps += 1
+    assert steps > 50 and env.game_over
+    assert env.render().shape == (210, 160, 3)
+    env.close()
+
+
+def test_no_op_starts_differ_by_seed_and_repeat_with_it() -> None:
+    starts = [Atari("Pong").reset(seed=seed)[0].tobytes() for seed in (1, 2, 3, 4, 1)]
+    assert starts[0] == starts[4] and len(set(starts)) > 1
+
+
+def test_a_name_that_is_no_game_is_refused_with_the_nearest() -> None:
+    with pytest.raises(SystemExit, match="'Pogn-v5' is no Atari game; did you mean 'ALE/Pong-v5'"):
+        gym.make("mosaic/Atari-v0", game="Pogn-v5")
