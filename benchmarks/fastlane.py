@@ -9,8 +9,8 @@ of the two off blocks around it; told is the interquartile mean of these shares 
 wall clock and by the process's CPU time, which others' load touches less. While a block is not watched, the time until
 the next frame stands still: else each watched block would begin with a frame that other blocks had paid for.
 
-The viewer is a process of its own that looks 30 times a second while a block is watched, as `mosaic watch` does; a
-frame's age is measured there. HalfCheetah's pictures are drawn by a helper process, whose share of a core is given
+The viewer is a process of its own that takes at most 30 frames a second while a block is watched, as `mosaic watch`
+does; a frame's age is measured there. HalfCheetah's pictures are drawn by a helper process, whose share of a core is given
 beside. Results add up in results/fastlane.json, start by start.
 """
 
@@ -133,8 +133,12 @@ from mosaic.wire.ring import Head
 with open(sys.argv[2], "r+b") as file:
     flag = mmap.mmap(file.fileno(), 8)
 reader, last = None, 0
+frame = None
 while flag[1] == 0:
-    time.sleep(1 / float(sys.argv[3]))
+    if reader is None or not flag[0]:
+        time.sleep(1 / float(sys.argv[3]))
+    else:
+        reader.wait(last, 0.0 if frame is None else 1 / float(sys.argv[3]))
     if not flag[0]:
         continue
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -76,4 +75,4 @@ class LaneSender:
             elif reason := reader.status().reason:
                 yield pb.Frame(run_id=self._run_id, reason=reason)
                 self._closing.wait(1.0)
-            time.sleep(FRAME_SECONDS)
+            reader.wait(seen, 0.0 if frame is None else FRAME_SECONDS)

@@ -63,7 +63,10 @@ def watch(run: str, stream: TextIO | None = None, goes_on: Callable[[], bool] = 
             if frame is not None:
                 seen = frame.index
             canvas.show(frame, status)
-            time.sleep(ASK_SECONDS if ended else 1 / FRAMES_PER_SECOND)
+            if ended:
+                time.sleep(ASK_SECONDS)
+            else:
+                reader.wait(seen, 0.0 if frame is None else 1 / FRAMES_PER_SECOND)
     print(f"Run {paths.run_id} has ended.", file=stream)
     return 0
 

@@ -97,7 +97,10 @@ class FrameHub:
                     reason = NO_RING if reader is None else reader.status().reason
                     if reason:
                         yield pb.Frame(run_id=run_id, reason=reason)
-                time.sleep(pause)
+                if reader is None:
+                    time.sleep(pause)
+                else:
+                    reader.wait(seen[0], 0.0 if frame is None else pause)
         finally:
             if reader is not None:
                 reader.close()
