@@ -10,8 +10,8 @@ wall clock and by the process's CPU time, which others' load touches less. While
 the next frame stands still: else each watched block would begin with a frame that other blocks had paid for.
 
 The viewer is a process of its own that takes at most 30 frames a second while a block is watched, as `mosaic watch`
-does; a frame's age is measured there. HalfCheetah's pictures are drawn by a helper process, whose share of a core is given
-beside. Results add up in results/fastlane.json, start by start.
+does; a frame's age is measured there. HalfCheetah's pictures are drawn by a helper process, whose share of a core is
+given beside. Results add up in results/fastlane.json, start by start.
 """
 
 import argparse
