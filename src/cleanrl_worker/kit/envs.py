@@ -321,7 +321,8 @@ def plain_refusals(env_id: str) -> Iterator[None]:
     except (gym.error.Error, ImportError) as error:
         if needs := extras.told_by(error):
             raise SystemExit(f"{env_id} {needs}") from None
-        raise SystemExit(f"cannot make the environment {env_id!r}: {' '.join(str(error).split())}") from error
+        pool = " (ids of EnvPool alone need --env-backend envpool)" * isinstance(error, gym.error.UnregisteredEnv)
+        raise SystemExit(f"cannot make the environment {env_id!r}: {' '.join(str(error).split())}{pool}") from error
 
 
 def _check_actions(args: RunArgs, envs: VectorEnvs) -> None:
