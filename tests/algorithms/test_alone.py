@@ -46,11 +46,11 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path
     """Runs an algorithm's main() with flags, in an empty current folder; returns where its runs lie."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MOSAIC_SHELL_PID", raising=False)
-    monkeypatch.setattr("cleanrl_worker.kit.experiment.EVAL_MAX_STEPS", 50)  # ten games of Pong take half a minute
+    monkeypatch.setattr("cleanrl_worker.kit.experiment.EVAL_MAX_STEPS", 5)  # ten games of Pong take half a minute
 
     def run(name: str, *flags: str) -> Path:
         module = importlib.import_module(DEFAULT_ALGO_REGISTRY[name])
-        monkeypatch.setattr(sys, "argv", [str(module.__file__), "--no-cuda", *flags])
+        monkeypatch.setattr(sys, "argv", [str(module.__file__), "--no-cuda", "--num-threads=1", *flags])
         module.main()
         return tmp_path / "runs"
 
