@@ -222,7 +222,8 @@ class Probe:
             view = view_of(self._args.env_id, vars(self._args))
             game = play.make_game(self._args.env_id, atari=atari, backend="auto", view=view)
         except (SystemExit, gym.error.Error) as error:
-            raise NoPicture(f"{self._args.env_id} has no twin in Gymnasium that could be drawn: {error}") from error
+            why = f": {error}" if self._args.env_id in gym.registry else ""
+            raise NoPicture(f"{self._args.env_id} has no twin in Gymnasium that could be drawn{why}") from error
         if isinstance(game, play.FlatGame) and (reason := why_no_picture(game.env)):
             raise NoPicture(reason)
         self._start(game)

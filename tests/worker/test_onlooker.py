@@ -10,7 +10,7 @@ import tiny_envs
 import torch
 
 from cleanrl_worker import onlooker
-from cleanrl_worker.algorithms import ppo
+from cleanrl_worker.algorithms import ppo, ppo_continuous_action
 from cleanrl_worker.fastlane import View
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import episodes, play
@@ -164,3 +164,12 @@ def test_an_evaluation_is_labelled_and_only_its_first_game_is_shown(show: Show) 
     assert (show.reader.status().label, show.reader.status().note) == ("(Eval)", "batch 0: 2 episodes")
     watched.close()
     second.close()
+
+
+def test_a_task_that_only_envpool_has_and_cannot_draw_is_explained(show: Show) -> None:
+    args = ppo_continuous_action.Args(env_id="CheetahRun-v1", num_envs=2, env_backend="envpool")
+    envs = show.set_up().training(kit_envs.vector(args), args)
+    envs.reset(1)
+    envs.step(np.zeros((2, 6)))
+    assert show.reader.status().reason == "CheetahRun-v1 has no twin in Gymnasium that could be drawn"
+    envs.close()
