@@ -13,10 +13,10 @@ HEIGHT = 3
 PIXEL = 4  # a pixel of the game in a picture for people
 
 
-class Catch(gym.Env[np.ndarray, int]):
+class Catch(gym.Env[np.ndarray, np.int64]):
     """A ball falls, bouncing off the walls; a paddle stays, goes left or right. 1 for a catch, −1 for a miss."""
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 15}
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 15}  # type: ignore[misc]
 
     def __init__(self, render_mode: str | None = None) -> None:
         self.render_mode = render_mode
@@ -37,7 +37,7 @@ class Catch(gym.Env[np.ndarray, int]):
         self._frames[:] = self._frame()
         return self._frames.copy(), {}
 
-    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         self._paddle = min(max(self._paddle + (0, -MOVE, MOVE)[int(action)], 0), SIZE - PADDLE)
         self._top += FALL
         self._ball += self._drift
@@ -52,7 +52,7 @@ class Catch(gym.Env[np.ndarray, int]):
         self._frames[-1] = self._frame()
         return self._frames.copy(), reward, landed, False, {}
 
-    def render(self) -> np.ndarray | None:  # type: ignore[override]
+    def render(self) -> np.ndarray | None:
         if self.render_mode is None:
             return None
         grey = self._frames[-1].repeat(PIXEL, axis=0).repeat(PIXEL, axis=1)

@@ -171,5 +171,5 @@ def _algo_of(state: Mapping[str, Any], args: Mapping[str, Any], path: Path) -> s
     if first is not None and first.ndim == 2:
         return "pqn" if "network.6.weight" in state else "dqn"
     if first is not None and first.ndim == 4 and "actor.weight" in state:
-        return "ppo_atari_envpool"
+        return "ppo_atari_lstm" if "lstm.weight_ih_l0" in state else "ppo_atari_envpool"
     raise ConfigError(f"policy {path} does not tell its algorithm; name it (known: {', '.join(policy_algos())})")

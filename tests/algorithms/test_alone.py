@@ -26,6 +26,9 @@ TINY = {
     "ppo": f"{PPO} --env-id=CartPole-v1",
     "ppo_continuous_action": f"{PPO} --env-id=Pendulum-v1",
     "ppo_atari_envpool": f"{PPO} --env-id=Pong-v5 --capture-video",
+    "ppo_atari": f"{PPO} --env-id=mosaic/Catch-v0 --num-threads=1",
+    "ppo_atari_lstm": f"{PPO} --env-id=mosaic/Catch-v0 --num-threads=1",
+    "ppo_atari_multigpu": f"{PPO} --env-id=mosaic/Catch-v0 --num-threads=1".replace("--num", "--local-num", 1),
     "dqn": f"{DQN} --env-id=CartPole-v1",
     "dqn_jax": f"{DQN} --env-id=CartPole-v1",
     "c51": f"{DQN} --env-id=CartPole-v1",
@@ -73,7 +76,7 @@ def check_run(folder: Path, name: str, seed: int) -> None:
 @pytest.mark.parametrize("name", [name for name in DEFAULT_ALGO_REGISTRY if name not in OWN_PROCESS])
 def test_a_file_runs_alone_and_leaves_rows_tensorboard_and_policy(name: str, alone: Callable[..., Path]) -> None:
     (folder,) = alone(name, *TINY[name].split(), "--seed=3", "--save-model").iterdir()
-    env_id = TINY[name].partition("--env-id=")[2].partition(" ")[0]
+    env_id = TINY[name].partition("--env-id=")[2].partition(" ")[0].replace("/", "-")
     assert folder.name.startswith(f"{env_id}__{name}__3__")
     check_run(folder, name, seed=3)
     if "--capture-video" in TINY[name]:

@@ -32,6 +32,8 @@ MISSION = GRID | {"env_id": "BabyAI-GoToLocal-v0", "mission": True, "memory": Tr
 PENDULUM = SMALL_PPO | {"env_id": "Pendulum-v1"}
 PONG = SMALL_PPO | {"env_id": "Pong-v5", "total_timesteps": 128, "num_steps": 16, "checkpoint_every": 64}
 PONG |= {"num_threads": 1}  # another number of threads adds in another order
+CATCH = {"env_id": "mosaic/Catch-v0", "total_timesteps": 96, "num_steps": 16, "num_minibatches": 2}
+CATCH |= {"update_epochs": 1, "checkpoint_every": 32, "num_threads": 1}
 SMALL_DQN = {"total_timesteps": 700, "learning_starts": 100, "buffer_size": 300, "checkpoint_every": 200}
 SMALL_SAC = {"env_id": "Pendulum-v1", "total_timesteps": 330, "learning_starts": 60}
 SMALL_SAC |= {"buffer_size": 200, "batch_size": 32, "checkpoint_every": 100}
@@ -50,7 +52,10 @@ CASES = {
     "ppo_continuous_action on async": PENDULUM | {"checkpoint_every": 256, "vectorization": "async"},
     "ppo_atari_envpool": PONG,
     "ppo_atari_envpool on gymnasium": PONG
-    | {"total_timesteps": 96, "checkpoint_every": 32, "env_backend": "gymnasium"},
+    | {"total_timesteps": 96, "checkpoint_every": 32, "env_backend": "gymnasium", "vectorization": "native"},
+    "ppo_atari": PONG | {"total_timesteps": 96, "checkpoint_every": 32, "env_backend": "gymnasium"},
+    "ppo_atari_lstm": CATCH | {"num_envs": 2},
+    "ppo_atari_multigpu": CATCH | {"local_num_envs": 2},
     "dqn": SMALL_DQN,
     "dqn with 3 environments": SMALL_DQN | {"num_envs": 3},
     "dqn on envpool": SMALL_DQN | {"env_backend": "envpool"},

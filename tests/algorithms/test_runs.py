@@ -15,12 +15,17 @@ SMALL_PPO = {"total_timesteps": 256, "num_envs": 2, "num_steps": 32, "num_miniba
 SMALL_DQN = {"total_timesteps": 500, "learning_starts": 100, "buffer_size": 400}
 SMALL_SAC = {"env_id": "Pendulum-v1", "total_timesteps": 310, "learning_starts": 150, "buffer_size": 300}
 SMALL_SAC |= {"batch_size": 64}
+SMALL_CATCH = SMALL_PPO | {"env_id": "mosaic/Catch-v0", "total_timesteps": 64, "num_steps": 16, "num_threads": 1}
+MULTI_CATCH = {"local_num_envs": 2, **{name: value for name, value in SMALL_CATCH.items() if name != "num_envs"}}
 GRID = {"env_id": "BabyAI-GoToRedBallNoDists-v0", "mission": True, "memory": True}
 TINY = {
     "ppo": SMALL_PPO,
     "ppo on grids": SMALL_PPO | GRID,
     "ppo_continuous_action": SMALL_PPO | {"env_id": "Pendulum-v1"},
     "ppo_atari_envpool": SMALL_PPO | {"env_id": "Breakout-v5", "total_timesteps": 64, "num_steps": 16},
+    "ppo_atari": SMALL_CATCH,
+    "ppo_atari_lstm": SMALL_CATCH,
+    "ppo_atari_multigpu": MULTI_CATCH,
     "dqn": SMALL_DQN,
     "dqn_jax": SMALL_DQN,
     "c51": SMALL_DQN,
@@ -68,8 +73,10 @@ def test_flags_and_defaults_are_cleanrl_own(name):
     for flag, told in CLEANRL[name]["args"].items():
         assert hasattr(ours, flag), f"CleanRL's --{flag} is missing"
         if flag not in newer and flag != "exp_name":
-            default = told["default"]
-            assert getattr(ours, flag) == (1000000 if default == "int(1000000.0)" else default), flag
+            default = {"int(1000000.0)": 1000000, "field(default_factory=lambda: [])": []}.get(
+                str(told["default"]), told["default"]
+            )
+            assert getattr(ours, flag) == default, flag
 
 
 @pytest.mark.parametrize("name", DEFAULT_ALGO_REGISTRY)
@@ -93,7 +100,7 @@ def test_a_saved_policy_has_a_sidecar_with_all_an_evaluation_needs(name, trained
     assert sidecar["seed"] == 5
     assert sidecar["env_id"] == sidecar["args"]["env_id"]
     assert sidecar["step"] >= TINY[name]["total_timesteps"]
-    assert policy.parent.name.startswith(f"{sidecar['env_id']}__mine__5__")
+    assert policy.parent.name.startswith(f"{sidecar['env_id'].replace('/', '-')}__mine__5__")
     assert (sidecar["observation_statistics"] is not None) == (name in NORMALISED)
     if name.endswith("_jax"):
         from safetensors.numpy import load_file
@@ -130,6 +137,11 @@ KEYS = {
     | layers("critic", (0, 2)),
     "ppo_continuous_action": layers("critic", (0, 2, 4)) | layers("actor_mean", (0, 2, 4)) | {"actor_logstd"},
     "ppo_atari_envpool": layers("network", (0, 2, 4, 7)) | HEADS,
+    "ppo_atari": layers("network", (0, 2, 4, 7)) | HEADS,
+    "ppo_atari_multigpu": layers("network", (0, 2, 4, 7)) | HEADS,
+    "ppo_atari_lstm": layers("network", (0, 2, 4, 7))
+    | HEADS
+    | {f"lstm.{part}_{of}_l0" for part in PARTS for of in ("ih", "hh")},
     "rpo_continuous_action": layers("critic", (0, 2, 4)) | layers("actor_mean", (0, 2, 4)) | {"actor_logstd"},
     "dqn": layers("network", (0, 2, 4)),
     "c51": layers("network", (0, 2, 4)) | {"atoms"},

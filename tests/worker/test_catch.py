@@ -20,9 +20,9 @@ def places(frame: np.ndarray) -> tuple[int, int]:
 
 
 def follow(obs: np.ndarray, _rng: np.random.Generator | None) -> np.ndarray:
-    """Go where the ball is."""
-    ball, paddle = places(obs[0, -1])
-    ahead = ball + 1 - (paddle + PADDLE // 2)
+    """Go where the ball will be."""
+    (before, _), (ball, paddle) = places(obs[0, -2]), places(obs[0, -1])
+    ahead = 2 * ball - before + 1 - (paddle + PADDLE // 2)
     return np.array([0 if abs(ahead) < 4 else 1 if ahead < 0 else 2])
 
 

@@ -141,7 +141,7 @@ def test_dry_run_imports_nothing_heavy() -> None:
             ("--env-id", "Pendulum-v1"),
             "use ppo_continuous_action, rpo_continuous_action, ",
         ),
-        (("--env-id", "ALE/Pong-v5"), "use ppo_atari_envpool"),
+        (("--env-id", "ALE/Pong-v5"), "use ppo_atari, "),
         (("--algo", "dqn", "--env-id", "MiniGrid-Empty-5x5-v0"), "gives grid ones; use ppo"),
         (("--algo", "ppo_atari_envpool"), "is for atari and image-games environments only"),
         (("--extras", '{"num_envs": 0}'), "extras.num_envs: 1 or more is needed, not 0 (default 4)"),

@@ -21,6 +21,7 @@ from cleanrl_worker.algorithms import (
     c51,
     dqn,
     ppo_atari_envpool,
+    ppo_atari_lstm,
     ppo_continuous_action,
     pqn,
     sac_continuous_action,
@@ -50,6 +51,7 @@ NETWORKS = {
     "sac_continuous_action": (sac_continuous_action.Actor, PENDULUM),
     "td3_continuous_action": (td3_continuous_action.Actor, PENDULUM),
     "ppo_atari_envpool": (ppo_atari_envpool.Agent, ATARI),
+    "ppo_atari_lstm": (ppo_atari_lstm.Agent, ATARI),
 }
 
 

@@ -494,6 +494,8 @@ TINY = {
     "ppo_continuous_action": {"num_envs": 2, "num_steps": 32, "num_minibatches": 2, "update_epochs": 1},
     "ppo_atari_envpool": {"num_envs": 2, "num_steps": 16, "num_minibatches": 2, "update_epochs": 1},
 }
+TINY |= dict.fromkeys(("ppo_atari", "ppo_atari_lstm"), TINY["ppo_atari_envpool"])
+TINY["ppo_atari_multigpu"] = {"local_num_envs": 2, "num_steps": 16, "num_minibatches": 2, "update_epochs": 1}
 TINY |= {"pqn": TINY["ppo"], "rpo_continuous_action": TINY["ppo_continuous_action"]}
 BOUNDED = ("sac_continuous_action", "td3_continuous_action", "ddpg_continuous_action")
 TINY |= {name: {"learning_starts": 100_000, "buffer_size": 1000} for name in BOUNDED}
