@@ -1,5 +1,6 @@
 """PPO for Atari games seen one frame at a time, with an LSTM that remembers (arXiv:1707.06347). Sibling: ppo_atari."""
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -190,6 +191,8 @@ def main(args: Args | None = None) -> None:
     device = run.device
     envs = kit_envs.atari(args, run.video_folder)
     agent = Agent(envs).to(device)
+    # the optimizer's one vector is no layout of cuDNN's, which copies the LSTM's weights (half a megabyte) at each call
+    warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
     optimizer = FlatAdam(agent.parameters(), lr=args.learning_rate, eps=1e-5)
 
     shape = (args.num_steps, args.num_envs)
