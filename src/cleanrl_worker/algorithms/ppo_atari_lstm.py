@@ -1,4 +1,4 @@
-"""PPO for Atari games seen one frame at a time, with an LSTM that remembers (arXiv:1707.06347). Sibling: ppo_atari."""
+"""PPO for Atari games seen one frame at a time, with an LSTM that remembers (arXiv:1707.06347). Siblings: ppo_atari."""
 
 import warnings
 from collections.abc import Mapping

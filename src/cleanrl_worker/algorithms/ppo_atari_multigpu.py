@@ -1,4 +1,4 @@
-"""PPO for Atari games in several processes, on as many GPUs or on the CPU (arXiv:1707.06347). Sibling: ppo_atari."""
+"""PPO for Atari games in several processes, on as many GPUs or on the CPU (arXiv:1707.06347). Siblings: ppo_atari."""
 
 import os
 from collections.abc import Mapping
