@@ -28,6 +28,7 @@ from cleanrl_worker.algorithms import (
     td3_continuous_action,
 )
 from cleanrl_worker.eval_registry import build_policy, read_policy
+from cleanrl_worker.kit.policy import for_episode
 from cleanrl_worker.runtime import DEFAULT_ALGO_REGISTRY
 from mosaic.wire.errors import ConfigError
 
@@ -88,9 +89,9 @@ def test_bare_state_dict_of_cleanrl_tells_its_algorithm_and_acts(algo: str, tmp_
     found = read_policy(path, env_id="E-v1")
     assert (found.algo, found.env_id, found.args, found.statistics) == (algo, "E-v1", {}, None)
     policy = build_policy(found, spaces)
-    greedy, again = (policy(rows(spaces), None) for _ in range(2))
+    greedy, again = (for_episode(policy)(rows(spaces), None) for _ in range(2))
     assert np.array_equal(greedy, again) and len(greedy) == 5
-    first, second, other = (policy(rows(spaces), np.random.default_rng(seed)) for seed in (1, 1, 2))
+    first, second, other = (for_episode(policy)(rows(spaces), np.random.default_rng(seed)) for seed in (1, 1, 2))
     assert np.array_equal(first, second)
     assert (spaces is CARTPOLE and algo != "ppo") or not np.array_equal(first, other)
     assert all(spaces.single_action_space.contains(action) for action in (*greedy, *first))
