@@ -13,7 +13,8 @@ GAE_FILES = (
 )
 CONTINUOUS_FILES = ("ppo_continuous_action", "rpo_continuous_action")
 SCHEDULE_FILES = ("dqn", "dqn_jax", "c51", "pqn")
-PROJECTION_FILES = ("c51",)
+SCHEDULE_FILES += ("dqn_atari", "c51_atari", "rainbow_atari", "qdagger_dqn_atari_impalacnn")
+PROJECTION_FILES = ("c51", "c51_atari", "rainbow_atari")
 RETURN_FILES = ("pqn",)
 
 
