@@ -102,7 +102,7 @@ class QNetwork(nn.Module):
 
 def load_policy(state: dict[str, Any], spaces: Any, args: Mapping[str, Any]) -> Policy:
     """The greedy actions of a saved network; sampled, a share `end_e` of them is random as in the end of training."""
-    q_network = QNetwork(spaces, state["atoms"])
+    q_network = QNetwork(spaces, state["atoms"].cpu())
     q_network.load_state_dict(state)
     epsilon = float(args.get("end_e", Args.end_e))
 

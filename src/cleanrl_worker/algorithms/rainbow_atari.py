@@ -232,7 +232,7 @@ def look_ahead(memory: FrameReplay, numbers: np.ndarray, n_step: int, gamma: flo
 
 def load_policy(state: dict[str, Any], spaces: Any, args: Mapping[str, Any]) -> Policy:
     """The greedy actions of a saved network without its noise; sampled, a share `end_e` of them is random."""
-    q_network = QNetwork(spaces, state["support"]).eval()
+    q_network = QNetwork(spaces, state["support"].cpu()).eval()
     q_network.load_state_dict(state)
     epsilon = float(args.get("end_e", Args.end_e))
 
