@@ -55,7 +55,7 @@ def test_operators_dry_run_prints_the_summary_and_writes_nothing(home: Path) -> 
     done = run_cli("--config", "./worker_config.json", *DRY)
     assert (done.returncode, done.stderr) == (0, "")
     found = json.loads(done.stdout)
-    assert list(found) == ["status", "module", "callable", "argv", "config", "extras", "warnings"]
+    assert list(found) == ["status", "module", "callable", "argv", "config", "extras", "warnings", "needs"]
     assert (found["status"], found["module"]) == ("dry-run", "cleanrl_worker.algorithms.ppo")
     assert found["callable"] == "main"
     assert found["argv"][:3] == ["--env-id=CartPole-v1", "--total-timesteps=10000", "--seed=1"]
