@@ -265,7 +265,6 @@ class Grey(tiny_envs.Corridor):
 IMAGE_DQNS = {
     "dqn_atari": ("losses/q_values", {"learning_rate": 1e-3, "train_frequency": 1}),
     "c51_atari": ("losses/q_values", {"learning_rate": 1e-3, "train_frequency": 1, "v_max": 12.0, "v_min": -2.0}),
-    "rainbow_atari": ("losses/q_values", {"learning_rate": 1e-3, "train_frequency": 1, "v_max": 12.0, "v_min": -2.0}),
     "sac_atari": ("losses/qf1_values", {"q_lr": 1e-3, "update_frequency": 1, "autotune": False, "alpha": 0.0}),
 }
 
