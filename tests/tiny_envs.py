@@ -1,10 +1,16 @@
 """Environments so small that every return, ending and value is known exactly."""
 
+import atexit
+import functools
+import shutil
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode
+from safetensors.numpy import save_file
 
 
 class Corridor(gym.Env[np.ndarray, Any]):
@@ -129,3 +135,23 @@ class LateCorridor(VectorCorridor):
 
     def __init__(self, num_envs: int) -> None:
         super().__init__(num_envs)
+
+
+def small_lesson(actions: int = 3) -> dict[str, Any]:
+    """QDagger's own parameters for a training of a second, its teacher included."""
+    lesson = {"teacher_steps": 40, "offline_steps": 20, "teacher_eval_episodes": 1}
+    return {**lesson, "teacher_policy_path": str(_teacher(actions))}
+
+
+@functools.cache
+def _teacher(actions: int) -> Path:
+    """The policy file of a DQN for images that has learned nothing; numpy writes it without loading torch."""
+    folder = Path(tempfile.mkdtemp(prefix="mosaic-teacher-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    shapes = {0: (32, 4, 8, 8), 2: (64, 32, 4, 4), 4: (64, 64, 3, 3), 7: (512, 3136), 9: (actions, 512)}
+    rng, state = np.random.default_rng(0), {}
+    for number, shape in shapes.items():
+        state[f"network.{number}.weight"] = rng.normal(0.0, 0.05, shape).astype(np.float32)
+        state[f"network.{number}.bias"] = np.zeros(shape[0], np.float32)
+    save_file(state, folder / "dqn_atari.cleanrl_model")
+    return folder / "dqn_atari.cleanrl_model"

@@ -67,6 +67,8 @@ def _run(args: argparse.Namespace) -> int:
         for warning in summary.warnings:
             print(f"{PROGRAM}: warning: {warning}", file=sys.stderr)
         print(f"{PROGRAM}: this would run {summary.module} {' '.join(summary.argv)}", file=sys.stderr)
+        if summary.needs:
+            print(f"{PROGRAM}: it needs {summary.needs}", file=sys.stderr)
     return 0
 
 

@@ -19,6 +19,7 @@ from cleanrl_worker.source import locate_module, package_exists
 from mosaic.wire import variables
 from mosaic.wire.errors import ConfigError, nearest, shown
 from mosaic.wire.extras import pip_line
+from mosaic.wire.limits import COMPUTED
 from mosaic.wire.paths import RunPaths
 
 _WANDB_SETTINGS = ("track", "wandb_project_name", "wandb_entity", "wandb_run_name")
@@ -289,7 +290,8 @@ def _add_num_envs(
     settings: dict[str, _Setting], declared: Mapping[str, schema.Field], environment: Mapping[str, str]
 ) -> None:
     given = environment.get(variables.CLEANRL_NUM_ENVS)
-    if not given or "num_envs" in settings or "num_envs" not in declared:
+    field = declared.get("num_envs")
+    if not given or "num_envs" in settings or field is None or field.limits == COMPUTED:
         return
     if not given.isdecimal() or int(given) < 1:
         raise ConfigError(f"{variables.CLEANRL_NUM_ENVS}={given!r}: a whole number, 1 or more, is needed")

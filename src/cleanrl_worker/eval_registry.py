@@ -157,7 +157,8 @@ _TELLING: tuple[tuple[str, str], ...] = (
     ("fc_mean.weight", "sac_continuous_action"),
     ("fc_mu.weight", "td3_continuous_action"),
     ("params/Dense_0/kernel", "dqn_jax"),
-    ("atoms", "c51"),
+    ("fc_logits.weight", "sac_atari"),
+    ("advantage_head.0.weight_mu", "rainbow_atari"),
 )
 
 
@@ -169,7 +170,11 @@ def _algo_of(state: Mapping[str, Any], args: Mapping[str, Any], path: Path) -> s
             return algo
     first = state.get("network.0.weight")
     if first is not None and first.ndim == 2:
-        return "pqn" if "network.6.weight" in state else "dqn"
+        return "c51" if "atoms" in state else "pqn" if "network.6.weight" in state else "dqn"
     if first is not None and first.ndim == 4 and "actor.weight" in state:
-        return "ppo_atari_envpool"
+        return "ppo_atari_lstm" if "lstm.weight_ih_l0" in state else "ppo_atari_envpool"
+    if first is not None and first.ndim == 4 and "network.9.weight" in state:
+        return "c51_atari" if "atoms" in state else "dqn_atari"
+    if "network.0.conv.weight" in state and "network.7.weight" in state:
+        return "qdagger_dqn_atari_impalacnn"
     raise ConfigError(f"policy {path} does not tell its algorithm; name it (known: {', '.join(policy_algos())})")

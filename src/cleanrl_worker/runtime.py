@@ -11,6 +11,7 @@ import orjson
 
 from cleanrl_worker.attempt import Attempt
 from cleanrl_worker.lock import holding
+from cleanrl_worker.needs import Needs, needs_of, shortages
 from cleanrl_worker.phase import Phase, PhaseEmitter, is_phase
 from cleanrl_worker.process import Signals
 from cleanrl_worker.telemetry import LifecycleEmitter
@@ -28,6 +29,9 @@ DEFAULT_ALGO_REGISTRY: dict[str, str] = {
         "ppo",
         "ppo_continuous_action",
         "rpo_continuous_action",
+        "ppo_atari",
+        "ppo_atari_lstm",
+        "ppo_atari_multigpu",
         "ppo_atari_envpool",
         "dqn",
         "dqn_jax",
@@ -36,6 +40,11 @@ DEFAULT_ALGO_REGISTRY: dict[str, str] = {
         "sac_continuous_action",
         "td3_continuous_action",
         "ddpg_continuous_action",
+        "dqn_atari",
+        "c51_atari",
+        "rainbow_atari",
+        "sac_atari",
+        "qdagger_dqn_atari_impalacnn",
     )
 }
 
@@ -54,6 +63,7 @@ class RuntimeSummary:
     config: dict[str, Any]
     extras: dict[str, Any]
     warnings: tuple[str, ...] = ()
+    needs: Needs | None = None
     run_id: str | None = None
     manifest: dict[str, Any] | None = None
 
@@ -67,6 +77,7 @@ class RuntimeSummary:
             "config": mask_secrets(self.config),
             "extras": mask_secrets(self.extras),
             "warnings": list(self.warnings),
+            "needs": self.needs.as_json() if self.needs else None,
         }
         if self.manifest is not None:
             shown.update(run_id=self.run_id, manifest=self.manifest)
@@ -107,6 +118,11 @@ class CleanRLWorkerRuntime:
 
         return make_plan(self.config, self.paths, self._registry)
 
+    @cached_property
+    def needs(self) -> Needs | None:
+        """Memory and disk, where they can be told."""
+        return needs_of(self.plan)
+
     def build_cleanrl_args(self) -> list[str]:
         """The flags that the algorithm gets."""
         from cleanrl_worker.command import build_args
@@ -136,7 +152,8 @@ class CleanRLWorkerRuntime:
             emitter.close()
 
     def _warnings(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys((*self.config.warnings, *self.plan.warnings)))
+        short = shortages(self.needs, self.paths.folder) if self.needs else ()
+        return tuple(dict.fromkeys((*self.config.warnings, *self.plan.warnings, *short)))
 
     def _summary(self, status: str, manifest: dict[str, Any] | None = None) -> RuntimeSummary:
         return RuntimeSummary(
@@ -147,6 +164,7 @@ class CleanRLWorkerRuntime:
             config=self.config.to_dict(),
             extras=self.config.extras,
             warnings=self._warnings(),
+            needs=self.needs,
             run_id=self.config.run_id,
             manifest=manifest,
         )

@@ -22,10 +22,15 @@ from mosaic.wire.tensorboard import ScalarReader
 tiny_envs.register()
 PPO = "--total-timesteps=64 --num-envs=2 --num-steps=16 --num-minibatches=2 --update-epochs=1"
 DQN = "--total-timesteps=150 --learning-starts=60 --buffer-size=100 --batch-size=16"
+IMAGES = "--total-timesteps=100 --learning-starts=88 --buffer-size=100 --env-id=mosaic/Catch-v0"
+LESSON = tiny_envs.small_lesson()
 TINY = {
     "ppo": f"{PPO} --env-id=CartPole-v1",
     "ppo_continuous_action": f"{PPO} --env-id=Pendulum-v1",
     "ppo_atari_envpool": f"{PPO} --env-id=Pong-v5 --capture-video",
+    "ppo_atari": f"{PPO} --env-id=mosaic/Catch-v0 --num-threads=1",
+    "ppo_atari_lstm": f"{PPO} --env-id=mosaic/Catch-v0 --num-threads=1",
+    "ppo_atari_multigpu": f"{PPO} --env-id=mosaic/Catch-v0 --num-threads=1".replace("--num", "--local-num", 1),
     "dqn": f"{DQN} --env-id=CartPole-v1",
     "dqn_jax": f"{DQN} --env-id=CartPole-v1",
     "c51": f"{DQN} --env-id=CartPole-v1",
@@ -34,8 +39,16 @@ TINY = {
     "sac_continuous_action": f"{DQN} --env-id=Pendulum-v1",
     "td3_continuous_action": f"{DQN} --env-id=Pendulum-v1",
     "ddpg_continuous_action": f"{DQN} --env-id=Pendulum-v1",
+    "dqn_atari": f"{IMAGES} --batch-size=4",
+    "c51_atari": f"{IMAGES} --batch-size=4",
+    "rainbow_atari": f"{IMAGES} --batch-size=4",
+    "sac_atari": f"{IMAGES} --batch-size=4",
+    "qdagger_dqn_atari_impalacnn": " ".join(
+        [IMAGES, "--batch-size=4", *(f"--{name.replace('_', '-')}={value}" for name, value in LESSON.items())]
+    ),
 }
 
+CATCH = "--env-id=mosaic/Catch-v0"
 BOUNDED = ("sac_continuous_action", "td3_continuous_action", "ddpg_continuous_action")
 OWN_PROCESS = ("ppo", "dqn_jax")
 """run as real processes, one per framework; the others share this one, which has torch loaded"""
@@ -73,7 +86,7 @@ def check_run(folder: Path, name: str, seed: int) -> None:
 @pytest.mark.parametrize("name", [name for name in DEFAULT_ALGO_REGISTRY if name not in OWN_PROCESS])
 def test_a_file_runs_alone_and_leaves_rows_tensorboard_and_policy(name: str, alone: Callable[..., Path]) -> None:
     (folder,) = alone(name, *TINY[name].split(), "--seed=3", "--save-model").iterdir()
-    env_id = TINY[name].partition("--env-id=")[2].partition(" ")[0]
+    env_id = TINY[name].partition("--env-id=")[2].partition(" ")[0].replace("/", "-")
     assert folder.name.startswith(f"{env_id}__{name}__3__")
     check_run(folder, name, seed=3)
     if "--capture-video" in TINY[name]:
@@ -210,6 +223,15 @@ REFUSED = [
     ("dqn", "--start-e=1.5", "--start-e: a number between 0 and 1 is needed, not 1.5"),
     ("c51", "--n-atoms=1", "--n-atoms: 2 or more is needed, not 1"),
     ("c51", "--v-min=100", "--v-min (100.0) must be less than --v-max (100.0)"),
+    ("dqn_atari", "--env-id=Pong-v5 --buffer-size=15 --num-envs=2", "8 * num_envs (16) or more is needed, not 15"),
+    ("dqn_atari", "--env-id=CartPole-v1", "'CartPole-v1' is no Atari game"),
+    ("c51_atari", "--v-min=10", "--v-min (10.0) must be less than --v-max (10.0)"),
+    ("rainbow_atari", "--n-step=0", "--n-step: 1 or more is needed, not 0"),
+    ("sac_atari", "--target-entropy-scale=2", "--target-entropy-scale: a number between 0 and 1 is needed, not 2.0"),
+    ("qdagger_dqn_atari_impalacnn", "--offline-steps=64 --total-timesteps=64", "counts the offline steps: it must be"),
+    ("qdagger_dqn_atari_impalacnn", "--temperature=0", "--temperature: more than 0 is needed, not 0.0"),
+    ("qdagger_dqn_atari_impalacnn", f"{CATCH} --teacher-policy-path=/no/teacher", "/no/teacher: cannot be read: No su"),
+    ("qdagger_dqn_atari_impalacnn", f"{CATCH} --teacher-policy-path={__file__}", "is no DQN's policy for mosaic/Catc"),
     ("pqn", "--q-lambda=1.5", "--q-lambda: a number between 0 and 1 is needed, not 1.5"),
     ("pqn", "--num-minibatches=513", "a number between 1 and 512 (num_envs * num_steps) is needed, not 513"),
     ("td3_continuous_action", "--policy-noise=-1", "--policy-noise: 0 or more is needed, not -1.0"),

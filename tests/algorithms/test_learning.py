@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import tiny_envs
@@ -243,3 +244,40 @@ def test_ppo_atari_bootstraps_from_the_final_observation_not_from_the_next_episo
     with torch.no_grad():
         second = float(agent(torch.full((1, 4, 84, 84), 255, dtype=torch.uint8))[1])
     assert 5.0 < second < 15.0, "the second room is worth 10"
+
+
+class Grey(tiny_envs.Corridor):
+    """A corridor in the dark: every frame is the same, so that its value is one number, that of all steps alike."""
+
+    def __init__(self, truncates):
+        super().__init__(truncates=truncates)
+        self.observation_space = gym.spaces.Box(0, 255, (4, 84, 84), np.uint8)
+
+    def reset(self, **given):
+        super().reset(**given)
+        return np.full((4, 84, 84), 255, np.uint8), {}
+
+    def step(self, action):
+        _, *told = super().step(action)
+        return np.full((4, 84, 84), 255, np.uint8), *told
+
+
+IMAGE_DQNS = {
+    "dqn_atari": ("losses/q_values", {"learning_rate": 1e-3, "train_frequency": 1}),
+    "c51_atari": ("losses/q_values", {"learning_rate": 1e-3, "train_frequency": 1, "v_max": 12.0, "v_min": -2.0}),
+    "sac_atari": ("losses/qf1_values", {"q_lr": 1e-3, "update_frequency": 1, "autotune": False, "alpha": 0.0}),
+}
+
+
+@pytest.mark.parametrize("name", IMAGE_DQNS)
+@pytest.mark.parametrize(("truncates", "low", "high"), [(True, 7.0, 11.0), (False, 2.5, 4.6)])
+def test_values_of_images_bootstrap_at_a_truncation_and_stop_at_a_termination(
+    name, truncates, low, high, tmp_path, monkeypatch
+):
+    from cleanrl_worker.kit import envs
+
+    monkeypatch.setattr(envs, "atari", lambda args, _folder: envs.SyncEnvs([partial(Grey, truncates)] * args.num_envs))
+    tag, options = IMAGE_DQNS[name]
+    small = {"total_timesteps": 300, "learning_starts": 20, "buffer_size": 100, "batch_size": 4, "num_threads": 1}
+    rows = train(name, tmp_path, target_network_frequency=4, **small, **options)
+    assert low < [row[tag] for row in rows if tag in row][-1] < high, "10 or 3.6"

@@ -7,10 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-GAE_FILES = ("ppo", "ppo_continuous_action", "rpo_continuous_action", "ppo_atari_envpool")
+GAE_FILES = (
+    *("ppo", "ppo_continuous_action", "rpo_continuous_action"),
+    *("ppo_atari", "ppo_atari_envpool", "ppo_atari_lstm", "ppo_atari_multigpu"),
+)
 CONTINUOUS_FILES = ("ppo_continuous_action", "rpo_continuous_action")
 SCHEDULE_FILES = ("dqn", "dqn_jax", "c51", "pqn")
-PROJECTION_FILES = ("c51",)
+SCHEDULE_FILES += ("dqn_atari", "c51_atari", "rainbow_atari", "qdagger_dqn_atari_impalacnn")
+PROJECTION_FILES = ("c51", "c51_atari", "rainbow_atari")
 RETURN_FILES = ("pqn",)
 
 

@@ -32,9 +32,13 @@ MISSION = GRID | {"env_id": "BabyAI-GoToLocal-v0", "mission": True, "memory": Tr
 PENDULUM = SMALL_PPO | {"env_id": "Pendulum-v1"}
 PONG = SMALL_PPO | {"env_id": "Pong-v5", "total_timesteps": 128, "num_steps": 16, "checkpoint_every": 64}
 PONG |= {"num_threads": 1}  # another number of threads adds in another order
+CATCH = {"env_id": "mosaic/Catch-v0", "total_timesteps": 96, "num_steps": 16, "num_minibatches": 2}
+CATCH |= {"update_epochs": 1, "checkpoint_every": 32, "num_threads": 1}
 SMALL_DQN = {"total_timesteps": 700, "learning_starts": 100, "buffer_size": 300, "checkpoint_every": 200}
 SMALL_SAC = {"env_id": "Pendulum-v1", "total_timesteps": 330, "learning_starts": 60}
 SMALL_SAC |= {"buffer_size": 200, "batch_size": 32, "checkpoint_every": 100}
+IMAGES = {"env_id": "mosaic/Catch-v0", "total_timesteps": 110, "learning_starts": 60, "batch_size": 2}
+IMAGES |= {"buffer_size": 70, "checkpoint_every": 40, "num_threads": 1}
 # Which algorithm runs on which of Gymnasium's vectors (sync, async, native) and on EnvPool, each at least once.
 CASES = {
     "ppo": SMALL_PPO,
@@ -50,7 +54,10 @@ CASES = {
     "ppo_continuous_action on async": PENDULUM | {"checkpoint_every": 256, "vectorization": "async"},
     "ppo_atari_envpool": PONG,
     "ppo_atari_envpool on gymnasium": PONG
-    | {"total_timesteps": 96, "checkpoint_every": 32, "env_backend": "gymnasium"},
+    | {"total_timesteps": 96, "checkpoint_every": 32, "env_backend": "gymnasium", "vectorization": "native"},
+    "ppo_atari": PONG | {"total_timesteps": 96, "checkpoint_every": 32, "env_backend": "gymnasium"},
+    "ppo_atari_lstm": CATCH | {"num_envs": 2},
+    "ppo_atari_multigpu": CATCH | {"local_num_envs": 2},
     "dqn": SMALL_DQN,
     "dqn with 3 environments": SMALL_DQN | {"num_envs": 3},
     "dqn on envpool": SMALL_DQN | {"env_backend": "envpool"},
@@ -65,6 +72,15 @@ CASES = {
     "td3_continuous_action": SMALL_SAC,
     "td3_continuous_action with 3 environments": SMALL_SAC | {"num_envs": 3},
     "ddpg_continuous_action": SMALL_SAC,
+    "dqn_atari": IMAGES | {"target_network_frequency": 20},
+    "dqn_atari with 3 environments on envpool": IMAGES | {"env_id": "Pong-v5", "num_envs": 3},
+    "dqn_atari on gymnasium's Breakout": IMAGES | {"env_id": "Breakout-v5", "env_backend": "gymnasium"},
+    "c51_atari": IMAGES,
+    "rainbow_atari": IMAGES,
+    "rainbow_atari with 3 environments": IMAGES | {"num_envs": 3},
+    "sac_atari": IMAGES,
+    "qdagger_dqn_atari_impalacnn": IMAGES | tiny_envs.small_lesson() | {"offline_steps": 70},
+    "qdagger_dqn_atari_impalacnn in its offline phase": IMAGES | tiny_envs.small_lesson() | {"offline_steps": 100},
 }
 # Long enough that a kill within the time of an uninterrupted training hits it.
 KILLED = {
@@ -79,6 +95,7 @@ KILLED = {
     "c51": {"total_timesteps": 3000},
     "pqn": {"total_timesteps": 6400},
     "sac_continuous_action": {"total_timesteps": 1030},
+    "rainbow_atari": {"total_timesteps": 200, "learning_starts": 150},
     "td3_continuous_action": {"total_timesteps": 1030},
 }
 # One of each kind: on and off policy, torch and JAX, images, each backend; the others only with --full.

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
+import tiny_envs
 
 from cleanrl_worker.kit import policy as policies
 from cleanrl_worker.runtime import DEFAULT_ALGO_REGISTRY
@@ -15,12 +16,19 @@ SMALL_PPO = {"total_timesteps": 256, "num_envs": 2, "num_steps": 32, "num_miniba
 SMALL_DQN = {"total_timesteps": 500, "learning_starts": 100, "buffer_size": 400}
 SMALL_SAC = {"env_id": "Pendulum-v1", "total_timesteps": 310, "learning_starts": 150, "buffer_size": 300}
 SMALL_SAC |= {"batch_size": 64}
+SMALL_CATCH = SMALL_PPO | {"env_id": "mosaic/Catch-v0", "total_timesteps": 64, "num_steps": 16, "num_threads": 1}
+MULTI_CATCH = {"local_num_envs": 2, **{name: value for name, value in SMALL_CATCH.items() if name != "num_envs"}}
 GRID = {"env_id": "BabyAI-GoToRedBallNoDists-v0", "mission": True, "memory": True}
+SMALL_IMAGE = {"env_id": "mosaic/Catch-v0", "total_timesteps": 100, "learning_starts": 88, "batch_size": 4}
+SMALL_IMAGE |= {"buffer_size": 60, "num_threads": 1}
 TINY = {
     "ppo": SMALL_PPO,
     "ppo on grids": SMALL_PPO | GRID,
     "ppo_continuous_action": SMALL_PPO | {"env_id": "Pendulum-v1"},
     "ppo_atari_envpool": SMALL_PPO | {"env_id": "Breakout-v5", "total_timesteps": 64, "num_steps": 16},
+    "ppo_atari": SMALL_CATCH,
+    "ppo_atari_lstm": SMALL_CATCH,
+    "ppo_atari_multigpu": MULTI_CATCH,
     "dqn": SMALL_DQN,
     "dqn_jax": SMALL_DQN,
     "c51": SMALL_DQN,
@@ -29,6 +37,11 @@ TINY = {
     "sac_continuous_action": SMALL_SAC,
     "td3_continuous_action": SMALL_SAC,
     "ddpg_continuous_action": SMALL_SAC,
+    "dqn_atari": SMALL_IMAGE,
+    "c51_atari": SMALL_IMAGE,
+    "rainbow_atari": SMALL_IMAGE,
+    "sac_atari": SMALL_IMAGE,
+    "qdagger_dqn_atari_impalacnn": SMALL_IMAGE | tiny_envs.small_lesson(),
 }
 
 
@@ -73,8 +86,10 @@ def test_flags_and_defaults_are_cleanrl_own(name):
     for flag, told in CLEANRL[name]["args"].items():
         assert hasattr(ours, flag), f"CleanRL's --{flag} is missing"
         if flag not in newer and flag != "exp_name":
-            default = told["default"]
-            assert getattr(ours, flag) == (1000000 if default == "int(1000000.0)" else default), flag
+            default = {"int(1000000.0)": 1000000, "field(default_factory=lambda: [])": []}.get(
+                str(told["default"]), told["default"]
+            )
+            assert getattr(ours, flag) == default, flag
 
 
 @pytest.mark.parametrize("name", DEFAULT_ALGO_REGISTRY)
@@ -98,7 +113,7 @@ def test_a_saved_policy_has_a_sidecar_with_all_an_evaluation_needs(name, trained
     assert sidecar["seed"] == 5
     assert sidecar["env_id"] == sidecar["args"]["env_id"]
     assert sidecar["step"] >= TINY[name]["total_timesteps"]
-    assert policy.parent.name.startswith(f"{sidecar['env_id']}__mine__5__")
+    assert policy.parent.name.startswith(f"{sidecar['env_id'].replace('/', '-')}__mine__5__")
     assert (sidecar["observation_statistics"] is not None) == (name in NORMALISED)
     if name.endswith("_jax"):
         from safetensors.numpy import load_file
@@ -109,8 +124,9 @@ def test_a_saved_policy_has_a_sidecar_with_all_an_evaluation_needs(name, trained
         import torch
 
         content = torch.load(policy, weights_only=True)
-        if name == "c51":
-            assert set(content) == {"model_weights", "args"} and content["args"]["n_atoms"] == 101
+        if name.startswith("c51"):
+            assert set(content) == {"model_weights", "args"}
+            assert content["args"]["n_atoms"] == (101 if name == "c51" else 51)
         elif name in CRITICS:
             assert isinstance(content, tuple)
             assert [set(critic) for critic in content[1:]] == CRITICS[name]
@@ -126,6 +142,9 @@ PARTS = ("weight", "bias")
 HEADS = {f"{head}.{part}" for head in ("actor", "critic") for part in PARTS}
 CRITIC = {f"{layer}.{part}" for layer in ("fc1", "fc2", "fc3") for part in PARTS}
 ACTOR = {f"{layer}.{part}" for layer in ("fc1", "fc2", "fc_mu") for part in PARTS} | {"action_scale", "action_bias"}
+HEADED = [f"{head}_head.{number}" for head in ("value", "advantage") for number in (0, 2)]
+NOISY = ("weight_mu", "weight_sigma", "bias_mu", "bias_sigma", "noise_in", "noise_out")
+IMPALA = ("conv", *(f"res_block{block}.conv{number}" for block in (0, 1) for number in (0, 1)))
 KEYS = {
     "ppo": layers("critic", (0, 2, 4)) | layers("actor", (0, 2, 4)),
     "ppo on grids": layers("network.convolutions", (0, 2, 4))
@@ -135,6 +154,11 @@ KEYS = {
     | layers("critic", (0, 2)),
     "ppo_continuous_action": layers("critic", (0, 2, 4)) | layers("actor_mean", (0, 2, 4)) | {"actor_logstd"},
     "ppo_atari_envpool": layers("network", (0, 2, 4, 7)) | HEADS,
+    "ppo_atari": layers("network", (0, 2, 4, 7)) | HEADS,
+    "ppo_atari_multigpu": layers("network", (0, 2, 4, 7)) | HEADS,
+    "ppo_atari_lstm": layers("network", (0, 2, 4, 7))
+    | HEADS
+    | {f"lstm.{part}_{of}_l0" for part in PARTS for of in ("ih", "hh")},
     "rpo_continuous_action": layers("critic", (0, 2, 4)) | layers("actor_mean", (0, 2, 4)) | {"actor_logstd"},
     "dqn": layers("network", (0, 2, 4)),
     "c51": layers("network", (0, 2, 4)) | {"atoms"},
@@ -143,6 +167,12 @@ KEYS = {
         f"{layer}.{part}" for layer in ("fc1", "fc2", "fc_mean", "fc_logstd") for part in ("weight", "bias")
     }
     | {"action_scale", "action_bias"},
+    "dqn_atari": layers("network", (0, 2, 4, 7, 9)),
+    "c51_atari": layers("network", (0, 2, 4, 7, 9)) | {"atoms"},
+    "rainbow_atari": layers("network", (0, 2, 4)) | {f"{head}.{key}" for head in HEADED for key in NOISY} | {"support"},
+    "sac_atari": layers("conv", (0, 2, 4)) | {f"{layer}.{part}" for layer in ("fc1", "fc_logits") for part in PARTS},
+    "qdagger_dqn_atari_impalacnn": layers("network", (5, 7))
+    | {f"network.{number}.{conv}.{part}" for number in range(3) for conv in IMPALA for part in PARTS},
     "td3_continuous_action": ACTOR,
     "ddpg_continuous_action": ACTOR,
 }

@@ -55,7 +55,7 @@ def test_operators_dry_run_prints_the_summary_and_writes_nothing(home: Path) -> 
     done = run_cli("--config", "./worker_config.json", *DRY)
     assert (done.returncode, done.stderr) == (0, "")
     found = json.loads(done.stdout)
-    assert list(found) == ["status", "module", "callable", "argv", "config", "extras", "warnings"]
+    assert list(found) == ["status", "module", "callable", "argv", "config", "extras", "warnings", "needs"]
     assert (found["status"], found["module"]) == ("dry-run", "cleanrl_worker.algorithms.ppo")
     assert found["callable"] == "main"
     assert found["argv"][:3] == ["--env-id=CartPole-v1", "--total-timesteps=10000", "--seed=1"]
@@ -141,7 +141,7 @@ def test_dry_run_imports_nothing_heavy() -> None:
             ("--env-id", "Pendulum-v1"),
             "use ppo_continuous_action, rpo_continuous_action, ",
         ),
-        (("--env-id", "ALE/Pong-v5"), "use ppo_atari_envpool"),
+        (("--env-id", "ALE/Pong-v5"), "use ppo_atari, "),
         (("--algo", "dqn", "--env-id", "MiniGrid-Empty-5x5-v0"), "gives grid ones; use ppo"),
         (("--algo", "ppo_atari_envpool"), "is for atari and image-games environments only"),
         (("--extras", '{"num_envs": 0}'), "extras.num_envs: 1 or more is needed, not 0 (default 4)"),

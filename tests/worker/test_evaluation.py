@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tiny_envs
 import torch
 
 from cleanrl_worker import evaluation
@@ -29,11 +30,17 @@ from mosaic.wire.tensorboard import ScalarReader
 
 SMALL_PPO = {"num_envs": 2, "num_steps": 16, "num_minibatches": 2, "update_epochs": 1, "total_timesteps": 64}
 SMALL_DQN = {"total_timesteps": 200, "learning_starts": 100, "buffer_size": 200, "batch_size": 16}
+CATCH = {"env_id": "mosaic/Catch-v0", "num_threads": 1}
+SMALL_IMAGE = {"env_id": "mosaic/Catch-v0", "total_timesteps": 60, "learning_starts": 50, "buffer_size": 60}
+SMALL_IMAGE |= {"batch_size": 4, "num_threads": 1}
 TINY: dict[str, dict[str, Any]] = {
     "ppo": SMALL_PPO,
     "ppo on grids": SMALL_PPO | {"env_id": "BabyAI-GoToLocal-v0", "mission": True, "memory": True},
     "ppo_continuous_action": SMALL_PPO | {"env_id": "Pendulum-v1"},
     "ppo_atari_envpool": SMALL_PPO | {"env_id": "Breakout-v5"},
+    "ppo_atari": SMALL_PPO | CATCH,
+    "ppo_atari_lstm": SMALL_PPO | CATCH,
+    "ppo_atari_multigpu": {name: SMALL_PPO[name] for name in SMALL_PPO if name != "num_envs"} | CATCH,
     "dqn": SMALL_DQN,
     "dqn_jax": SMALL_DQN,
     "c51": SMALL_DQN,
@@ -42,6 +49,11 @@ TINY: dict[str, dict[str, Any]] = {
     "sac_continuous_action": SMALL_DQN | {"env_id": "Pendulum-v1"},
     "td3_continuous_action": SMALL_DQN | {"env_id": "Pendulum-v1"},
     "ddpg_continuous_action": SMALL_DQN | {"env_id": "Pendulum-v1"},
+    "dqn_atari": SMALL_IMAGE,
+    "c51_atari": SMALL_IMAGE,
+    "rainbow_atari": SMALL_IMAGE,
+    "sac_atari": SMALL_IMAGE,
+    "qdagger_dqn_atari_impalacnn": SMALL_IMAGE | tiny_envs.small_lesson(),
 }
 SUMMARY = {"batch_index", "episodes", "duration_sec", "updated_at"} | {
     f"{name}_return" for name in ("avg", "min", "max", "median", "std")

@@ -19,6 +19,7 @@ import gymnasium as gym
 import numpy as np
 import psutil
 import pytest
+import tiny_envs
 
 import cleanrl_worker
 from cleanrl_worker import fastlane, lane, onlooker
@@ -494,9 +495,14 @@ TINY = {
     "ppo_continuous_action": {"num_envs": 2, "num_steps": 32, "num_minibatches": 2, "update_epochs": 1},
     "ppo_atari_envpool": {"num_envs": 2, "num_steps": 16, "num_minibatches": 2, "update_epochs": 1},
 }
+TINY |= dict.fromkeys(("ppo_atari", "ppo_atari_lstm"), TINY["ppo_atari_envpool"])
+TINY["ppo_atari_multigpu"] = {"local_num_envs": 2, "num_steps": 16, "num_minibatches": 2, "update_epochs": 1}
 TINY |= {"pqn": TINY["ppo"], "rpo_continuous_action": TINY["ppo_continuous_action"]}
 BOUNDED = ("sac_continuous_action", "td3_continuous_action", "ddpg_continuous_action")
 TINY |= {name: {"learning_starts": 100_000, "buffer_size": 1000} for name in BOUNDED}
+IMAGES = ("dqn_atari", "c51_atari", "rainbow_atari", "sac_atari", "qdagger_dqn_atari_impalacnn")
+TINY |= {name: {"learning_starts": 100_000, "buffer_size": 1000} for name in IMAGES}
+TINY["qdagger_dqn_atari_impalacnn"] |= tiny_envs.small_lesson(6)
 TINY["ppo on grids"] = {**TINY["ppo"], "env_backend": "gymnasium", "mission": True, "memory": True}
 TINY["ppo on grids of envpool"] = {**TINY["ppo"], "env_backend": "envpool"}
 ENVIRONMENTS = {"ppo on grids": "BabyAI-GoToLocal-v0", "ppo on grids of envpool": "MiniGrid-DoorKey-5x5-v0"}

@@ -646,7 +646,7 @@ def test_dry_run_writes_nothing_and_masks_secrets(home: Path, tmp_path: Path) ->
     runtime = CleanRLWorkerRuntime(config_of(tmp_path, extras=extras, hub_token="hush"), dry_run=True)
     summary = runtime.run()
     shown = json.loads(summary.to_json())
-    assert shown.keys() == {"status", "module", "callable", "argv", "config", "extras", "warnings"}
+    assert shown.keys() == {"status", "module", "callable", "argv", "config", "extras", "warnings", "needs"}
     assert (shown["status"], shown["module"], shown["callable"]) == ("dry-run", "cleanrl_worker.algorithms.ppo", "main")
     assert shown["argv"] == runtime.build_cleanrl_args()
     assert shown["argv"][:3] == ["--env-id=CartPole-v1", "--total-timesteps=100", "--seed=1"]

@@ -1,6 +1,5 @@
 """Atari games prepared frame by frame, against ale-py's own vector environment and EnvPool."""
 
-import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -64,10 +63,11 @@ def test_a_whole_game_goes_on_by_itself_and_is_drawn_in_colour() -> None:
 
 
 def test_no_op_starts_differ_by_seed_and_repeat_with_it() -> None:
-    starts = [Atari("Pong").reset(seed=seed)[0].tobytes() for seed in (1, 2, 3, 4, 1)]
+    env = Atari("Freeway")
+    starts = [env.reset(seed=seed)[0].tobytes() for seed in (1, 2, 3, 4, 1)]
     assert starts[0] == starts[4] and len(set(starts)) > 1
 
 
 def test_a_name_that_is_no_game_is_refused_with_the_nearest() -> None:
     with pytest.raises(SystemExit, match="'Pogn-v5' is no Atari game; did you mean 'ALE/Pong-v5'"):
-        gym.make("mosaic/Atari-v0", game="Pogn-v5")
+        kit_envs.EnvMaker("Pogn-v5", frames=True)()

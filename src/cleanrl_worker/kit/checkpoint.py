@@ -12,11 +12,11 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
-from cleanrl_worker.kit.buffers import ReplayBuffer
 from mosaic.wire import checkpoints
 from mosaic.wire.checkpoints import REPLAY, CheckpointError, read_checkpoint, write_checkpoint, write_segment
 
 STATE = "state.safetensors"
+SEGMENT_ROWS = 25_000  # a segment of frames is then 180 MB, which is in memory three times while it is written
 
 
 class Part(Protocol):
@@ -25,6 +25,24 @@ class Part(Protocol):
     def state_dict(self) -> Mapping[str, Any]: ...
 
     def load_state_dict(self, state: Any) -> Any: ...
+
+
+class Memory(Protocol):
+    """A replay memory as a checkpoint sees it; `saved_to` transitions lie in `segments`, the files so far."""
+
+    capacity: int
+    added: int
+    saved_to: int
+    segments: list[dict[str, Any]]
+
+    def __len__(self) -> int: ...
+
+    def rows(self, first: int, end: int) -> dict[str, np.ndarray]: ...
+
+    def put(self, first: int, rows: Mapping[str, np.ndarray]) -> None: ...
+
+    @property
+    def nbytes(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -50,7 +68,7 @@ def write(
     parts: Mapping[str, Part],
     rng: np.random.Generator,
     about: Mapping[str, Any],
-    replay: ReplayBuffer | None = None,
+    replay: Memory | None = None,
 ) -> Path:
     """Save the state of this step; of the replay memory, what is new since the last time."""
     arrays: dict[str, np.ndarray] = {}
@@ -86,7 +104,7 @@ def restore(
     checkpoint: Checkpoint,
     parts: Mapping[str, Part],
     rng: np.random.Generator,
-    replay: ReplayBuffer | None = None,
+    replay: Memory | None = None,
 ) -> None:
     """Put every part, every generator and the replay memory back into the state that was saved."""
     for name, part in parts.items():
@@ -173,22 +191,23 @@ def _restore_random(saved: dict[str, Any], rng: np.random.Generator, arrays: Map
             torch.cuda.set_rng_state_all(cuda)
 
 
-def _write_segments(folder: Path, replay: ReplayBuffer) -> dict[str, Any]:
+def _write_segments(folder: Path, replay: Memory) -> dict[str, Any]:
     """Add a segment with the transitions since the last one; list those that the memory's present content needs."""
     oldest = replay.added - len(replay)
     first = max(replay.saved_to, oldest)
-    if replay.added > first:
-        data = save_arrays(replay.rows(first, replay.added))
-        replay.segments = [*replay.segments, write_segment(folder, first, replay.added, data)]
-        replay.saved_to = replay.added
+    for start in range(first, replay.added, SEGMENT_ROWS):
+        replay.saved_to = min(start + SEGMENT_ROWS, replay.added)
+        data = save_arrays(replay.rows(start, replay.saved_to))
+        replay.segments = [*replay.segments, write_segment(folder, start, replay.saved_to, data)]
     replay.segments = [segment for segment in replay.segments if segment["end"] > oldest]
-    return {"added": replay.added, "segments": list(replay.segments)}
+    return {"added": replay.added, "capacity": replay.capacity, "segments": list(replay.segments)}
 
 
-def _read_segments(folder: Path, saved: Mapping[str, Any], replay: ReplayBuffer) -> None:
+def _read_segments(folder: Path, saved: Mapping[str, Any], replay: Memory) -> None:
     segments, added = list(saved["segments"]), int(saved["added"])
     oldest = segments[0]["first"] if segments else added
-    if replay.capacity > added - oldest:  # larger than the memory that was saved: number anew, or rows would be missing
+    # larger than the memory that was saved: number anew, or rows would be missing
+    if replay.capacity > saved.get("capacity", added - oldest):
         segments = [{**entry, "first": entry["first"] - oldest, "end": entry["end"] - oldest} for entry in segments]
         added -= oldest
     for entry in segments:

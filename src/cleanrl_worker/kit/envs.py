@@ -85,7 +85,7 @@ def _atari(args: RunArgs, video_folder: Path | None) -> VectorEnvs:
         return GameEnvs([EnvMaker(args.env_id, folder, frames=True, lives=True) for folder in folders])
     if video_folder is not None:
         raise SystemExit("--capture-video needs --vectorization sync or --env-backend envpool: ale-py's is not filmed")
-    game = f"ALE/{pools.atari_game(args.env_id)}-v5"
+    game = args.env_id if args.env_id in OWN else f"ALE/{pools.atari_game(args.env_id)}-v5"
     register_plugins(game)
     if game not in gym.registry:
         raise pools.no_game(args.env_id, (name for name in gym.registry if name.startswith("ALE/")))

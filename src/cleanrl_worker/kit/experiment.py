@@ -15,8 +15,7 @@ import numpy as np
 from cleanrl_worker.kit import episodes, play
 from cleanrl_worker.kit import policy as policies
 from cleanrl_worker.kit.args import RunArgs, about, algo_name, as_json
-from cleanrl_worker.kit.buffers import ReplayBuffer
-from cleanrl_worker.kit.checkpoint import Part
+from cleanrl_worker.kit.checkpoint import Memory, Part
 from cleanrl_worker.kit.episodes import Episode, StagedEnvs, VectorEnvs, View
 from cleanrl_worker.kit.policy import Policy
 from cleanrl_worker.kit.resume import REQUEUE, Continuation
@@ -64,7 +63,7 @@ class Run:
             signal.signal(signal.SIGCONT, self._note_pause)
         self._continuation = Continuation(args, self.algo, self.folder, self.rng, self.tell, self.steps_per_second)
 
-    def restore(self, parts: Mapping[str, Part], replay: ReplayBuffer | None = None) -> int:
+    def restore(self, parts: Mapping[str, Part], replay: Memory | None = None) -> int:
         """Name everything that makes up the training state; returns the step to go on from, 0 for a fresh run.
 
         The part called `policy` is what `save_policy` writes; a warm start loads it, and `observations`, alone.

@@ -16,8 +16,7 @@ import numpy as np
 from cleanrl_worker.kit import checkpoint as checkpoints
 from cleanrl_worker.kit import policy as policies
 from cleanrl_worker.kit.args import RunArgs, about, as_json
-from cleanrl_worker.kit.buffers import ReplayBuffer
-from cleanrl_worker.kit.checkpoint import Checkpoint, Part
+from cleanrl_worker.kit.checkpoint import Checkpoint, Memory, Part
 from cleanrl_worker.kit.episodes import VectorEnvs, is_due, spaces_of
 from mosaic.wire import metrics, recipes, variables
 from mosaic.wire.checkpoints import REPLAY, CheckpointError, adopt_segments, curve_of, prune, why_unwritten
@@ -40,7 +39,7 @@ class Continuation:
     speed: Callable[[int], float]
     """the run's steps per second at a step"""
     parts: Mapping[str, Part] = field(default_factory=dict)
-    replay: ReplayBuffer | None = None
+    replay: Memory | None = None
     shift: int = 0
     """steps of a script's earlier phases: a phase counts its own, and its logs go on from theirs"""
     _source: Checkpoint | None = None
@@ -61,7 +60,7 @@ class Continuation:
     def stopping(self) -> bool:
         return self._asked_to_stop is not None
 
-    def restore(self, parts: Mapping[str, Part], replay: ReplayBuffer | None) -> int:
+    def restore(self, parts: Mapping[str, Part], replay: Memory | None) -> int:
         """Remember what makes up the state; load it when `--resume` says so. Returns the step to go on from."""
         self.parts, self.replay = parts, replay
         self._refuse_over_budget()

@@ -19,13 +19,13 @@ FRAMES = 108_000  # half an hour of play, the usual limit
 NO_OP, FIRE = 0, 1  # ale-py's actions
 
 
-class Atari(gym.Env[np.ndarray, int]):
+class Atari(gym.Env[np.ndarray, np.int64]):
     """One game, named in any spelling; with `lives`, a lost one ends the episode and a reset goes on with the next.
 
     `game_over` tells the end of a game from that of a life.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": pools.ATARI_FPS}
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": pools.ATARI_FPS}  # type: ignore[misc]
 
     def __init__(self, game: str, lives: bool = True, no_ops: int = NO_OPS, render_mode: str | None = None) -> None:
         env_id = f"ALE/{pools.atari_game(game)}-v5"
@@ -33,8 +33,8 @@ class Atari(gym.Env[np.ndarray, int]):
         if env_id not in gym.registry:
             raise pools.no_game(game, (name for name in gym.registry if name.startswith("ALE/")))
         raw: dict[str, Any] = {"frameskip": 1, "repeat_action_probability": 0.0, "obs_type": "grayscale"}
-        limit = {"max_num_frames_per_episode": FRAMES, "disable_env_checker": True}
-        self._env = gym.make(env_id, render_mode=render_mode, **raw, **limit)
+        raw |= {"max_num_frames_per_episode": FRAMES, "disable_env_checker": True}
+        self._env = gym.make(env_id, render_mode=render_mode, **raw)
         self.render_mode = render_mode
         self.observation_space = gym.spaces.Box(0, 255, (STACK, SIZE, SIZE), np.uint8)
         self.action_space = self._env.action_space
@@ -67,7 +67,7 @@ class Atari(gym.Env[np.ndarray, int]):
         self._lives, self.game_over = self._ale.lives(), False
         return self._stack.copy(), {}
 
-    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         reward, chosen = 0.0, self._actions[int(action)]
         self._screens[:] = 0
         for frame in range(SKIP):

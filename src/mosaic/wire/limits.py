@@ -40,6 +40,9 @@ class Limits:
         return None if None in factors else math.prod(factors)
 
 
+COMPUTED = Limits(0, 0)  # what a run sets itself
+
+
 def require_within(args: Any) -> None:
     """Refuse values of a dataclass beyond the limits that its fields are annotated with."""
     for name, hint in typing.get_type_hints(type(args), include_extras=True).items():

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import typing
 from collections.abc import Mapping
 from typing import Any
+
+from mosaic.wire.limits import COMPUTED
 
 # Where and how a run writes is its own matter, never inherited from the run it goes on from.
 PLACES = frozenset(
     {"run_dir", "tensorboard_dir", "resume", "additional_timesteps", "exp_name", "track", "wandb_run_name"}
 )
-DERIVED = frozenset({"batch_size", "minibatch_size", "num_iterations"})  # computed by the run where the default is 0
 # Nor do these change what a run computes; of --cuda, the device that was really used counts.
 BYSTANDERS = frozenset(
     {"cuda", "wandb_project_name", "wandb_entity", "save_model", "upload_model", "hf_entity", "capture_video"}
@@ -18,15 +20,19 @@ BYSTANDERS = frozenset(
 )
 
 
+def computed(args_type: Any) -> set[str]:
+    """The arguments that a run computes from others."""
+    hints = typing.get_type_hints(args_type, include_extras=True)
+    return {name for name, hint in hints.items() if COMPUTED in getattr(hint, "__metadata__", ())}
+
+
 def inherited(args_type: Any, saved: Mapping[str, Any]) -> dict[str, Any]:
     """Of a saved run's arguments, those that a run of this type goes on with where nothing else is said."""
-    fields = dataclasses.fields(args_type)
-    known = {field.name for field in fields if field.name not in DERIVED or field.default}
-    return {name: value for name, value in saved.items() if name in known - PLACES}
+    known = {field.name for field in dataclasses.fields(args_type)} - PLACES - computed(args_type)
+    return {name: value for name, value in saved.items() if name in known}
 
 
 def changes(args_type: Any, before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, list[Any]]:
     """What differs between two recipes: name to [old, new]."""
-    computed = {name for name in DERIVED if not getattr(args_type, name, 0)}
-    recipe = now.keys() - PLACES - BYSTANDERS - computed
+    recipe = now.keys() - PLACES - BYSTANDERS - computed(args_type)
     return {name: [before.get(name), now[name]] for name in sorted(recipe) if before.get(name) != now[name]}

@@ -1,0 +1,212 @@
+"""C51, DQN that learns the distribution of returns, for Atari games (arXiv:1707.06887).
+
+Siblings: c51, dqn_atari, rainbow_atari.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from cleanrl_worker.agents.adam import FlatAdam
+from cleanrl_worker.agents.layers import numbers
+from cleanrl_worker.kit import envs as kit_envs
+from cleanrl_worker.kit import experiment
+from cleanrl_worker.kit.args import Amount, Count, CountFrom0, CountFrom2, RunArgs, Share, as_json, parse, require
+from cleanrl_worker.kit.episodes import is_due
+from cleanrl_worker.kit.policy import Policy
+from cleanrl_worker.wrappers.frames import FrameReplay
+
+ACTION_SPACES = ("discrete",)
+OBSERVATION_SPACES = ("image",)
+FAMILIES = ("atari", "image-games")
+DEFAULT_BACKEND = "envpool"
+
+
+@dataclass(kw_only=True)
+class Args(RunArgs):
+    env_id: str = "BreakoutNoFrameskip-v4"
+    """game to learn: Breakout-v5, ALE/Breakout-v5 or BreakoutNoFrameskip-v4 are the same here"""
+    total_timesteps: Count = 10000000
+    """environment steps to train for, over all environments (a step is four frames)"""
+    checkpoint_every: CountFrom0 = 150000
+    """steps between two checkpoints of the whole training state (0: only at the end and on SIGTERM)"""
+    num_threads: CountFrom0 = 0
+    """CPU threads for the network (0: torch's default, all cores; a convolution is worth them)"""
+    learning_rate: Amount = 2.5e-4
+    """step size of Adam"""
+    num_envs: Count = 1
+    """environments stepped side by side"""
+    n_atoms: CountFrom2 = 51
+    """returns that a distribution tells apart"""
+    v_min: float = -10.0
+    """the smallest of them"""
+    v_max: float = 10.0
+    """the largest of them"""
+    buffer_size: Count = 1000000
+    """transitions that the replay memory holds (a million takes 7.6 GB)"""
+    gamma: Share = 0.99
+    """discount factor"""
+    target_network_frequency: Count = 10000
+    """steps between two updates of the target network"""
+    batch_size: Count = 32
+    """transitions per update"""
+    start_e: Share = 1.0
+    """share of random actions at the start"""
+    end_e: Share = 0.01
+    """share of random actions in the end"""
+    exploration_fraction: Amount = 0.1
+    """part of the run over which that share falls"""
+    learning_starts: CountFrom0 = 80000
+    """steps before the first update"""
+    train_frequency: Count = 4
+    """steps between two updates"""
+
+
+class QNetwork(nn.Module):
+    """Four grey frames to the distribution of each action's return over the atoms, as logits."""
+
+    atoms: torch.Tensor
+
+    def __init__(self, envs: Any, atoms: torch.Tensor) -> None:
+        super().__init__()
+        self.actions = int(envs.single_action_space.n)
+        self.register_buffer("atoms", atoms)
+        self.network = nn.Sequential(
+            nn.Conv2d(4, 32, 8, stride=4),
+            nn.ReLU(),
+            nn.Conv2d(32, 64, 4, stride=2),
+            nn.ReLU(),
+            nn.Conv2d(64, 64, 3, stride=1),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(64 * 7 * 7, 512),
+            nn.ReLU(),
+            nn.Linear(512, self.actions * len(atoms)),
+        )
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        """Of frames given as bytes; of shape (batch, actions, atoms)."""
+        # channels last: convolutions on the CPU take two thirds of the time
+        logits = self.network(obs.to(torch.float32, memory_format=torch.channels_last) / 255.0)
+        return logits.view(len(obs), self.actions, len(self.atoms))
+
+    def values(self, obs: torch.Tensor) -> torch.Tensor:
+        """The mean return of each action."""
+        return self(obs).softmax(dim=2) @ self.atoms
+
+
+def load_policy(state: dict[str, Any], spaces: Any, args: Mapping[str, Any]) -> Policy:
+    """The greedy actions of a saved network; sampled, a share `end_e` of them is random as in the end of training."""
+    q_network = QNetwork(spaces, state["atoms"].cpu())
+    q_network.load_state_dict(state)
+    epsilon = float(args.get("end_e", Args.end_e))
+
+    def act(obs: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
+        with torch.no_grad():
+            actions = q_network.values(torch.from_numpy(obs)).numpy().argmax(axis=1)
+        if rng is None:
+            return actions
+        random_actions = rng.integers(0, spaces.single_action_space.n, len(obs))
+        return np.where(rng.random(len(obs)) < epsilon, random_actions, actions)
+
+    return act
+
+
+def linear_schedule(start: float, end: float, duration: float, step: int) -> float:
+    """From start to end over `duration` steps, then constant."""
+    return max(end, start + (end - start) * step / max(duration, 1))
+
+
+def project(
+    pmfs: torch.Tensor, rewards: torch.Tensor, alive: torch.Tensor, atoms: torch.Tensor, gamma: float
+) -> torch.Tensor:
+    """The distribution of `rewards + gamma * alive * returns`, back on the atoms that `pmfs` of returns is on (eq. 7).
+
+    Each shifted atom gives its probability to the two atoms around it, the nearer one getting the more.
+    """
+    low, high, last = atoms[0], atoms[-1], len(atoms) - 1
+    shifted = (rewards.unsqueeze(1) + gamma * alive.unsqueeze(1) * atoms).clamp(low, high)
+    places = ((shifted - low) * (last / (high - low))).clamp_(max=last)  # rounding may lead beyond the last
+    below = places.floor()
+    share = (places - below) * pmfs
+    below = below.long()
+    projected = torch.zeros_like(pmfs).scatter_add_(1, below, pmfs - share)
+    return projected.scatter_add_(1, (below + 1).clamp_(max=last), share)
+
+
+def main(args: Args | None = None) -> None:
+    args = args or parse(Args)
+    require(args)
+    if args.v_min >= args.v_max:
+        raise SystemExit(f"--v-min ({args.v_min}) must be less than --v-max ({args.v_max})")
+    run = experiment.start(args)
+    device = run.device
+    envs = kit_envs.atari(args, run.video_folder)
+    atoms = torch.linspace(args.v_min, args.v_max, args.n_atoms).to(device)
+    q_network = QNetwork(envs, atoms).to(device)
+    target_network = QNetwork(envs, atoms).to(device)
+    target_network.load_state_dict(q_network.state_dict())
+    optimizer = FlatAdam(q_network.parameters(), lr=args.learning_rate, eps=0.01 / args.batch_size)
+    rows = torch.arange(args.batch_size, device=device)
+    buffer = FrameReplay(args.buffer_size, envs.single_observation_space.shape)
+    step = run.restore({"policy": q_network, "target": target_network, "optimizer": optimizer}, buffer)
+    obs = run.reset(envs, step)
+
+    def saved() -> dict[str, Any]:
+        return {"model_weights": q_network.state_dict(), "args": as_json(args)}
+
+    while step < args.total_timesteps:
+        # 1 act
+        epsilon = linear_schedule(args.start_e, args.end_e, args.exploration_fraction * args.total_timesteps, step)
+        if run.rng.random() < epsilon:
+            actions = run.rng.integers(0, envs.single_action_space.n, args.num_envs)
+        else:
+            with torch.no_grad():
+                actions = q_network.values(torch.from_numpy(obs).to(device)).argmax(dim=1).cpu().numpy()
+        reached = envs.step(actions)
+        buffer.add(obs, actions, reached)
+        obs = reached.obs
+        previous, step = step, step + args.num_envs
+        if reached.episodes:
+            run.log_episodes(step, reached.episodes)
+            run.keep_best(step, saved)
+
+        # 2 learn
+        if step > args.learning_starts and is_due(args.train_frequency, previous, step):
+            sample = buffer.sample(args.batch_size, run.rng)
+            with torch.no_grad():
+                next_pmfs = target_network(torch.from_numpy(sample.next_obs).to(device)).softmax(dim=2)
+                best = (next_pmfs @ atoms).argmax(dim=1)
+                alive = 1.0 - numbers(sample.terminations, device)
+                target_pmfs = project(next_pmfs[rows, best], numbers(sample.rewards, device), alive, atoms, args.gamma)
+            taken = torch.from_numpy(sample.actions).to(device)
+            old_logpmfs = F.log_softmax(q_network(torch.from_numpy(sample.obs).to(device))[rows, taken], dim=1)
+            loss = -(target_pmfs * old_logpmfs).sum(dim=1).mean()
+            optimizer.step(loss)
+            if is_due(100, previous, step):
+                old_values = old_logpmfs.detach().exp() @ atoms
+                run.log(step, {"losses/loss": loss.item(), "losses/q_values": old_values.mean().item()})
+                run.log_speed(step)
+
+        # 3 move the target network
+        if step > args.learning_starts and is_due(args.target_network_frequency, previous, step):
+            target_network.load_state_dict(q_network.state_dict())
+
+        # 4 checkpoint
+        if run.checkpoint_due(previous, step):
+            obs = run.checkpoint(previous, step, envs)
+
+    if args.save_model:
+        run.save_policy(step, saved())
+        run.evaluate(step, load_policy(q_network.state_dict(), envs, vars(args)), atari=True)
+    envs.close()
+    run.finish(step)
+
+
+if __name__ == "__main__":
+    main()

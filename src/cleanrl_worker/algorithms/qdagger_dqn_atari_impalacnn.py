@@ -1,0 +1,363 @@
+"""QDagger for Atari games: DQN with an IMPALA network that begins with what a trained DQN knows (arXiv:2206.01626).
+
+The teacher plays first and fills the memory; the student then learns offline from it, then online from its own games,
+where the teacher counts ever less. Siblings: dqn_atari.
+"""
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from cleanrl_worker.agents.adam import FlatAdam, flattened
+from cleanrl_worker.agents.layers import numbers
+from cleanrl_worker.kit import envs as kit_envs
+from cleanrl_worker.kit import experiment, play
+from cleanrl_worker.kit import policy as policies
+from cleanrl_worker.kit.args import Amount, Count, CountFrom0, RunArgs, Share, parse, require
+from cleanrl_worker.kit.episodes import is_due
+from cleanrl_worker.kit.policy import Policy
+from cleanrl_worker.wrappers.frames import FrameReplay
+
+ACTION_SPACES = ("discrete",)
+OBSERVATION_SPACES = ("image",)
+FAMILIES = ("atari", "image-games")
+DEFAULT_BACKEND = "envpool"
+
+
+@dataclass(kw_only=True)
+class Args(RunArgs):
+    env_id: str = "BreakoutNoFrameskip-v4"
+    """game to learn: Breakout-v5, ALE/Breakout-v5 or BreakoutNoFrameskip-v4 are the same here"""
+    total_timesteps: Count = 10000000
+    """steps to train for: the offline ones, then those in the environments (a step is four frames)"""
+    checkpoint_every: CountFrom0 = 150000
+    """steps between two checkpoints of the whole training state (0: only at the end and on SIGTERM)"""
+    num_threads: CountFrom0 = 0
+    """CPU threads for the network (0: torch's default, all cores; a convolution is worth them)"""
+    learning_rate: Amount = 1e-4
+    """step size of Adam"""
+    num_envs: Count = 1
+    """environments stepped side by side"""
+    buffer_size: Count = 1000000
+    """transitions that the replay memory holds (a million takes 7.6 GB)"""
+    gamma: Share = 0.99
+    """discount factor"""
+    tau: Share = 1.0
+    """share of the online network that enters the target network (1: a plain copy)"""
+    target_network_frequency: Count = 1000
+    """steps between two updates of the target network"""
+    batch_size: Count = 32
+    """transitions per update"""
+    start_e: Share = 1.0
+    """share of random actions at the start"""
+    end_e: Share = 0.01
+    """share of random actions in the end"""
+    exploration_fraction: Amount = 0.1
+    """part of the run over which that share falls"""
+    learning_starts: CountFrom0 = 80000
+    """steps before the first update"""
+    train_frequency: Count = 4
+    """steps between two updates online"""
+    teacher_policy_path: Path | None = None
+    """policy of the teacher, a dqn_atari or qdagger_dqn_atari_impalacnn of ours or CleanRL's (None: from the hub)"""
+    teacher_policy_hf_repo: str | None = None
+    """repository of the teacher on the Hugging Face hub (None: cleanrl/<env_id>-<teacher_model_exp_name>-seed1)"""
+    teacher_model_exp_name: str = "dqn_atari"
+    """name of the teacher's policy file there"""
+    teacher_eval_episodes: Count = 10
+    """games that tell how good the teacher is, and later how good the student"""
+    teacher_steps: Count = 500000
+    """steps that the teacher plays for the student to learn from"""
+    offline_steps: CountFrom0 = 500000
+    """updates from what the teacher played, before the student plays itself"""
+    temperature: Amount = 1.0
+    """the higher, the more of the teacher's second choices is learned"""
+
+
+class ResidualBlock(nn.Module):
+    """Two convolutions whose result is added to what went in."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.conv0 = nn.Conv2d(channels, channels, 3, padding=1)
+        self.conv1 = nn.Conv2d(channels, channels, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.conv1(F.relu(self.conv0(F.relu(x))))
+
+
+class ConvSequence(nn.Module):
+    """A convolution, half the size, two residual blocks."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(inputs, outputs, 3, padding=1)
+        self.res_block0, self.res_block1 = ResidualBlock(outputs), ResidualBlock(outputs)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.res_block1(self.res_block0(F.max_pool2d(self.conv(x), 3, stride=2, padding=1)))
+
+
+class QNetwork(nn.Module):
+    """The network of IMPALA (arXiv:1802.01561): four grey frames to the value of each action."""
+
+    def __init__(self, envs: Any) -> None:
+        super().__init__()
+        self.network = nn.Sequential(
+            ConvSequence(4, 16),
+            ConvSequence(16, 32),
+            ConvSequence(32, 32),
+            nn.Flatten(),
+            nn.ReLU(),
+            nn.Linear(32 * 11 * 11, 256),
+            nn.ReLU(),
+            nn.Linear(256, int(envs.single_action_space.n)),
+        )
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        """Values of frames given as bytes."""
+        # channels last: convolutions on the CPU take two thirds of the time
+        return self.network(obs.to(torch.float32, memory_format=torch.channels_last) / 255.0)
+
+
+class NatureNetwork(nn.Module):
+    """The network of dqn_atari, for teachers."""
+
+    def __init__(self, envs: Any) -> None:
+        super().__init__()
+        self.network = nn.Sequential(
+            nn.Conv2d(4, 32, 8, stride=4),
+            nn.ReLU(),
+            nn.Conv2d(32, 64, 4, stride=2),
+            nn.ReLU(),
+            nn.Conv2d(64, 64, 3, stride=1),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(64 * 7 * 7, 512),
+            nn.ReLU(),
+            nn.Linear(512, int(envs.single_action_space.n)),
+        )
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        """Values of frames given as bytes."""
+        # channels last: convolutions on the CPU take two thirds of the time
+        return self.network(obs.to(torch.float32, memory_format=torch.channels_last) / 255.0)
+
+
+def load_teacher(args: Args, envs: Any) -> nn.Module:
+    """The teacher's network, told by the names in its file."""
+    path = Path(args.teacher_policy_path or _download(args))
+    try:
+        state = policies.acting_network(policies.read(path.read_bytes()))[0]
+        teacher = (NatureNetwork if "network.9.weight" in state else QNetwork)(envs)
+        teacher.load_state_dict({name: torch.as_tensor(value) for name, value in state.items()})
+    except OSError as error:
+        raise SystemExit(f"--teacher-policy-path {path}: cannot be read: {error.strerror}") from error
+    except policies.UNREADABLE as error:
+        line = " ".join(str(error).split())[:200]
+        raise SystemExit(f"--teacher-policy-path {path} is no DQN's policy for {args.env_id}: {line}") from error
+    return teacher.requires_grad_(False)
+
+
+def _download(args: Args) -> Path:
+    repo = args.teacher_policy_hf_repo or f"cleanrl/{args.env_id}-{args.teacher_model_exp_name}-seed1"
+    try:
+        from huggingface_hub import hf_hub_download
+    except ImportError:
+        raise SystemExit(
+            "a teacher is needed: give --teacher-policy-path, or pip install 'mosaic-rl[hub]' to load one from the hub"
+        ) from None
+    try:
+        return Path(hf_hub_download(repo, f"{args.teacher_model_exp_name}.cleanrl_model"))
+    except (OSError, ValueError) as error:  # huggingface_hub's own errors are among these
+        line = " ".join(str(error).split())[:200]
+        raise SystemExit(f"no teacher from the hub ({repo}): {line}; or give --teacher-policy-path") from error
+
+
+class Lesson:
+    """How good the teacher is, and how good the student has become."""
+
+    def __init__(self) -> None:
+        self.teacher_return = float("nan")
+        self.student_returns: deque[float] = deque(maxlen=10)
+
+    def weight(self) -> float:
+        """What the teacher's opinion counts: 1 at first, 0 when the student is as good."""
+        if len(self.student_returns) < 10:
+            return 1.0
+        student = float(np.mean(self.student_returns))
+        if self.teacher_return <= 0:  # a share of it says nothing
+            return float(student < self.teacher_return)
+        return min(1.0, max(0.0, 1.0 - student / self.teacher_return))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"teacher_return": np.float64(self.teacher_return), "student_returns": np.array(self.student_returns)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.teacher_return = float(state["teacher_return"])
+        self.student_returns.extend(float(value) for value in state["student_returns"])
+
+
+def load_policy(state: dict[str, Any], spaces: Any, args: Mapping[str, Any]) -> Policy:
+    """The greedy actions of a saved network; sampled, a share `end_e` of them is random as in the end of training."""
+    q_network = QNetwork(spaces)
+    q_network.load_state_dict(state)
+    return epsilon_greedy(q_network, float(args.get("end_e", Args.end_e)))
+
+
+def epsilon_greedy(q_network: nn.Module, epsilon: float) -> Policy:
+    device = next(q_network.parameters()).device
+
+    def act(obs: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
+        with torch.no_grad():
+            values = q_network(torch.from_numpy(obs).to(device)).cpu().numpy()
+        if rng is None:
+            return values.argmax(axis=1)
+        random_actions = rng.integers(0, values.shape[1], len(obs))
+        return np.where(rng.random(len(obs)) < epsilon, random_actions, values.argmax(axis=1))
+
+    return act
+
+
+def mean_return(q_network: nn.Module, args: Args) -> float:
+    """Of a few whole games with raw rewards."""
+    policy = epsilon_greedy(q_network, args.end_e)
+    game = play.make_game(args.env_id, atari=True, backend=args.env_backend)
+    returns = []
+    for episode in range(args.teacher_eval_episodes):
+        seed = play.episode_seed(args.seed, episode)
+        played = play.play_episode(policy, game, episode, seed, max_steps=experiment.EVAL_MAX_STEPS)
+        returns += [played.ret] if played else []
+    game.close()
+    return float(np.mean(returns))
+
+
+def linear_schedule(start: float, end: float, duration: float, step: int) -> float:
+    """From start to end over `duration` steps, then constant."""
+    return max(end, start + (end - start) * step / max(duration, 1))
+
+
+def main(args: Args | None = None) -> None:
+    args = args or parse(Args)
+    require(args)
+    if args.offline_steps >= args.total_timesteps:
+        raise SystemExit(
+            f"--total-timesteps ({args.total_timesteps}) counts the offline steps: it must be more than "
+            f"--offline-steps ({args.offline_steps})"
+        )
+    if args.temperature <= 0:
+        raise SystemExit(f"--temperature: more than 0 is needed, not {args.temperature}")
+    run = experiment.start(args)
+    device = run.device
+    envs = kit_envs.atari(args, run.video_folder)
+    teacher = load_teacher(args, envs).to(device)
+    q_network = QNetwork(envs).to(device)
+    target_network = QNetwork(envs).to(device)
+    target_network.load_state_dict(q_network.state_dict())
+    optimizer = FlatAdam(q_network.parameters(), lr=args.learning_rate)
+    target = flattened(target_network.parameters())
+    buffer = FrameReplay(args.buffer_size, envs.single_observation_space.shape)
+    lesson = Lesson()
+    networks = {"policy": q_network, "target": target_network}
+    step = run.restore({**networks, "optimizer": optimizer, "lesson": lesson}, buffer)
+    obs = run.reset(envs, step)
+
+    def enter(stage: int, reason: str) -> None:
+        run.tell("stage", {"stage": stage, "env_id": args.env_id, "step": step, "reason": reason})
+
+    # 1 the teacher plays
+    if step == 0 and buffer.added < args.teacher_steps:
+        enter(0, "the teacher plays")
+        lesson.teacher_return = mean_return(teacher, args)
+        run.log(0, {"charts/teacher/avg_episodic_return": lesson.teacher_return})
+    while step == 0 and buffer.added < args.teacher_steps:
+        epsilon = linear_schedule(args.start_e, args.end_e, args.teacher_steps, buffer.added)
+        actions = epsilon_greedy(teacher, epsilon)(obs, run.rng)
+        reached = envs.step(actions)
+        buffer.add(obs, actions, reached)
+        obs = reached.obs
+        if run.checkpoint_due(0, 0):  # told to stop
+            obs = run.checkpoint(0, 0, envs)
+    if step < args.offline_steps:
+        enter(1, "offline, from what the teacher played")
+
+    while step < args.total_timesteps:
+        # 2 act, unless this is an offline step
+        previous, offline = step, step < args.offline_steps
+        if offline:
+            step += 1
+        else:
+            if step == args.offline_steps:
+                enter(2, "online")
+                buffer.forget()
+                obs = run.reset(envs, step)
+            epsilon = linear_schedule(args.start_e, args.end_e, args.exploration_fraction * args.total_timesteps, step)
+            if run.rng.random() < epsilon:
+                actions = run.rng.integers(0, envs.single_action_space.n, args.num_envs)
+            else:
+                with torch.no_grad():
+                    actions = q_network(torch.from_numpy(obs).to(device)).argmax(dim=1).cpu().numpy()
+            reached = envs.step(actions)
+            buffer.add(obs, actions, reached)
+            obs = reached.obs
+            step += args.num_envs
+            if reached.episodes:
+                run.log_episodes(step, reached.episodes)
+                run.keep_best(step, q_network.state_dict)
+                lesson.student_returns.extend(episode.ret for episode in reached.episodes)
+
+        # 3 learn
+        learning = offline or step > args.learning_starts
+        if offline or (learning and is_due(args.train_frequency, previous, step)):
+            sample = buffer.sample(args.batch_size, run.rng)
+            b_obs = torch.from_numpy(sample.obs).to(device)
+            with torch.no_grad():
+                target_max = target_network(torch.from_numpy(sample.next_obs).to(device)).max(dim=1).values
+                alive = 1.0 - numbers(sample.terminations, device)
+                td_target = numbers(sample.rewards, device) + args.gamma * alive * target_max
+                opinion = F.log_softmax(teacher(b_obs) / args.temperature, dim=1)
+            values = q_network(b_obs)
+            taken = torch.from_numpy(sample.actions).to(device).unsqueeze(1)
+            old_values = values.gather(1, taken).squeeze(1)
+            q_loss = F.mse_loss(old_values, td_target)
+            # summed over the batch, as CleanRL weighs it against the mean of the other
+            own = F.log_softmax(values / args.temperature, dim=1)
+            distill_loss = F.kl_div(own, opinion, reduction="sum", log_target=True)
+            weight = 1.0 if offline else lesson.weight()
+            loss = q_loss + weight * distill_loss
+            optimizer.step(loss)
+            if is_due(100, previous, step) or step == args.offline_steps:
+                told = {"loss": loss.item(), "distill_loss": distill_loss.item()}
+                if offline:
+                    run.log(step, {f"charts/offline/{tag}": value for tag, value in told.items()})
+                    run.log(step, {"charts/offline/q_loss": q_loss.item()})
+                else:
+                    told |= {"td_loss": q_loss.item(), "q_values": old_values.mean().item()}
+                    run.log(step, {f"losses/{tag}": value for tag, value in told.items()})
+                    run.log(step, {"charts/distill_coeff": weight, "charts/epsilon": epsilon})
+                run.log_speed(step)
+        if offline and (is_due(100_000, previous, step) or step == args.offline_steps):
+            run.log(step, {"charts/offline/avg_episodic_return": mean_return(q_network, args)})
+
+        # 4 move the target network, checkpoint
+        if learning and is_due(args.target_network_frequency, previous, step):
+            target.lerp_(optimizer.flat, args.tau)
+        if run.checkpoint_due(previous, step):
+            obs = run.checkpoint(previous, step, envs)
+
+    if args.save_model:
+        run.save_policy(step, q_network.state_dict())
+        run.evaluate(step, load_policy(q_network.state_dict(), envs, vars(args)), atari=True)
+    envs.close()
+    run.finish(step)
+
+
+if __name__ == "__main__":
+    main()

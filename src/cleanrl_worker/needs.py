@@ -1,0 +1,124 @@
+"""What a run will need of the machine: memory and disk, told from its parameters and the catalog before it starts."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cleanrl_worker import schema
+from cleanrl_worker.source import locate_module
+from mosaic import catalog
+from mosaic.wire.checkpoints import saved_args
+
+if TYPE_CHECKING:
+    from cleanrl_worker.command import Plan
+
+GIGABYTE = 10**9
+# Resident before the first step, as heartbeats tell it: the interpreter, torch or jax, the environment.
+PROCESS = 500 * 10**6
+# A network with its target and Adam's two vectors: 1.7 million parameters for images, fewer for anything else.
+IMAGE_STATE, FLAT_STATE = 30 * 10**6, 3 * 10**6
+KEPT = 3  # checkpoints: the newest two and the best
+FRAME = 84 * 84
+SEGMENT_ROWS = 25_000  # transitions that are in memory three times more while a checkpoint is written
+# A transition of wrappers.frames: one frame and a sixteenth, five numbers of frames, and the rest.
+IMAGE_TRANSITION = FRAME * 17 // 16 + 5 * 8 + 8 + 4 + 8 + 4 + 4
+
+
+@dataclass(frozen=True)
+class Needs:
+    """Bytes; `at_least` where the size of a replay memory's observations is not known here."""
+
+    memory: int
+    disk: int
+    at_least: bool = False
+
+    def __str__(self) -> str:
+        about = "at least" if self.at_least else "about"
+        return f"{about} {_amount(self.memory)} of memory and, for checkpoints, up to {_amount(self.disk)} of disk"
+
+    def as_json(self) -> dict[str, Any]:
+        return {"memory_bytes": self.memory, "disk_bytes": self.disk, "at_least": self.at_least}
+
+
+def needs_of(plan: Plan) -> Needs | None:
+    """None for a script of the user's own, and for an evaluation."""
+    source = locate_module(plan.module) if plan.ours and plan.module else None
+    if source is None or not any(flag.startswith("--total-timesteps=") for flag in plan.argv):
+        return None
+    values = {field.name: field.default for field in schema.read_fields(source)}
+    given = dict(flag.removeprefix("--").split("=", 1) for flag in plan.argv if "=" in flag)
+    if "resume" in given:
+        values |= saved_args(Path(given["resume"]))
+    values |= {name.replace("-", "_"): value for name, value in given.items()}
+    known = catalog.find(str(values["env_id"]))
+    return _needs(values, images=known is not None and known.observation_space == "image")
+
+
+def shortages(needs: Needs, folder: Path) -> list[str]:
+    """A line for each thing of which this machine has less than the run needs."""
+    found = []
+    memory = _free_memory()
+    if memory is not None and memory < needs.memory:
+        found.append(
+            f"this run needs about {_amount(needs.memory)} of memory, and {_amount(memory)} are free here: "
+            "lower buffer_size, or it may be killed"
+        )
+    while not folder.exists():
+        folder = folder.parent
+    disk = shutil.disk_usage(folder).free
+    if disk < needs.disk:
+        found.append(
+            f"checkpoints may take up to {_amount(needs.disk)}, and {_amount(disk)} are free in {folder}: lower "
+            "buffer_size or checkpoint_budget_mb, or set MOSAIC_HOME to a larger disk"
+        )
+    return found
+
+
+def _needs(values: Mapping[str, Any], images: bool) -> Needs:
+    number = {name: int(float(value)) for name, value in values.items() if _is_number(value)}
+    state = IMAGE_STATE if images else FLAT_STATE
+    steps, envs = number.get("total_timesteps", 0), number.get("num_envs", 1)
+    held = min(number.get("buffer_size", 0), steps)
+    transition = IMAGE_TRANSITION if images else 0
+    rollout = number.get("num_steps", 0) * envs * FRAME * 4 if images else 0
+    replay = held * transition
+    saving = 3 * min(held, SEGMENT_ROWS) * transition
+    memory = PROCESS + 2 * state + replay + saving + 2 * rollout
+    disk = KEPT * state + 2 * replay  # the best checkpoint may hold transitions that the newest has long overwritten
+    if budget := number.get("checkpoint_budget_mb", 0) * 2**20:
+        disk = min(disk, budget)
+    return Needs(memory, disk, at_least=held > 0 and not images)
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return not isinstance(value, bool)
+
+
+def _free_memory() -> int | None:
+    """What new processes can have without swapping, also under a container's limit; None where it cannot be told."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration, ValueError):
+        try:
+            return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        except (OSError, ValueError):
+            return None
+    try:
+        limit, used = (Path(f"/sys/fs/cgroup/memory.{name}").read_text() for name in ("max", "current"))
+        return min(free, int(limit) - int(used))
+    except (OSError, ValueError):  # no limit
+        return free
+
+
+def _amount(count: int) -> str:
+    return f"{count / GIGABYTE:.1f} GB" if count >= GIGABYTE else f"{count / 10**6:.0f} MB"

@@ -1,0 +1,75 @@
+"""QDagger's lesson: the teacher plays, the student learns offline, then online, and trusts it less and less."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+import tiny_envs
+import torch
+
+from cleanrl_worker.algorithms import dqn_atari, qdagger_dqn_atari_impalacnn
+from cleanrl_worker.algorithms.qdagger_dqn_atari_impalacnn import Args, Lesson, load_teacher, main
+from cleanrl_worker.kit import envs as kit_envs
+from mosaic.wire import metrics
+
+SMALL = {"env_id": "mosaic/Catch-v0", "learning_starts": 10, "batch_size": 4, "buffer_size": 64, "num_threads": 1}
+
+
+def test_the_phases_are_stages_in_the_events(tmp_path, monkeypatch):
+    monkeypatch.setenv("MOSAIC_SHELL_PID", str(os.getppid()))
+    (tmp_path / "logs").mkdir()
+    main(Args(run_dir=tmp_path, cuda=False, total_timesteps=40, **SMALL, **tiny_envs.small_lesson()))
+    notes = map(json.loads, (tmp_path / "logs" / "notes.jsonl").read_text().splitlines())
+    stages = [note["payload"] for note in notes if note["event"] == "stage"]
+    told = [(stage["stage"], stage["step"], stage["reason"]) for stage in stages]
+    offline = (1, 0, "offline, from what the teacher played")
+    assert told == [(0, 0, "the teacher plays"), offline, (2, 20, "online")]
+    rows = metrics.read_rows(tmp_path / "metrics.jsonl")
+    assert [row["step"] for row in rows if "charts/teacher/avg_episodic_return" in row] == [0]
+    assert [row["step"] for row in rows if "charts/offline/loss" in row] == [20]
+    assert all(row["step"] > 20 for row in rows if "charts/episodic_return" in row), "the student's own games"
+
+
+def test_a_student_copies_a_teacher_that_knows_what_it_wants(tmp_path):
+    teacher, envs = dqn_atari.QNetwork, kit_envs.atari(Args(env_id="mosaic/Catch-v0"))
+    torch.manual_seed(0)
+    state = teacher(envs).state_dict()
+    state["network.9.weight"] *= 0.0
+    state["network.9.bias"] = torch.tensor([0.0, 9.0, 0.0])  # always left
+    torch.save(state, tmp_path / "teacher.cleanrl_model")
+    lesson = {"teacher_steps": 40, "offline_steps": 40, "teacher_eval_episodes": 1, "learning_rate": 1e-3}
+    lesson["teacher_policy_path"] = tmp_path / "teacher.cleanrl_model"
+    main(Args(run_dir=tmp_path / "run", cuda=False, total_timesteps=41, save_model=True, **SMALL, **lesson))
+    (policy,) = tmp_path.glob("run/runs/*/*impalacnn.cleanrl_model")
+    act = qdagger_dqn_atari_impalacnn.load_policy(torch.load(policy, weights_only=True), envs, {})
+    assert (act(np.concatenate([envs.reset(seed) for seed in range(20)]), None) == 1).mean() > 0.9
+
+
+@pytest.mark.parametrize("network", [dqn_atari.QNetwork, qdagger_dqn_atari_impalacnn.QNetwork])
+def test_dqn_policies_of_either_network_are_teachers(network, tmp_path):
+    envs = kit_envs.atari(Args(env_id="mosaic/Catch-v0"))
+    given = network(envs)
+    torch.save(given.state_dict(), tmp_path / "x.cleanrl_model")
+    teacher = load_teacher(Args(env_id="mosaic/Catch-v0", teacher_policy_path=tmp_path / "x.cleanrl_model"), envs)
+    obs = torch.from_numpy(envs.reset(1))
+    assert torch.equal(teacher(obs), given(obs)) and not any(part.requires_grad for part in teacher.parameters())
+
+
+def test_without_a_teacher_the_line_says_what_to_give(monkeypatch, tmp_path):
+    monkeypatch.setitem(__import__("sys").modules, "huggingface_hub", None)  # importing it fails
+    with pytest.raises(SystemExit, match="a teacher is needed: give --teacher-policy-path, or pip install"):
+        main(Args(run_dir=tmp_path, cuda=False, total_timesteps=40, offline_steps=20, **SMALL))
+
+
+@pytest.mark.parametrize(
+    ("teacher", "student", "weight"),
+    [(20.0, 5.0, 0.75), (20.0, -21.0, 1.0), (20.0, 25.0, 0.0), (-0.5, -0.8, 1.0), (-0.5, 0.2, 0.0)],
+)
+def test_the_better_the_student_the_less_the_teacher_counts(teacher, student, weight):
+    lesson = Lesson()
+    lesson.teacher_return = teacher
+    lesson.student_returns.extend([student] * 9)
+    assert lesson.weight() == 1.0, "too few games to tell"
+    lesson.student_returns.append(student)
+    assert lesson.weight() == pytest.approx(weight)

@@ -1,0 +1,83 @@
+"""A dry run tells the memory and disk that a run will need, and warns where the machine has less."""
+
+import json
+import shutil
+from collections import namedtuple
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cleanrl_worker import cli, needs
+from cleanrl_worker.config import parse_worker_config
+from cleanrl_worker.runtime import CleanRLWorkerRuntime, RuntimeSummary
+from cleanrl_worker.wrappers.frames import FrameReplay
+
+Usage = namedtuple("Usage", "total used free")
+
+
+@pytest.fixture(autouse=True)
+def roomy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MOSAIC_HOME", str(tmp_path))
+    monkeypatch.setattr(needs, "_free_memory", lambda: 10**13)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: Usage(10**13, 0, 10**13))
+
+
+def dry_run(algo: str, env_id: str, total_timesteps: int = 10**7, **params: Any) -> RuntimeSummary:
+    config = {"algo": algo, "env_id": env_id, "total_timesteps": total_timesteps, "seed": 1}
+    payload = {**config, "extras": {"algo_params": params}}
+    return CleanRLWorkerRuntime(parse_worker_config(payload), dry_run=True).run()
+
+
+def needed(algo: str, env_id: str, **params: Any) -> needs.Needs:
+    found = dry_run(algo, env_id, **params).needs
+    assert found is not None
+    return found
+
+
+def test_a_memory_of_frames_is_told_as_large_as_it_will_be() -> None:
+    plain = needed("dqn_atari", "Breakout-v5", buffer_size=8)
+    million = needed("dqn_atari", "BreakoutNoFrameskip-v4")
+    frames = FrameReplay(1_000_000, (4, 84, 84)).nbytes  # zeros take no memory before they are written
+    saving = 3 * 25_000 * frames // 1_000_000
+    assert million.memory - plain.memory == pytest.approx(frames + saving, rel=0.01)
+    assert 7e9 < million.memory < 9e9 and not million.at_least
+
+
+def test_a_short_run_needs_no_more_than_what_it_will_keep() -> None:
+    short = needed("dqn_atari", "Pong-v5", total_timesteps=10_000)
+    assert short.memory < 1.2e9 and short.disk < 0.5e9
+
+
+def test_checkpoints_stay_within_their_budget() -> None:
+    assert needed("c51_atari", "Pong-v5").disk == 10_000 * 2**20
+    assert needed("c51_atari", "Pong-v5", checkpoint_budget_mb=9000).disk == 9000 * 2**20
+    assert needed("c51_atari", "Pong-v5", checkpoint_budget_mb=0).disk > 15e9
+
+
+def test_of_observations_that_the_catalog_does_not_measure_the_least_is_told() -> None:
+    assert needed("dqn", "CartPole-v1").at_least
+    assert not needed("ppo", "CartPole-v1").at_least
+
+
+def test_a_machine_with_less_is_warned_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert dry_run("dqn_atari", "Pong-v5").warnings == ()
+    monkeypatch.setattr(needs, "_free_memory", lambda: 4 * 10**9)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: Usage(10**12, 0, 2 * 10**9))
+    memory, disk = dry_run("dqn_atari", "Pong-v5").warnings
+    assert "of memory, and 4.0 GB are free here: lower buffer_size" in memory
+    assert f"2.0 GB are free in {tmp_path}" in disk and "MOSAIC_HOME" in disk
+
+
+def test_what_is_free_can_be_told_here() -> None:
+    assert 10**7 < (needs._free_memory() or 0)
+
+
+def test_the_dry_run_prints_it_and_the_summary_holds_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({"algo": "dqn_atari", "env_id": "Pong-v5", "total_timesteps": 10**7, "seed": 1}))
+    assert cli.main(["--config", str(config), "--dry-run"]) == 0
+    assert "it needs about 8.7 GB of memory and, for checkpoints, up to 10.5 GB of disk" in capsys.readouterr().err
+    assert cli.main(["--config", str(config), "--dry-run", "--emit-summary"]) == 0
+    told = json.loads(capsys.readouterr().out)["needs"]
+    assert told["memory_bytes"] > 8e9 and told["disk_bytes"] == 10_000 * 2**20
