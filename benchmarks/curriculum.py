@@ -36,7 +36,7 @@ SCHEDULES = {
     "doorkey": BABYAI_DOORKEY_CURRICULUM,
     "goto": BABYAI_GOTO_CURRICULUM,
     # rl-zoo3's PPO scores 0 on the second after 10M steps
-    "multiroom": [_rooms(2, 4, steps=500_000, episode_return=0.6), _rooms(4, 5)],
+    "multiroom": [_rooms(2, 4, steps=400_000, condition="steps>=150000 & episode_return>=0.75"), _rooms(4, 5)],
 }
 # What learned DoorKey-5x5 (docs/benchmarks.md), with more environments for the larger rooms.
 PARAMS = {"num_envs": 16, "num_minibatches": 8, "learning_rate": 1e-3, "norm_adv": False, "ent_coef": 0.002}
