@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
+from mosaic import catalog
 from mosaic.trainer.states import State
 from mosaic.wire.errors import RefusedError
 from mosaic.wire.events import Event, replay
@@ -293,23 +295,28 @@ def test_scripts_outside_the_home_are_refused(shared: Any, tmp_path: Path) -> No
             shared.client.submit_run({"metadata": {"worker": worker}})
 
 
-def test_shipped_curricula_end_as_they_should(shared: Any) -> None:
-    # The smallest that trains at all: what is tested is the way through four environments, not what is learnt.
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        ("curriculum_doorkey.sh", 3),
+        # The same text with other environments, which the test below looks up.
+        pytest.param("curriculum_babyai_goto.sh", 4, marks=pytest.mark.full),
+        pytest.param("curriculum_dynamic_obstacles.sh", 4, marks=pytest.mark.full),
+    ],
+)
+def test_shipped_curricula_end_as_they_should(shared: Any, name: str, count: int) -> None:
+    # The smallest that trains at all: what is tested is the way through the environments, not what is learnt.
     params = {"num_envs": 2, "num_steps": 8, "update_epochs": 1}
-    names = {"curriculum_doorkey.sh": 3, "curriculum_babyai_goto.sh": 4, "curriculum_dynamic_obstacles.sh": 4}
-    runs = {}
-    for name, count in names.items():
-        config = {"seed": 1, "total_timesteps": 32 * count, "extras": {"algo_params": params}}
-        runs[name] = shared.client.submit_run({"metadata": {"worker": {"script": name, "config": config}}})
-        assert runs[name].algo == "ppo" and runs[name].env_id
-    for name, count in names.items():
-        end = shared.client.wait_run(runs[name].run_id, 400)
-        assert end.state == State.COMPLETED, (name, end.reason)
-        assert (end.step, end.total_timesteps) == (32 * count, 32 * count)
-        told = [event.payload for event in events(shared, runs[name], "phase")][1::2]
-        assert [one["outcome"] for one in told] == ["completed"] * count
-        assert [one["end_step"] for one in told] == [32 * number for number in range(1, count + 1)]
-        assert len(events(shared, runs[name], "resumed")) == count - 1
+    config = {"seed": 1, "total_timesteps": 32 * count, "extras": {"algo_params": params}}
+    run = shared.client.submit_run({"metadata": {"worker": {"script": name, "config": config}}})
+    assert run.algo == "ppo" and run.env_id
+    end = shared.client.wait_run(run.run_id, 400)
+    assert end.state == State.COMPLETED, end.reason
+    assert (end.step, end.total_timesteps) == (32 * count, 32 * count)
+    told = [event.payload for event in events(shared, run, "phase")][1::2]
+    assert [one["outcome"] for one in told] == ["completed"] * count
+    assert [one["end_step"] for one in told] == [32 * number for number in range(1, count + 1)]
+    assert len(events(shared, run, "resumed")) == count - 1
 
 
 def test_shipped_scripts_are_clean_and_say_what_they_do() -> None:
@@ -328,3 +335,8 @@ def test_shipped_scripts_are_clean_and_say_what_they_do() -> None:
         check = ["shellcheck", str(path)] if shutil.which("shellcheck") else ["bash", "-n", str(path)]
         done = subprocess.run(check, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
+        text = path.read_text()
+        name, words = re.findall(r"^for (\w+) in (.+); do$", text, re.MULTILINE)[0]
+        (pattern,) = re.findall(r'--env-id "(.+?)"', text)
+        ids = [pattern.replace(f"${name}", word) for word in words.split()]
+        assert len(ids) == found[path.name].phases and all(catalog.find(env_id) for env_id in ids), ids
