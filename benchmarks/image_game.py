@@ -11,6 +11,7 @@ random gives −0.8. Runs stay in var/benchmarks/image_game.
 import argparse
 import json
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -36,6 +37,7 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a flag of the algorithm")
     parser.add_argument("--table", action="store_true")
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # and the training with it
     if not args.table:
         if args.algo is None:
             parser.error("--algo or --table is needed")
