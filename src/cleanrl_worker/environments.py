@@ -36,16 +36,19 @@ def check_environment(
     user's own (`ours` false) may register environments itself: there, an id that nobody knows is a warning.
     """
     known = catalog.find(env_id)
-    if families and (known is None or not known.is_of(families)):
-        raise ConfigError(_other_family(env_id, known, algo, families))
     if known is None:
+        if families:
+            raise ConfigError(_other_family(env_id, known, algo, families))
         return _look_up(env_id, interpreter, ours, script_folder)
-    if known.action_space and action_spaces and known.action_space not in action_spaces:
+    misfit = catalog.misfit(known, action_spaces, observation_spaces, families)
+    if misfit == "family":
+        raise ConfigError(_other_family(env_id, known, algo, families))
+    if misfit == "actions":
         raise ConfigError(
             f"algo {algo!r} drives {' and '.join(action_spaces)} actions, but {env_id!r} takes {known.action_space} "
             f"ones; {_algorithms_for(known)}"
         )
-    if observation_spaces and known.observation_space not in observation_spaces:
+    if misfit == "observations":
         raise ConfigError(
             f"algo {algo!r} learns from {', '.join(observation_spaces)} observations, but {env_id!r} gives "
             f"{known.observation_space} ones; {_algorithms_for(known)}"
@@ -81,9 +84,7 @@ def _algorithms_for(known: catalog.Environment) -> str:
     able = [
         name
         for name, entry in describe().items()
-        if known.action_space in (None, *entry["action_spaces"])
-        and known.observation_space in (entry["observation_spaces"] or [known.observation_space])
-        and known.is_of(entry["families"] or [known.family])
+        if not catalog.misfit(known, entry["action_spaces"], entry["observation_spaces"], entry["families"])
     ]
     if not able:
         return "no algorithm here does yet"

@@ -70,8 +70,10 @@ def test_a_run_is_watched_as_it_learns_paused_continued_and_cancelled(
     wait_until(lambda: points(page) > few, what="more points")
     expect(page.locator("[data-state=EXECUTING]")).to_be_visible()
     expect(page.get_by_text(re.compile(r"of 5,000,000 steps · 0 %"))).to_be_visible()
+    cancel = page.get_by_role("button", name="Cancel").element_handle()
     page.get_by_role("button", name="Pause").click()
     expect(page.locator("[data-state=PAUSED]")).to_be_visible()
+    assert cancel.evaluate("button => button.isConnected"), "a button made anew under a finger loses the press"
     page.get_by_role("button", name="Continue").click()
     expect(page.locator("[data-state=EXECUTING]")).to_be_visible()
     page.get_by_role("tab", name="Config").click()

@@ -74,9 +74,11 @@ def test_rows_come_and_move_by_themselves_and_two_people_see_the_same(
     run = waiting(run_name="by-itself")
     for page in (first, second):
         expect(page.locator("[data-state=INIT]")).to_have_count(1, timeout=WAIT)
+    box = first.locator("tbody").get_by_role("checkbox").element_handle()
     site.client.cancel_run(run.run_id)
     for page in (first, second):
         expect(page.locator("[data-state=CANCELLED]")).to_have_count(1, timeout=WAIT)
+    assert box.evaluate("box => box.isConnected"), "a cell that is made anew under a finger loses the press"
 
 
 def test_seeds_fold_into_a_group_that_opens_and_is_selected_as_a_whole(

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from cleanrl_worker.kit import envs as kit_envs
-from cleanrl_worker.kit import pools
+from cleanrl_worker.kit import play, pools
 from cleanrl_worker.kit.args import RunArgs
 from cleanrl_worker.kit.video import EpisodeFilm, FilmWrapper, is_filmed
 
@@ -150,3 +150,18 @@ def test_mujoco_is_filmed_without_a_screen(tmp_path: Path) -> None:
     frames = frames_of(tmp_path / "episode-0.mp4")
     assert len(frames) == 4
     assert frames[0].std() > 5, "there is something to see"
+
+
+def test_every_filmed_game_of_an_evaluation_is_there_from_its_first_step_to_its_last(tmp_path: Path) -> None:
+    pytest.importorskip("envpool", reason="Atari needs the extra envpool")
+    rng = np.random.default_rng(1)
+    game = play.make_game("Breakout-v5", atari=True, video_folder=tmp_path)
+    played = [
+        play.play_episode(lambda obs, _: rng.integers(4, size=len(obs)), game, number, seed=number, max_steps=limit)
+        for number, limit in enumerate((0, 30, 5))  # one to its own end, the others cut off
+    ]
+    game.close()
+    assert names_in(tmp_path) == ["episode-0.mp4", "episode-1.mp4"]
+    for one in played[:2]:
+        assert one is not None
+        assert len(frames_of(tmp_path / f"episode-{one.episode}.mp4")) == one.length + 1

@@ -33,10 +33,10 @@ def test_a_curve_grows_by_what_came_and_starts_over_after_a_resumption() -> None
 
 def test_points_are_drawn_over_steps_or_over_time_and_only_from_where_they_are_new() -> None:
     curve = Curve.of(series([1.0, 2.0, 4.0]))
-    assert curves.points(curve, View(), 1000.0) == [[[0, 1.0], [10, 2.0], [20, 4.0]]]
-    assert curves.points(curve, View(axis="time"), 1000.0, 2) == [[[10.0, 4.0]]]
+    assert curves.points(curve, View(), 1000.0) == [((0, 1.0), (10, 2.0), (20, 4.0))]
+    assert curves.points(curve, View(axis="time"), 1000.0, 2) == [((10.0, 4.0),)]
     raw, smooth = curves.points(curve, View(smoothing=0.5), 0.0, 1)
-    assert raw == [[10, 2.0], [20, 4.0]] and [x for x, _ in smooth] == [10, 20] and smooth[1][1] < 4.0
+    assert raw == ((10, 2.0), (20, 4.0)) and [x for x, _ in smooth] == [10, 20] and smooth[1][1] < 4.0
 
 
 def test_what_cannot_be_drawn_is_a_gap() -> None:

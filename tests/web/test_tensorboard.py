@@ -16,7 +16,7 @@ from starlette.routing import Route
 from web_site import in_a_loop
 
 from mosaic.web import tensorboard_proxy, tensorboard_server
-from mosaic.web.tensorboard_server import TensorBoards, log_folder
+from mosaic.web.tensorboard_server import TensorBoards, board_name, log_folder
 from mosaic.wire.errors import ConfigError
 from mosaic.wire.paths import RunPaths
 from mosaic.wire.tensorboard import ScalarWriter
@@ -66,6 +66,8 @@ def test_the_real_tensorboard_shows_a_runs_scalars_through_us_and_ends_when_idle
     paths: RunPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tensorboard_server, "SWEEP_SECONDS", 0.1)
+    paths.config_file.parent.mkdir(parents=True, exist_ok=True)
+    paths.config_file.write_text('{"run_name": "steady </b>"}')
 
     async def act(boards: TensorBoards, browser: httpx.AsyncClient) -> None:
         page, again = await asyncio.gather(*(browser.get("/tensorboard/run-1/") for _ in range(2)))
@@ -82,7 +84,7 @@ def test_the_real_tensorboard_shows_a_runs_scalars_through_us_and_ends_when_idle
             if found:
                 break
             await asyncio.sleep(0.2)
-        assert "charts/episodic_return" in str(found)
+        assert list(found) == ["steady _b"] and "charts/episodic_return" in str(found)
         boards.idle_seconds = 0.0
         await until(lambda: not boards.running() and not board.folder.exists())
         assert board.process.returncode is not None
@@ -113,3 +115,10 @@ def test_a_run_without_event_files_says_where_its_scalars_are(tmp_path: Path) ->
             assert answer.status_code == 404 and boards.running() == []
 
     with_boards(paths, act)
+
+
+@pytest.mark.parametrize("config", ["", "[]", '{"run_name": null}', '{"run_name": ".."}', '{"run_name": " /.. "}'])
+def test_a_run_without_a_usable_name_goes_by_its_id(paths: RunPaths, config: str) -> None:
+    paths.config_file.parent.mkdir(parents=True, exist_ok=True)
+    paths.config_file.write_text(config)
+    assert board_name(paths) == "run-1"

@@ -16,7 +16,6 @@ from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import pools
 from cleanrl_worker.kit.episodes import VectorEnvs, View
 from cleanrl_worker.kit.policy import Policy, for_episode
-from cleanrl_worker.kit.video import EpisodeFilm
 
 
 class Played(NamedTuple):
@@ -49,8 +48,7 @@ def make_game(
 ) -> Game:
     """The environment as it was in training, but with raw rewards and whole games."""
     if atari and pools.plays(env_id, backend):
-        games = pools.make_games(env_id, 1, 0, video_folder, clip=False)
-        return VectorGame(games, games.film)
+        return VectorGame(pools.make_games(env_id, 1, 0, video_folder, clip=False))
     if atari or backend != "envpool":
         return FlatGame(kit_envs.EnvMaker(env_id, video_folder, view=view, frames=atari))
     if video_folder is not None:
@@ -113,15 +111,12 @@ class FlatGame:
 class VectorGame:
     """A vector of one environment, for those that come in no other shape."""
 
-    def __init__(self, envs: VectorEnvs, film: EpisodeFilm | None = None) -> None:
-        self.envs, self._film = envs, film
+    def __init__(self, envs: VectorEnvs) -> None:
+        self.envs = envs
         self.single_observation_space: Any = envs.single_observation_space
         self.single_action_space: Any = envs.single_action_space
 
     def start(self, episode: int, seed: int) -> np.ndarray:
-        if self._film is not None:
-            self._film.close()
-            self._film.episode = episode
         return self.envs.reset(seed)
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool]:

@@ -114,8 +114,8 @@ class PoolEnvs:
 
     def reset(self, seed: int) -> np.ndarray:
         """A pool takes its seeds only when it is made, so a used one is made anew (0–0.5 s)."""
-        if self.film is not None and self._fresh_seed is None:
-            self.film.cut()
+        if self.film is not None:  # right after an end, the film has the picture of an episode that nobody plays
+            self.film.cut() if self._episodes.lengths[0] else self.film.close()
         if seed != self._fresh_seed:
             self._pool = self._make(seed)
         self._fresh_seed = None

@@ -19,7 +19,9 @@ MOST_POINTS = 2 * MAX_POINTS
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 QUIET = "#7a7a7a"
 
-Point = list[float | None]
+# Tuples, which NiceGUI sends as they are: every list it would wrap, to watch it for changes.
+Point = tuple[float, float | None]
+Line = tuple[Point, ...]
 
 
 @dataclass(frozen=True)
@@ -83,13 +85,13 @@ def smoothed(values: Iterable[float], weight: float) -> list[float]:
     return result
 
 
-def points(curve: Curve, view: View, begun: float, first: int = 0) -> list[list[Point]]:
+def points(curve: Curve, view: View, begun: float, first: int = 0) -> list[Line]:
     """What is drawn, from point `first` on: one line, or with smoothing the raw one and the smooth one."""
     xs = curve.steps if view.axis == "step" else [round(time - begun, 2) for time in curve.times]
     lines = [curve.values]
     if view.smoothing > 0.0:
         lines.append(smoothed(curve.values, view.smoothing))
-    return [[[x, _drawable(y, view.log)] for x, y in zip(xs[first:], line[first:], strict=True)] for line in lines]
+    return [tuple((x, _drawable(y, view.log)) for x, y in zip(xs[first:], line[first:], strict=True)) for line in lines]
 
 
 def chart_options(curve: Curve, view: View, begun: float, colour: str = COLOURS[0]) -> dict[str, Any]:
@@ -133,7 +135,7 @@ def chart_options(curve: Curve, view: View, begun: float, colour: str = COLOURS[
     }
 
 
-def _line(data: list[Point], colour: str, *, faint: bool) -> dict[str, Any]:
+def _line(data: Line, colour: str, *, faint: bool) -> dict[str, Any]:
     return {
         "type": "line",
         "name": "raw" if faint else "value",

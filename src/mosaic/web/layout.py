@@ -28,6 +28,10 @@ PLACES = (
 )
 # Okabe and Ito's colours, which the colour-blind tell apart; a state also has an icon and its word.
 BLUE, ORANGE, GREEN, RED, PURPLE, SKY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9"
+BRAND = {
+    "primary": BLUE, "secondary": "#4b5563", "accent": PURPLE,
+    "positive": "#00704F", "negative": "#A84300", "warning": ORANGE,
+}  # fmt: skip
 PALETTE = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY, "#8A7A00", "#7F7F7F")
 STATES: dict[State, tuple[str, str, str]] = {
     State.INIT: ("schedule", "#6b7280", "queued"),
@@ -84,7 +88,6 @@ def page_at(web: Web, path: str, title: str) -> Callable[[Callable[..., Awaitabl
 def frame(web: Web, path: str, title: str) -> Iterator[None]:
     """The header with its navigation, the line that says when the daemon is away, and room for the page."""
     ui.add_css(STYLE)
-    ui.colors(primary=BLUE, secondary="#4b5563", accent=PURPLE, positive="#00704F", negative="#A84300", warning=ORANGE)
     stored = app.storage.user.get("dark")
     dark = ui.dark_mode(stored if isinstance(stored, bool) else None)
     with ui.left_drawer(value=False, bordered=True).props("overlay behavior=mobile").classes("p-2") as drawer:

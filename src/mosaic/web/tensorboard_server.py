@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import re
 import shutil
 import sys
 import tempfile
@@ -55,10 +57,11 @@ class TensorBoards:
             board = self._boards.get(run_id)
             if board is None or not board.lives:
                 await self._end(run_id)
-                folder = log_folder(RunPaths(run_id, self._home))
+                paths = RunPaths(run_id, self._home)
+                logs = log_folder(paths)
                 while len(self._boards) >= self._most:
                     await self._end(min(self._boards.values(), key=lambda one: one.used_at).run_id)
-                board = self._boards[run_id] = await _start(run_id, folder)
+                board = self._boards[run_id] = await _start(run_id, logs, board_name(paths))
                 if self._sweeper is None or self._sweeper.done():
                     self._sweeper = asyncio.create_task(self._sweep())
             board.used_at = time.monotonic()
@@ -109,12 +112,24 @@ def log_folder(paths: RunPaths) -> Path:
     )
 
 
-async def _start(run_id: str, logs: Path) -> Board:
+def board_name(paths: RunPaths) -> str:
+    """What TensorBoard calls the run: the name that people gave it, as far as a folder can have it, else its id."""
+    try:
+        name = str(json.loads(paths.config_file.read_text(encoding="utf-8")).get("run_name") or "")
+    except (OSError, ValueError, AttributeError):
+        name = ""
+    return re.sub(r"[^\w .:=+-]+", "_", name)[:60].strip(" ._") or paths.run_id
+
+
+async def _start(run_id: str, logs: Path, name: str) -> Board:
     # 0700, and short: the name of a socket has at most 107 characters
     folder = Path(tempfile.mkdtemp(prefix="mosaic-tb-"))
-    socket = folder / "socket"
+    socket, named = folder / "socket", folder / "logs"
+    named.mkdir()
+    # TensorBoard calls a run by its folder below the one that it is given, and that one itself "."
+    (named / name).symlink_to(logs, target_is_directory=True)
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", "mosaic.web.tensorboard_process", str(logs), str(socket)),
+        *(sys.executable, "-P", "-m", "mosaic.web.tensorboard_process", str(named), str(socket)),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,

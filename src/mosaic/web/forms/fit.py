@@ -51,15 +51,14 @@ def families(entry: Mapping[str, Any]) -> dict[str, str]:
 
 def why_not(entry: Mapping[str, Any], environment: catalog.Environment) -> str:
     """Why an algorithm cannot learn an environment, in a few words; "" where it can."""
-    actions, observations = entry.get("action_spaces") or (), entry.get("observation_spaces") or ()
     wanted = entry.get("families") or ()
-    if wanted and not environment.is_of(wanted):
-        return f"for {' and '.join(wanted)} only"
-    if actions and environment.action_space and environment.action_space not in actions:
-        return f"{environment.action_space} actions"
-    if observations and environment.observation_space not in observations:
-        return f"{environment.observation_space} observations"
-    return ""
+    words = {
+        "family": f"for {' and '.join(wanted)} only",
+        "actions": f"{environment.action_space} actions",
+        "observations": f"{environment.observation_space} observations",
+    }
+    found = catalog.misfit(environment, entry.get("action_spaces") or (), entry.get("observation_spaces") or (), wanted)
+    return words[found] if found else ""
 
 
 @cache

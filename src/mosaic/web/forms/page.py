@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 from nicegui import app, ui
 
+from mosaic.trainer.client import Client
 from mosaic.web.context import Web
 from mosaic.web.forms.check import Checked, dry_run, faulty_field
 from mosaic.web.forms.fields import Field, draw_rows
@@ -257,7 +259,7 @@ class JobPage(ABC):
         for number, payload in enumerate(payloads, 1):
             self._state.text = f"submitting {number} of {len(payloads)} …" if len(payloads) > 1 else "submitting …"
             try:
-                run = await self.web.ask(lambda client, payload=payload: client.submit_run(payload))  # type: ignore[misc]
+                run = await self.web.ask(partial(Client.submit_run, payload=payload))
             except MosaicError as error:
                 before = f" {len(accepted)} of {len(payloads)} runs were accepted before it." if accepted else ""
                 self._refused(f"{error}{before}", str(error), error.run_id if isinstance(error, RefusedError) else "")

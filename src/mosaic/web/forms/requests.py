@@ -136,9 +136,9 @@ def build_resume_request(given: ResumeValues | Mapping[str, Any]) -> dict[str, A
     """The payload of a new run that goes on from a checkpoint."""
     values = _values(ResumeValues, given)
     config = _present({"algo": values.algo, "env_id": values.env_id, "seed": values.seed})
-    extras = {"mode": "resume_training", "checkpoint_path": values.checkpoint_path}
+    extras: dict[str, Any] = {"mode": "resume_training", "checkpoint_path": values.checkpoint_path}
     if values.additional_timesteps is not None:
-        extras["additional_timesteps"] = values.additional_timesteps  # type: ignore[assignment]
+        extras["additional_timesteps"] = values.additional_timesteps
     return _payload(
         values, {**config, "extras": {**extras, **_training_extras(values, values.params)}}, "resume_training"
     )
@@ -171,7 +171,7 @@ def build_policy_eval_request(given: PolicyValues | Mapping[str, Any]) -> dict[s
 
 
 def _values(kind: type[_Values], given: _Values | Mapping[str, Any]) -> _Values:
-    return given if isinstance(given, kind) else kind(**given)  # type: ignore[arg-type]
+    return kind(**given) if isinstance(given, Mapping) else given
 
 
 def _train(values: TrainValues, seed: int | None, group: str) -> dict[str, Any]:

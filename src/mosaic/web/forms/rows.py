@@ -142,8 +142,9 @@ def by_section(rows: Iterable[Row]) -> dict[str, list[Row]]:
     places = {name: title for title, names in SECTIONS.items() for name in names}
     for row in rows:
         found[places.get(row.name, HYPER_PARAMETERS)].append(row)
-    for title, names in SECTIONS.items():
-        found[title].sort(key=lambda row, names=names: names.index(row.name))  # type: ignore[misc]
+    order = {name: place for names in SECTIONS.values() for place, name in enumerate(names)}
+    for title in SECTIONS:
+        found[title].sort(key=lambda row: order[row.name])
     return {title: some for title, some in found.items() if some}
 
 

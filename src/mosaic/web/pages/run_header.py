@@ -25,7 +25,7 @@ ASKED = {"cancel": "Cancelling: it saves its state first", "pause": "Pausing", "
 
 
 class Header:
-    """Built once; its texts follow the run, its buttons are made anew only when other ones fit."""
+    """Built once; its texts follow the run, and of its buttons those are seen that fit."""
 
     def __init__(self, page: RunPage) -> None:
         self._page = page
@@ -34,7 +34,7 @@ class Header:
         with ui.card().classes("w-full gap-3 p-4"):
             with ui.row().classes("w-full items-start justify-between gap-3"):
                 self._draw_title()
-                self._buttons = ui.row().classes("gap-2 items-center")
+                self._draw_buttons()
             self._reason = ui.label().classes("whitespace-pre-wrap break-words w-full").props("role=status")
             with ui.column().classes("w-full gap-1") as self._progress_row:
                 self._bar = ui.linear_progress(show_value=False, size="8px").props(
@@ -56,7 +56,7 @@ class Header:
             self._badge.clear()
             with self._badge:
                 state_badge(run.state)
-            self._draw_buttons(run)
+            self._show_buttons(run)
             self._draw_warnings(run)
         reason = reason_line(run, self._last_line)
         self._reason.set_text(reason)
@@ -82,8 +82,7 @@ class Header:
         ):
             ui.icon("delete").props("aria-hidden=true")
             ui.label("deleted")
-        self._buttons.clear()
-        for part in (self._reason, self._progress_row, self._warnings, self._cause):
+        for part in (self._buttons, self._reason, self._progress_row, self._warnings, self._cause):
             part.set_visibility(False)
 
     def _draw_title(self) -> None:
@@ -107,55 +106,64 @@ class Header:
                     ui.label(f"agent {run.agent_id}").classes("break-all")
                 ui.label(run.run_id).classes("mosaic-mono break-all select-all").tooltip("the run's id")
 
-    def _draw_buttons(self, run: Run) -> None:
-        self._buttons.clear()
-        policy = _policy(run)
-        with self._buttons:
-            if run.asked in ASKED and not run.ended:
+    def _draw_buttons(self) -> None:
+        """Every button, once: one that is made anew under a person's finger loses the press."""
+        run_id = self._page.run_id
+        with ui.row().classes("gap-2 items-center") as self._buttons:
+            with ui.row().classes("gap-2 items-center") as self._asked:
                 ui.spinner(size="sm").props("aria-hidden=true")
-                ui.label(ASKED[run.asked]).classes("text-sm opacity-80")
-            if run.state == State.EXECUTING and not run.asked:
-                self._act("Pause", "pause", lambda client: client.pause_run(run.run_id))
-            if run.state == State.PAUSED and not run.asked:
-                self._act("Continue", "play_arrow", lambda client: client.continue_run(run.run_id))
-            if not run.ended and run.asked != "cancel":
-                self._act(
-                    "Cancel",
-                    "stop",
-                    lambda client: client.cancel_run(run.run_id),
-                    ask="Cancel this run? It saves its state first, and can be resumed later.",
-                )
-            if _has_checkpoint(run):
-                _go("Resume", "restore", f"/resume?run={run.run_id}")
-            if policy:
-                _go("Evaluate", "fact_check", f"/policy?policy={quote(home_path(self._page, policy), safe='')}")
-            self._again_button(run)
-            if run.mode in ("train", "resume_training"):
-                _go("Edit and train", "edit", f"/train?from={run.run_id}")
-            if run.ended:
-                self._act(
-                    "Delete",
-                    "delete",
-                    lambda client: client.delete_run(run.run_id),
-                    ask="Delete this run? Its folder, its checkpoints and its curves are gone for good.",
-                    colour="negative",
-                )
+                self._asked_label = ui.label().classes("text-sm opacity-80")
+            self._pause = self._act("Pause", "pause", lambda client: client.pause_run(run_id))
+            self._continue = self._act("Continue", "play_arrow", lambda client: client.continue_run(run_id))
+            self._cancel = self._act(
+                "Cancel",
+                "stop",
+                lambda client: client.cancel_run(run_id),
+                ask="Cancel this run? It saves its state first, and can be resumed later.",
+            )
+            self._resume = _go("Resume", "restore", f"/resume?run={run_id}")
+            self._evaluate = _go("Evaluate", "fact_check", "")
+            self._again_button()
+            if self._page.run.mode in ("train", "resume_training"):
+                _go("Edit and train", "edit", f"/train?from={run_id}")
+            self._delete = self._act(
+                "Delete",
+                "delete",
+                lambda client: client.delete_run(run_id),
+                ask="Delete this run? Its folder, its checkpoints and its curves are gone for good.",
+                colour="negative",
+            )
 
-    def _again_button(self, run: Run) -> None:
+    def _show_buttons(self, run: Run) -> None:
+        """Those that fit."""
+        self._asked.set_visibility(run.asked in ASKED and not run.ended)
+        self._asked_label.set_text(ASKED.get(run.asked, ""))
+        self._pause.set_visibility(run.state == State.EXECUTING and not run.asked)
+        self._continue.set_visibility(run.state == State.PAUSED and not run.asked)
+        self._cancel.set_visibility(not run.ended and run.asked != "cancel")
+        self._resume.set_visibility(_has_checkpoint(run))
+        self._delete.set_visibility(run.ended)
+        policy = _policy(run)
+        self._evaluate.set_visibility(bool(policy))
+        if policy:
+            self._evaluate.props["href"] = f"/policy?policy={quote(home_path(self._page, policy), safe='')}"
+            self._evaluate.update()
+
+    def _again_button(self) -> None:
         async def again() -> None:
             try:
                 with busy(button):
-                    new = await train_again(self._page.web, run)
+                    new = await train_again(self._page.web, self._page.run)
                 ui.navigate.to(f"/run/{new.run_id}")
             except MosaicError as error:
                 tell(error)
 
-        word = {"policy_eval": "Evaluate again", "script": "Run again"}.get(run.mode, "Train again")
+        word = {"policy_eval": "Evaluate again", "script": "Run again"}.get(self._page.run.mode, "Train again")
         button = ui.button(word, icon="replay", on_click=again).props(BUTTON)
 
     def _act(
         self, word: str, icon: str, call: Callable[[Client], Any], ask: str = "", colour: str | None = "primary"
-    ) -> None:
+    ) -> ui.button:
         async def act() -> None:
             if ask and not await confirmed(ask, word):
                 return
@@ -167,6 +175,7 @@ class Header:
                 tell(error)
 
         button = ui.button(word, icon=icon, color=colour, on_click=act).props(BUTTON)
+        return button
 
     def _draw_warnings(self, run: Run) -> None:
         self._warnings.clear()
@@ -293,6 +302,8 @@ def _has_checkpoint(run: Run) -> bool:
     return any(one.kind == "checkpoint" for one in run.artifacts)
 
 
-def _go(word: str, icon: str, address: str) -> None:
+def _go(word: str, icon: str, address: str) -> ui.button:
     """A button that is a link: it can be opened in another window."""
-    ui.button(word, icon=icon).props(BUTTON).props["href"] = address
+    button = ui.button(word, icon=icon).props(BUTTON)
+    button.props["href"] = address
+    return button

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
@@ -14,7 +14,7 @@ from mosaic.trainer.client import Change, Client, Page, Run, State
 from mosaic.web import run_rows
 from mosaic.web.context import Web
 from mosaic.web.layout import STATES, busy, confirmed, on_changes, page_at, tell
-from mosaic.web.pages import runs_table
+from mosaic.web.pages.runs_table import RunsTable
 from mosaic.wire.errors import ConfigError, MosaicError
 
 PAGE_SIZES = (25, 50, 100, 200)
@@ -121,7 +121,7 @@ class RunsPage:
     def draw(self) -> None:
         self._draw_filters()
         self._draw_selection_bar()
-        self.table = runs_table.table(self._selection_changed, self._toggle_group)
+        self.table = RunsTable(self._selection_changed, self._toggle_group)
         self.nothing = ui.column().classes("w-full items-center py-10 gap-3")
         with self.nothing:
             ui.icon("science").classes("text-5xl opacity-40").props("aria-hidden=true")
@@ -178,18 +178,27 @@ class RunsPage:
             self._act(
                 "Continue", "play_arrow", lambda: self._each("Continuing", Client.continue_run, _in(State.PAUSED))
             )
-            self._act("Cancel", "stop", self._cancel)
+            self._act("Cancel", "stop", self._cancel, self._ask_cancel)
             self._act("Resume", "restore", self._resume)
             self._act("Evaluate", "fact_check", self._evaluate)
             self._act("Compare", "stacked_line_chart", self._compare)
-            self._act("Delete", "delete", self._delete).props("color=negative")
+            self._act("Delete", "delete", self._delete, self._ask_delete).props("color=negative")
             ui.space()
             ui.button("Clear", on_click=self._clear).props("flat dense")
 
-    def _act(self, word: str, icon: str, act: Callable[[], Any]) -> ui.button:
+    def _act(
+        self,
+        word: str,
+        icon: str,
+        act: Callable[[], Awaitable[None]],
+        ask: Callable[[], Awaitable[bool]] | None = None,
+    ) -> ui.button:
         button = ui.button(word, icon=icon).props("flat dense")
 
         async def pressed() -> None:
+            # not busy while it asks: a button that turns hears no press, also just after the question was answered
+            if ask is not None and not await ask():
+                return
             try:
                 with busy(button):
                     await act()
@@ -312,17 +321,21 @@ class RunsPage:
             tell(f"{failed[0]}{rest}")
         await self.reload()
 
-    async def _cancel(self) -> None:
+    async def _ask_cancel(self) -> bool:
         runs = [run for run in self._chosen_runs() if not run.ended]
         question = f"Cancel {_counted(runs)}? They save a checkpoint first where they can."
-        if await confirmed(question, "Cancel them" if len(runs) > 1 else "Cancel it", detail=_named(runs)):
-            await self._each("Cancelling", Client.cancel_run, lambda run: not run.ended)
+        return await confirmed(question, "Cancel them" if len(runs) > 1 else "Cancel it", detail=_named(runs))
 
-    async def _delete(self) -> None:
+    async def _cancel(self) -> None:
+        await self._each("Cancelling", Client.cancel_run, lambda run: not run.ended)
+
+    async def _ask_delete(self) -> bool:
         runs = [run for run in self._chosen_runs() if run.ended]
         question = f"Delete {_counted(runs)} with all files? This cannot be taken back."
-        if await confirmed(question, "Delete", detail=_named(runs)):
-            await self._each("Deleted", Client.delete_run, lambda run: run.ended)
+        return await confirmed(question, "Delete", detail=_named(runs))
+
+    async def _delete(self) -> None:
+        await self._each("Deleted", Client.delete_run, lambda run: run.ended)
 
     async def _resume(self) -> None:
         (run,) = self._chosen_runs()

@@ -72,13 +72,17 @@ def _draw_controls(page: RunPage, wall: Wall) -> None:
     ui.switch("Log scale", value=page.view.log, on_change=lambda event: change(log=bool(event.value))).props("dense")
 
 
+class CurveChart(ui.echart, component="curve_chart.js"):
+    """One chart, drawn by a component of our own."""
+
+
 class Wall:
     """Charts side by side, each with its curve; what comes is added to what is drawn."""
 
     def __init__(self, page: RunPage, *, columns: int, most: int) -> None:
         self._page, self._most = page, most
         self._matches: Callable[[str], bool] = lambda key: True
-        self._charts: dict[str, tuple[Curve, ui.echart, ui.label]] = {}
+        self._charts: dict[str, tuple[Curve, CurveChart, ui.label]] = {}
         self._last_grown, self._growing, self._missed = 0.0, False, False
         wide = {1: "", 2: "md:grid-cols-2", 3: "md:grid-cols-2 xl:grid-cols-3"}[columns]
         self._grid = ui.element("div").classes(f"w-full grid grid-cols-1 {wide} gap-4")
@@ -139,7 +143,7 @@ class Wall:
                 load = ui.button(icon="download").props("flat round dense size=sm")
                 load.props["href"] = f"/metrics/{self._page.run_id}.csv?key={quote(key, safe='')}"
                 load.props["aria-label"] = f"Download {key} as CSV"
-            chart = ui.echart(self._options(curve)).classes("w-full h-52")
+            chart = CurveChart(self._options(curve)).classes("w-full h-52")
             chart.props["role"] = "img"
             chart.props["aria-label"] = f"Curve of {key}"
             save.on("click", js_handler=f"() => mosaicCharts.save({chart.id}, {_script_text(key)})")
