@@ -124,6 +124,8 @@ def _read_flax(data: bytes) -> Any:
     tree = msgpack_restore(data)
     if isinstance(tree, dict) and set(tree) == {"model_weights", "args"}:
         return {"model_weights": _flat(tree["model_weights"]), "args": tree["args"]}
+    if isinstance(tree, dict) and "0" in tree:  # a list: DDPG's and TD3's actor, then the critics
+        return tuple(_flat(part) for part in tree.values())
     return _flat(tree)
 
 
@@ -159,6 +161,7 @@ _TELLING: tuple[tuple[str, str], ...] = (
     ("params/Dense_0/kernel", "dqn_jax"),
     ("fc_logits.weight", "sac_atari"),
     ("advantage_head.0.weight_mu", "rainbow_atari"),
+    ("params/actor/Dense_0/kernel", "ppo_jax"),
 )
 
 

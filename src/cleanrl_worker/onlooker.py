@@ -150,6 +150,17 @@ class WatchedEnvs:
             self._show(float(reached.rewards[self._shown]), self.ticks * self.num_envs)
         return reached
 
+    def count(self, rewards: np.ndarray, ends: np.ndarray) -> list[tuple[int, list[episodes.Episode]]]:
+        """Of a rollout that was stepped inside a compiled function: the same, once for all of its steps."""
+        ended: list[tuple[int, list[episodes.Episode]]] = self.envs.count(rewards, ends)  # type: ignore[attr-defined]
+        self.ticks += len(rewards)
+        for _, some in ended:
+            for episode in some:
+                self._lane.episode(episode.ret)
+        if monotonic() >= self._lane.next and self._lane.is_watched():
+            self._show(float(rewards[-1, self._shown]), self.ticks * self.num_envs)
+        return ended
+
     def close(self) -> None:
         self._view.camera.close()
         self.envs.close()

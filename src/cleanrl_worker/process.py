@@ -191,6 +191,9 @@ def child_environment(
     # Threads that wait for the next operation by spinning take the cores from those that step the environments: with
     # as many busy processes as cores a rollout of Atari games took thirty times as long.
     environment.setdefault(variables.OMP_WAIT_POLICY, "passive")
+    # What JAX compiles is found again by the next run of this home.
+    environment.setdefault(variables.JAX_COMPILATION_CACHE_DIR, str(paths.home / "var" / "cache" / "jax"))
+    environment.setdefault(variables.JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS, "0.1")
     if plan.num_threads > 0:
         for name in (variables.OMP_NUM_THREADS, variables.OPENBLAS_NUM_THREADS, variables.MKL_NUM_THREADS):
             environment[name] = str(plan.num_threads)

@@ -45,6 +45,11 @@ DEFAULT_ALGO_REGISTRY: dict[str, str] = {
         "rainbow_atari",
         "sac_atari",
         "qdagger_dqn_atari_impalacnn",
+        "ppo_jax",
+        "c51_jax",
+        "sac_continuous_action_jax",
+        "td3_continuous_action_jax",
+        "ddpg_continuous_action_jax",
     )
 }
 

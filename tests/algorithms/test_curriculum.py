@@ -49,6 +49,7 @@ CASES = {
     "sac_continuous_action": SMALL_SAC | CONTINUOUS | {"curriculum_schedule": schedule(*ROOMS, steps=100)},
     "dqn": SMALL_DQN,
     "dqn_jax": SMALL_DQN,
+    "ppo_jax": SMALL_PPO,
     # Pong has lives of its own kind: a second game of the same six actions is Q*bert
     "ppo_atari_envpool": SMALL_PPO | PONG | {"curriculum_schedule": schedule("Pong-v5", "Qbert-v5", steps=32)},
 }

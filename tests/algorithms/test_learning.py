@@ -7,11 +7,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import gymnasium as gym
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny_envs
 
+from cleanrl_worker.agents.jax_trees import dense_layers, tree_of
 from cleanrl_worker.kit import experiment
+from cleanrl_worker.wrappers.classic_jax import CLASSICS, Classic
 from mosaic.wire import metrics
 
 tiny_envs.register()
@@ -20,7 +23,7 @@ BOOTSTRAPPED = 1 / (1 - GAMMA)  # truncation is no end of the world: reward 1 fo
 TERMINATED = sum(GAMMA**t for t in range(5))  # the first observation's value when the fifth step ends it
 
 
-ATOMS = {"c51": {"v_min": -15.0, "v_max": 15.0, "n_atoms": 31}}
+ATOMS = {name: {"v_min": -15.0, "v_max": 15.0, "n_atoms": 31} for name in ("c51", "c51_jax")}
 
 
 SAC = {
@@ -28,6 +31,7 @@ SAC = {
     "td3_continuous_action": {"learning_rate": 1e-3, "policy_frequency": 1},
     "ddpg_continuous_action": {"learning_rate": 1e-3, "policy_frequency": 1},
 }
+SAC |= {f"{name}_jax": options for name, options in SAC.items()}
 
 
 def train(name, folder, **options):
@@ -60,7 +64,7 @@ def first_value(folder, obs=(0.0, 1.0)):
     return float(x)
 
 
-@pytest.mark.parametrize("name", ["dqn", "dqn_jax", "c51"])
+@pytest.mark.parametrize("name", ["dqn", "dqn_jax", "c51", "c51_jax"])
 @pytest.mark.parametrize(("ending", "low", "high"), [("Truncating", 9.0, 10.6), ("Terminating", 2.0, 4.5)])
 def test_dqn_values_bootstrap_at_a_truncation_and_stop_at_a_termination(name, ending, low, high, tmp_path):
     rows = train(
@@ -171,7 +175,51 @@ def test_ppo_bootstraps_from_the_final_observation_not_from_the_next_episode(tmp
     assert 8.5 < first_value(tmp_path, (1.0, 0.0)) < 11.0, "the second room is worth 10"
 
 
-@pytest.mark.parametrize("name", ["dqn", "dqn_jax", "c51"])
+ROOMS = Classic(  # TwoRooms in jnp: the state is the number of steps
+    size=1,
+    start=lambda drawn: drawn * 0.0,
+    observe=lambda states: jnp.concatenate([states > 0, states == 0], axis=-1) * 1.0,
+    step=lambda states, actions: (states + 1, jnp.where(states[:, 0] == 0, -20.0, 1.0), states[:, 0] < 0),
+    limit=4,
+)
+CORRIDORS = {  # and the scaled corridors, the last observation of which is as the first
+    "Truncating": ROOMS._replace(
+        observe=lambda states: jnp.concatenate([states % 5 / 5, states * 0 + 1], axis=-1),
+        step=lambda states, actions: (states + 1, jnp.ones(len(states)), states[:, 0] < 0),
+        limit=5,
+    )
+}
+CORRIDORS["Terminating"] = CORRIDORS["Truncating"]._replace(
+    step=lambda states, actions: (states + 1, jnp.ones(len(states)), states[:, 0] == 4), limit=100
+)
+
+
+def jax_values(folder, *rows):
+    """What the critic of ppo_jax makes of observations."""
+    from safetensors.numpy import load_file
+
+    (path,) = Path(folder).glob("runs/*/*[!t].cleanrl_model")
+    critic = dense_layers(tree_of(load_file(path))["params"]["critic"], np.tanh)
+    return critic(np.array(rows, np.float32))[:, 0]
+
+
+PPO_JAX = {"total_timesteps": 12000, "num_steps": 25, "learning_rate": 3e-3, "clip_vloss": False, "save_model": True}
+
+
+@pytest.mark.parametrize("inside", [True, False], ids=["inside the compiled function", "outside of it"])
+def test_ppo_jax_values_bootstrap_at_a_truncation_and_stop_at_a_termination(inside, tmp_path, monkeypatch):
+    for ending, (low, high) in {"Truncating": (8.5, 11.0), "Terminating": (3.3, 4.9)}.items():
+        env_id = f"Tiny/{ending}Scaled-v0"
+        monkeypatch.setitem(CLASSICS, env_id, CORRIDORS[ending])
+        backend = "auto" if inside else "gymnasium"
+        train("ppo_jax", tmp_path / ending, env_id=env_id, env_backend=backend, **PPO_JAX)
+        assert low < jax_values(tmp_path / ending, (0.0, 1.0))[0] < high
+    monkeypatch.setitem(CLASSICS, "Tiny/TwoRooms-v0", ROOMS)
+    train("ppo_jax", tmp_path / "rooms", env_id="Tiny/TwoRooms-v0", env_backend=backend, **PPO_JAX)
+    assert 8.5 < jax_values(tmp_path / "rooms", (1.0, 0.0))[0] < 11.0, "the second room is worth 10"
+
+
+@pytest.mark.parametrize("name", ["dqn", "dqn_jax", "c51", "c51_jax"])
 def test_dqn_bootstraps_from_the_final_observation_not_from_the_next_episode(name, tmp_path):
     options = {"learning_starts": 200, "train_frequency": 2, "target_network_frequency": 20, "learning_rate": 1e-3}
     options |= ATOMS.get(name, {})

@@ -42,6 +42,12 @@ TINY = {
     "rainbow_atari": SMALL_IMAGE,
     "sac_atari": SMALL_IMAGE,
     "qdagger_dqn_atari_impalacnn": SMALL_IMAGE | tiny_envs.small_lesson(),
+    "ppo_jax": SMALL_PPO,
+    "ppo_jax on gymnasium": SMALL_PPO | {"env_id": "Pendulum-v1", "env_backend": "gymnasium"},
+    "c51_jax": SMALL_DQN,
+    "sac_continuous_action_jax": SMALL_SAC,
+    "td3_continuous_action_jax": SMALL_SAC,
+    "ddpg_continuous_action_jax": SMALL_SAC,
 }
 
 
@@ -115,11 +121,12 @@ def test_a_saved_policy_has_a_sidecar_with_all_an_evaluation_needs(name, trained
     assert sidecar["step"] >= TINY[name]["total_timesteps"]
     assert policy.parent.name.startswith(f"{sidecar['env_id'].replace('/', '-')}__mine__5__")
     assert (sidecar["observation_statistics"] is not None) == (name in NORMALISED)
-    if name.endswith("_jax"):
+    if name.split()[0].endswith("_jax"):
         from safetensors.numpy import load_file
 
         state = load_file(policy)
-        assert "params/Dense_0/kernel" in state
+        assert f"params/{'actor/' if name.startswith('ppo_jax') else ''}Dense_0/kernel" in state
+        assert ("qf1/Dense_0/kernel" in state) == (name in JAX_CRITICS)
     else:
         import torch
 
@@ -177,4 +184,5 @@ KEYS = {
     "ddpg_continuous_action": ACTOR,
 }
 CRITICS = {"td3_continuous_action": [CRITIC, CRITIC], "ddpg_continuous_action": [CRITIC]}
+JAX_CRITICS = ("td3_continuous_action_jax", "ddpg_continuous_action_jax")
 NORMALISED = ("ppo_continuous_action", "rpo_continuous_action")

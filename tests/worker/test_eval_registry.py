@@ -179,6 +179,37 @@ def test_cleanrl_jax_file_is_read(tmp_path: Path) -> None:
     assert build_policy(found, CARTPOLE)(rows(CARTPOLE), None).tolist() == [1] * 5
 
 
+def dense(*sizes: int) -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    layers = {
+        f"Dense_{index}": {"kernel": rng.normal(size=size).astype(np.float32), "bias": np.zeros(size[1], np.float32)}
+        for index, size in enumerate(pairwise(sizes))
+    }
+    return {"params": layers}
+
+
+def test_cleanrl_c51_jax_brings_its_args_in_the_file(tmp_path: Path) -> None:
+    from flax.serialization import to_bytes
+
+    args = {"exp_name": "c51_jax", "env_id": "CartPole-v1", "seed": 4, "n_atoms": 11, "v_min": -5, "v_max": 5}
+    path = tmp_path / "c51_jax.cleanrl_model"
+    path.write_bytes(to_bytes({"model_weights": dense(4, 120, 84, 2 * 11), "args": args}))
+    found = read_policy(path)
+    assert (found.algo, found.env_id) == ("c51_jax", "CartPole-v1")
+    assert len(set(build_policy(found, CARTPOLE)(np.random.default_rng(1).normal(size=(50, 4)), None).tolist())) == 2
+
+
+@pytest.mark.parametrize("algo", ["ddpg_continuous_action_jax", "td3_continuous_action_jax"])
+def test_the_actor_is_first_in_the_lists_of_cleanrl_jax_files(algo: str, tmp_path: Path) -> None:
+    from flax.serialization import to_bytes
+
+    path = tmp_path / "x.cleanrl_model"
+    path.write_bytes(to_bytes([dense(3, 256, 256, 1), dense(4, 256, 256, 1)]))
+    policy = build_policy(read_policy(path, algo=algo, env_id="Pendulum-v1"), PENDULUM)
+    actions = policy(rows(PENDULUM), None)
+    assert actions.shape == (5, 1) and (np.abs(actions) <= 2.0).all()
+
+
 class Hostile:
     """Unpickled without care it makes a file, as it could do anything else."""
 

@@ -54,6 +54,12 @@ TINY: dict[str, dict[str, Any]] = {
     "rainbow_atari": SMALL_IMAGE,
     "sac_atari": SMALL_IMAGE,
     "qdagger_dqn_atari_impalacnn": SMALL_IMAGE | tiny_envs.small_lesson(),
+    "ppo_jax": SMALL_PPO | {"env_id": "Acrobot-v1"},
+    "ppo_jax on grids": SMALL_PPO | {"env_id": "MiniGrid-Empty-5x5-v0"},
+    "c51_jax": SMALL_DQN,
+    "sac_continuous_action_jax": SMALL_DQN | {"env_id": "Pendulum-v1"},
+    "td3_continuous_action_jax": SMALL_DQN | {"env_id": "Pendulum-v1"},
+    "ddpg_continuous_action_jax": SMALL_DQN | {"env_id": "Pendulum-v1"},
 }
 SUMMARY = {"batch_index", "episodes", "duration_sec", "updated_at"} | {
     f"{name}_return" for name in ("avg", "min", "max", "median", "std")

@@ -497,8 +497,9 @@ TINY = {
 }
 TINY |= dict.fromkeys(("ppo_atari", "ppo_atari_lstm"), TINY["ppo_atari_envpool"])
 TINY["ppo_atari_multigpu"] = {"local_num_envs": 2, "num_steps": 16, "num_minibatches": 2, "update_epochs": 1}
-TINY |= {"pqn": TINY["ppo"], "rpo_continuous_action": TINY["ppo_continuous_action"]}
+TINY |= {"pqn": TINY["ppo"], "ppo_jax": TINY["ppo"], "rpo_continuous_action": TINY["ppo_continuous_action"]}
 BOUNDED = ("sac_continuous_action", "td3_continuous_action", "ddpg_continuous_action")
+BOUNDED += tuple(f"{name}_jax" for name in BOUNDED)
 TINY |= {name: {"learning_starts": 100_000, "buffer_size": 1000} for name in BOUNDED}
 IMAGES = ("dqn_atari", "c51_atari", "rainbow_atari", "sac_atari", "qdagger_dqn_atari_impalacnn")
 TINY |= {name: {"learning_starts": 100_000, "buffer_size": 1000} for name in IMAGES}
@@ -506,7 +507,7 @@ TINY["qdagger_dqn_atari_impalacnn"] |= tiny_envs.small_lesson(6)
 TINY["ppo on grids"] = {**TINY["ppo"], "env_backend": "gymnasium", "mission": True, "memory": True}
 TINY["ppo on grids of envpool"] = {**TINY["ppo"], "env_backend": "envpool"}
 ENVIRONMENTS = {"ppo on grids": "BabyAI-GoToLocal-v0", "ppo on grids of envpool": "MiniGrid-DoorKey-5x5-v0"}
-ENVIRONMENTS |= {name: "Pendulum-v1" for name in DEFAULT_ALGO_REGISTRY if name.endswith("continuous_action")}
+ENVIRONMENTS |= {name: "Pendulum-v1" for name in DEFAULT_ALGO_REGISTRY if "continuous_action" in name}
 
 
 # One of each kind as a real worker; how the view comes to an algorithm is the same for all others, which run in this

@@ -186,6 +186,8 @@ def test_environment_of_the_algorithm(paths: RunPaths) -> None:
         "PYTHONUNBUFFERED": "1",
         "SDL_NO_SIGNAL_HANDLERS": "1",
         "OMP_WAIT_POLICY": "passive",
+        "JAX_COMPILATION_CACHE_DIR": str(paths.home / "var" / "cache" / "jax"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.1",
         "CLEANRL_AGENT_ID": "a1",
         "CLEANRL_NUM_ENVS": "8",
         "GYM_GUI_FASTLANE_ENABLED": "1",

@@ -1,9 +1,9 @@
-"""DQN in JAX for flat observations and discrete actions (Mnih et al. 2015). Siblings: dqn."""
+"""DQN in JAX for flat observations and discrete actions (Mnih et al. 2015). Siblings: dqn, c51_jax."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from cleanrl_worker.agents.jax_trees import Trees, arrays_of, compiled, dense_layers, prepare, tree_of
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment
 from cleanrl_worker.kit.args import Amount, Count, CountFrom0, RunArgs, Share, parse, require
@@ -71,23 +72,14 @@ def linear_schedule(start: float, end: float, duration: float, step: int) -> flo
     return max(end, start + (end - start) * step / max(duration, 1))
 
 
-def numpy_policy(params: Any) -> Any:
-    """The network in numpy for the few rows of an acting step: a jitted call costs more than it computes."""
-    dense = [(np.asarray(layer["kernel"]), np.asarray(layer["bias"])) for layer in params["params"].values()]
-
-    def policy(x: np.ndarray) -> np.ndarray:
-        for kernel, bias in dense[:-1]:
-            x = np.maximum(x @ kernel + bias, 0.0)
-        return x @ dense[-1][0] + dense[-1][1]
-
-    return policy
+def acting(params: Any) -> Callable[[np.ndarray], np.ndarray]:
+    """Observations to the value of each action, in numpy."""
+    return dense_layers(params, lambda x: np.maximum(x, 0.0))
 
 
 def load_policy(state: dict[str, Any], spaces: Any, args: Mapping[str, Any]) -> Policy:
     """The greedy actions of a saved network; sampled, a share `end_e` of them is random as in the end of training."""
-    layers = sorted({key.split("/")[1] for key in state})
-    params = {name: {part: state[f"params/{name}/{part}"] for part in ("kernel", "bias")} for name in layers}
-    values = numpy_policy({"params": params})
+    values = acting(tree_of(state)["params"])
     epsilon = float(args.get("end_e", Args.end_e))
 
     def act(obs: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
@@ -100,65 +92,72 @@ def load_policy(state: dict[str, Any], spaces: Any, args: Mapping[str, Any]) -> 
     return act
 
 
-class JaxState:
-    """Trees of arrays as a part of a checkpoint; their leaves are named by their paths."""
+class Recipe(NamedTuple):
+    """The numbers that an update is compiled with."""
 
-    def __init__(self, **trees: Any) -> None:
-        self.trees = trees
+    learning_rate: float
+    gamma: float
 
-    def state_dict(self) -> dict[str, np.ndarray]:
-        leaves = jax.tree_util.tree_leaves_with_path(self.trees)
-        return {jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(leaf) for path, leaf in leaves}
+    @property
+    def optimizer(self) -> optax.GradientTransformation:
+        return optax.adam(self.learning_rate)
 
-    def load_state_dict(self, state: Any) -> None:
-        """Take the leaves that `state` has: a policy file has only `params`."""
-        paths, structure = jax.tree_util.tree_flatten_with_path(self.trees)
-        names = [jax.tree_util.keystr(path, simple=True, separator="/") for path, _ in paths]
-        leaves = [jnp.asarray(state.get(name, leaf)) for name, (_, leaf) in zip(names, paths, strict=True)]
-        self.trees = jax.tree_util.tree_unflatten(structure, leaves)
+
+class Learner(NamedTuple):
+    """What learning changes."""
+
+    params: Any
+    target: Any
+    optimizer: Any
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def update(
+    network: QNetwork, recipe: Recipe, learner: Learner, sample: Transitions
+) -> tuple[Learner, jax.Array, jax.Array]:
+    """The learner after a batch, the loss, and the mean of what the actions taken are worth."""
+    next_values: jax.Array = network.apply({"params": learner.target}, sample.next_obs)  # type: ignore[assignment]
+    td_target = sample.rewards + recipe.gamma * (1.0 - sample.terminations) * next_values.max(axis=1)
+
+    def mse_loss(params: Any) -> tuple[jax.Array, jax.Array]:
+        values: jax.Array = network.apply({"params": params}, sample.obs)  # type: ignore[assignment]
+        taken = jnp.take_along_axis(values, sample.actions[:, None], axis=1).squeeze(1)
+        return ((taken - td_target) ** 2).mean(), taken.mean()
+
+    (loss, value), gradients = jax.value_and_grad(mse_loss, has_aux=True)(learner.params)
+    changes, optimizer = recipe.optimizer.update(gradients, learner.optimizer)
+    return Learner(optax.apply_updates(learner.params, changes), learner.target, optimizer), loss, value
+
+
+move_target = jax.jit(optax.incremental_update)
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2))  # compiled as one: operation by operation it takes seconds
+def first_learner(network: QNetwork, recipe: Recipe, obs_shape: tuple[int, ...], seed: Any) -> Learner:
+    params = network.init(jax.random.key(seed), jnp.zeros((1, *obs_shape)))["params"]
+    return Learner(params, params, recipe.optimizer.init(params))
 
 
 def main(args: Args | None = None) -> None:
     args = args or parse(Args)
     require(args)
-    if not args.cuda:
-        jax.config.update("jax_platforms", "cpu")
+    prepare(args)
     run = experiment.start(args)
     envs = kit_envs.vector(args, run.video_folder)
-    q_network = QNetwork(actions=int(envs.single_action_space.n))
-    optimizer = optax.adam(args.learning_rate)
-
-    @jax.jit  # compiled as one: operation by operation it takes seconds
-    def init(seed: int) -> tuple[Any, Any]:
-        params = q_network.init(jax.random.key(seed), jnp.zeros((1, *envs.single_observation_space.shape)))
-        return params, optimizer.init(params)
-
-    params, optimizer_state = init(args.seed % 2**31)  # JAX counts in 32 bits
-    target_params = params
+    network = QNetwork(actions=int(envs.single_action_space.n))
+    recipe = Recipe(args.learning_rate, args.gamma)
+    learner = first_learner(network, recipe, envs.single_observation_space.shape, np.uint32(args.seed % 2**32))
     buffer = ReplayBuffer(args.buffer_size, envs.single_observation_space.shape, (), np.int64)
-
-    value_of: Callable[[Any, Any], jax.Array] = q_network.apply  # type: ignore[assignment]
-    move_target = jax.jit(optax.incremental_update)
-
-    @jax.jit
-    def update(params: Any, target_params: Any, optimizer_state: Any, sample: Transitions) -> tuple[Any, Any, Any, Any]:
-        target_max = value_of(target_params, sample.next_obs).max(axis=1)
-        td_target = sample.rewards + args.gamma * (1.0 - sample.terminations) * target_max
-
-        def mse_loss(params: Any) -> tuple[jax.Array, jax.Array]:
-            values = value_of(params, sample.obs)
-            taken = jnp.take_along_axis(values, sample.actions[:, None], axis=1).squeeze(1)
-            return ((taken - td_target) ** 2).mean(), taken.mean()
-
-        (loss, q_mean), gradients = jax.value_and_grad(mse_loss, has_aux=True)(params)
-        changes, optimizer_state = optimizer.update(gradients, optimizer_state)
-        return optax.apply_updates(params, changes), optimizer_state, loss, q_mean
-
-    state = JaxState(params=params, target=target_params, optimizer=optimizer_state)
+    blank = Transitions(**buffer.rows(0, args.batch_size))
+    compiled("the update", lambda: update(network, recipe, learner, blank))
+    state = Trees(**learner._asdict())
     step = run.restore({"policy": state}, buffer)
-    params, target_params, optimizer_state = (state.trees[name] for name in ("params", "target", "optimizer"))
-    policy = numpy_policy(params)
+    learner = Learner(**state.trees)
+    policy = acting(learner.params)
     obs = run.reset(envs, step)
+
+    def saved() -> dict[str, np.ndarray]:
+        return arrays_of({"params": learner.params})
 
     while step < args.total_timesteps:
         # 1 act
@@ -173,38 +172,30 @@ def main(args: Args | None = None) -> None:
         previous, step = step, step + args.num_envs
         if reached.episodes:
             run.log_episodes(step, reached.episodes)
-            run.keep_best(step, partial(policy_arrays, params))
+            run.keep_best(step, saved)
 
         # 2 learn
         if step > args.learning_starts and is_due(args.train_frequency, previous, step):
-            sample = buffer.sample(args.batch_size, run.rng)
-            params, optimizer_state, loss, q_mean = update(params, target_params, optimizer_state, sample)
-            policy = numpy_policy(params)
+            learner, loss, value = update(network, recipe, learner, buffer.sample(args.batch_size, run.rng))
+            policy = acting(learner.params)
             if is_due(100, previous, step):
-                run.log(step, {"losses/td_loss": float(loss), "losses/q_values": float(q_mean)})
+                run.log(step, {"losses/td_loss": float(loss), "losses/q_values": float(value)})
                 run.log_speed(step)
 
         # 3 move the target network
         if step > args.learning_starts and is_due(args.target_network_frequency, previous, step):
-            target_params = move_target(params, target_params, args.tau)
+            learner = learner._replace(target=move_target(learner.params, learner.target, args.tau))
 
         # 4 checkpoint
+        state.trees = learner._asdict()
         if run.checkpoint_due(previous, step):
-            state.trees = {"params": params, "target": target_params, "optimizer": optimizer_state}
             obs = run.checkpoint(previous, step, envs)
 
-    state.trees = {"params": params, "target": target_params, "optimizer": optimizer_state}
     if args.save_model:
-        run.save_policy(step, policy_arrays(params))
-        run.evaluate(step, load_policy(policy_arrays(params), envs, vars(args)))
+        run.save_policy(step, saved())
+        run.evaluate(step, load_policy(saved(), envs, vars(args)))
     envs.close()
     run.finish(step)
-
-
-def policy_arrays(params: Any) -> dict[str, np.ndarray]:
-    """`params/Dense_0/kernel` and so on, as the policy file names them."""
-    leaves = jax.tree_util.tree_leaves_with_path(params)
-    return {"/".join(key.key for key in path): np.asarray(leaf) for path, leaf in leaves}
 
 
 if __name__ == "__main__":

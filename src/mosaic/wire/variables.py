@@ -60,6 +60,12 @@ CUDA_DEVICE_ORDER = _variable("CUDA_DEVICE_ORDER", "PCI_BUS_ID for such runs: GP
 MUJOCO_GL = _variable("MUJOCO_GL", "how MuJoCo renders; egl when unset and headless")
 DISPLAY = _variable("DISPLAY", "X display; none means headless")
 PYTHONPATH = _variable("PYTHONPATH", "folders of your own modules; the one of `mosaic train` goes with its run")
+JAX_COMPILATION_CACHE_DIR = _variable(
+    "JAX_COMPILATION_CACHE_DIR", "where JAX keeps what it compiled; var/cache/jax in the home when unset"
+)
+JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS = _variable(
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "what took less to compile is not kept; 0.1 when unset"
+)
 PYTHONUNBUFFERED = _variable("PYTHONUNBUFFERED", "1, so that an algorithm's prints reach its log at once")
 SDL_NO_SIGNAL_HANDLERS = _variable("SDL_NO_SIGNAL_HANDLERS", "1, or SDL eats SIGTERM once an environment has rendered")
 OMP_NUM_THREADS = _variable("OMP_NUM_THREADS", "threads of OpenMP in the algorithm")

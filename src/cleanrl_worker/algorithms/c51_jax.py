@@ -1,0 +1,238 @@
+"""C51 in JAX: the distribution of returns, for flat observations and discrete actions (arXiv:1707.06887).
+
+Siblings: c51, dqn_jax.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from cleanrl_worker.agents.jax_trees import Trees, arrays_of, compiled, dense_layers, prepare, tree_of
+from cleanrl_worker.kit import envs as kit_envs
+from cleanrl_worker.kit import experiment
+from cleanrl_worker.kit.args import Amount, Count, CountFrom0, CountFrom2, RunArgs, Share, parse, require
+from cleanrl_worker.kit.buffers import ReplayBuffer, Transitions
+from cleanrl_worker.kit.episodes import is_due
+from cleanrl_worker.kit.policy import Policy
+
+ACTION_SPACES = ("discrete",)
+OBSERVATION_SPACES = ("vector", "discrete", "tuple", "dict")
+
+
+@dataclass(kw_only=True)
+class Args(RunArgs):
+    env_id: str = "CartPole-v1"
+    """environment to learn"""
+    total_timesteps: Count = 500000
+    """environment steps to train for, over all environments"""
+    learning_rate: Amount = 2.5e-4
+    """step size of Adam"""
+    num_envs: Count = 1
+    """environments stepped side by side"""
+    n_atoms: CountFrom2 = 101
+    """returns that a distribution tells apart"""
+    v_min: float = -100.0
+    """the smallest of them"""
+    v_max: float = 100.0
+    """the largest of them"""
+    buffer_size: Count = 10000
+    """transitions that the replay memory holds"""
+    gamma: Share = 0.99
+    """discount factor"""
+    target_network_frequency: Count = 500
+    """steps between two updates of the target network"""
+    batch_size: Count = 128
+    """transitions per update"""
+    start_e: Share = 1.0
+    """share of random actions at the start"""
+    end_e: Share = 0.05
+    """share of random actions in the end"""
+    exploration_fraction: Amount = 0.5
+    """part of the run over which that share falls"""
+    learning_starts: CountFrom0 = 10000
+    """steps before the first update"""
+    train_frequency: Count = 10
+    """steps between two updates"""
+
+
+class QNetwork(nn.Module):
+    """Observation to the distribution of each action's return over the atoms, as logits."""
+
+    actions: int
+    atoms: int
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """Of shape (batch, actions, atoms)."""
+        x = nn.relu(nn.Dense(120)(x))
+        x = nn.relu(nn.Dense(84)(x))
+        return nn.Dense(self.actions * self.atoms)(x).reshape(len(x), self.actions, self.atoms)
+
+
+class Recipe(NamedTuple):
+    """The numbers that an update is compiled with."""
+
+    learning_rate: float
+    n_atoms: int
+    v_min: float
+    v_max: float
+    gamma: float
+    batch_size: int
+
+    @property
+    def optimizer(self) -> optax.GradientTransformation:
+        return optax.adam(self.learning_rate, eps=0.01 / self.batch_size)
+
+
+class Learner(NamedTuple):
+    """What learning changes."""
+
+    params: Any
+    target: Any
+    optimizer: Any
+
+
+def acting(params: Any, atoms: np.ndarray) -> Any:
+    """Observations to the mean return of each action, in numpy."""
+    outputs = dense_layers(params, lambda x: np.maximum(x, 0.0))
+
+    def values(obs: np.ndarray) -> np.ndarray:
+        logits = outputs(obs).reshape(len(obs), -1, len(atoms))
+        weights = np.exp(logits - logits.max(axis=2, keepdims=True))
+        return weights @ atoms / weights.sum(axis=2)
+
+    return values
+
+
+def load_policy(state: dict[str, Any], spaces: Any, args: Mapping[str, Any]) -> Policy:
+    """The greedy actions of a saved network; sampled, a share `end_e` of them is random as in the end of training."""
+    known = {name: args.get(name, getattr(Args, name)) for name in ("v_min", "v_max", "n_atoms", "end_e")}
+    atoms = np.linspace(known["v_min"], known["v_max"], known["n_atoms"], dtype=np.float32)
+    values = acting(tree_of(state)["params"], atoms)
+
+    def act(obs: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
+        actions = values(obs.astype(np.float32)).argmax(axis=1)
+        if rng is None:
+            return actions
+        random_actions = rng.integers(0, spaces.single_action_space.n, len(obs))
+        return np.where(rng.random(len(obs)) < known["end_e"], random_actions, actions)
+
+    return act
+
+
+def linear_schedule(start: float, end: float, duration: float, step: int) -> float:
+    """From start to end over `duration` steps, then constant."""
+    return max(end, start + (end - start) * step / max(duration, 1))
+
+
+def project(pmfs: jax.Array, rewards: jax.Array, alive: jax.Array, atoms: jax.Array, gamma: float) -> jax.Array:
+    """The distribution of `rewards + gamma * alive * returns`, back on the atoms that `pmfs` of returns is on (eq. 7).
+
+    Each shifted atom gives its probability to the two atoms around it, the nearer one getting the more.
+    """
+    low, high, last = atoms[0], atoms[-1], len(atoms) - 1
+    shifted = jnp.clip(rewards[:, None] + gamma * alive[:, None] * atoms, low, high)
+    places = jnp.minimum((shifted - low) * (last / (high - low)), last)  # rounding may lead beyond the last
+    # an atom gets of each place what lies within a step of it
+    shares = jnp.clip(1.0 - jnp.abs(places[:, None, :] - jnp.arange(len(atoms))[:, None]), 0.0, 1.0)
+    return (shares * pmfs[:, None, :]).sum(axis=2)
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def update(
+    network: QNetwork, recipe: Recipe, learner: Learner, sample: Transitions
+) -> tuple[Learner, jax.Array, jax.Array]:
+    """The learner after a batch, the loss, and the mean of what the actions taken are worth."""
+    atoms = jnp.linspace(recipe.v_min, recipe.v_max, recipe.n_atoms)
+    rows = jnp.arange(recipe.batch_size)
+    next_pmfs = jax.nn.softmax(network.apply({"params": learner.target}, sample.next_obs))  # type: ignore[arg-type]
+    best = (next_pmfs @ atoms).argmax(axis=1)
+    target_pmfs = project(next_pmfs[rows, best], sample.rewards, 1.0 - sample.terminations, atoms, recipe.gamma)  # type: ignore[arg-type]
+
+    def cross_entropy(params: Any) -> tuple[jax.Array, jax.Array]:
+        logits: jax.Array = network.apply({"params": params}, sample.obs)  # type: ignore[assignment]
+        logpmfs = jax.nn.log_softmax(logits[rows, sample.actions])
+        return -(target_pmfs * logpmfs).sum(axis=1).mean(), (jnp.exp(logpmfs) @ atoms).mean()
+
+    (loss, value), gradients = jax.value_and_grad(cross_entropy, has_aux=True)(learner.params)
+    changes, optimizer = recipe.optimizer.update(gradients, learner.optimizer)
+    return Learner(optax.apply_updates(learner.params, changes), learner.target, optimizer), loss, value
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2))  # compiled as one: operation by operation it takes seconds
+def first_learner(network: QNetwork, recipe: Recipe, obs_shape: tuple[int, ...], seed: Any) -> Learner:
+    params = network.init(jax.random.key(seed), jnp.zeros((1, *obs_shape)))["params"]
+    return Learner(params, params, recipe.optimizer.init(params))
+
+
+def main(args: Args | None = None) -> None:
+    args = args or parse(Args)
+    require(args)
+    if args.v_min >= args.v_max:
+        raise SystemExit(f"--v-min ({args.v_min}) must be less than --v-max ({args.v_max})")
+    prepare(args)
+    run = experiment.start(args)
+    envs = kit_envs.vector(args, run.video_folder)
+    network = QNetwork(int(envs.single_action_space.n), args.n_atoms)
+    recipe = Recipe(*(getattr(args, name) for name in Recipe._fields))
+    learner = first_learner(network, recipe, envs.single_observation_space.shape, np.uint32(args.seed % 2**32))
+    atoms = np.linspace(args.v_min, args.v_max, args.n_atoms, dtype=np.float32)
+    buffer = ReplayBuffer(args.buffer_size, envs.single_observation_space.shape, (), np.int64)
+    compiled("the update", lambda: update(network, recipe, learner, Transitions(**buffer.rows(0, args.batch_size))))
+    state = Trees(**learner._asdict())
+    step = run.restore({"policy": state}, buffer)
+    learner = Learner(**state.trees)
+    policy = acting(learner.params, atoms)
+    obs = run.reset(envs, step)
+
+    def saved() -> dict[str, np.ndarray]:
+        return arrays_of({"params": learner.params})
+
+    while step < args.total_timesteps:
+        # 1 act
+        epsilon = linear_schedule(args.start_e, args.end_e, args.exploration_fraction * args.total_timesteps, step)
+        if run.rng.random() < epsilon:
+            actions = run.rng.integers(0, envs.single_action_space.n, args.num_envs)
+        else:
+            actions = policy(obs).argmax(axis=1)
+        reached = envs.step(actions)
+        buffer.add(obs, actions, reached.rewards, reached.final_obs, reached.terminations)
+        obs = reached.obs
+        previous, step = step, step + args.num_envs
+        if reached.episodes:
+            run.log_episodes(step, reached.episodes)
+            run.keep_best(step, saved)
+
+        # 2 learn
+        if step > args.learning_starts and is_due(args.train_frequency, previous, step):
+            learner, loss, value = update(network, recipe, learner, buffer.sample(args.batch_size, run.rng))
+            policy = acting(learner.params, atoms)
+            if is_due(100, previous, step):
+                run.log(step, {"losses/loss": float(loss), "losses/q_values": float(value)})
+                run.log_speed(step)
+
+        # 3 move the target network
+        if step > args.learning_starts and is_due(args.target_network_frequency, previous, step):
+            learner = learner._replace(target=learner.params)
+
+        # 4 checkpoint
+        state.trees = learner._asdict()
+        if run.checkpoint_due(previous, step):
+            obs = run.checkpoint(previous, step, envs)
+
+    if args.save_model:
+        run.save_policy(step, saved())
+        run.evaluate(step, load_policy(saved(), envs, vars(args)))
+    envs.close()
+    run.finish(step)
+
+
+if __name__ == "__main__":
+    main()
