@@ -22,7 +22,8 @@ NO_OP, FIRE = 0, 1  # ale-py's actions
 class Atari(gym.Env[np.ndarray, np.int64]):
     """One game, named in any spelling; with `lives`, a lost one ends the episode and a reset goes on with the next.
 
-    `game_over` tells the end of a game from that of a life.
+    `game_over` tells the end of a game from that of a life; `ended_game` is what it was in the last step, also when
+    another game has begun since.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": pools.ATARI_FPS}  # type: ignore[misc]
@@ -44,10 +45,11 @@ class Atari(gym.Env[np.ndarray, np.int64]):
         self._lives_end, self._no_ops = lives, no_ops
         height, width = self._ale.getScreenDims()
         self._screens = np.zeros((2, height, width), np.uint8)
-        self._rows, self._columns = _taps(height), _taps(width)
+        self._rows, self._columns = taps(height), taps(width)
         self._stack = np.zeros((STACK, SIZE, SIZE), np.uint8)
         self._lives = 0
         self.game_over = True
+        self.ended_game = False
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -77,7 +79,7 @@ class Atari(gym.Env[np.ndarray, np.int64]):
             if self._ale.game_over():
                 break
         truncated = bool(self._ale.game_truncated())
-        self.game_over = bool(self._ale.game_over())
+        self.game_over = self.ended_game = bool(self._ale.game_over())
         self._push()
         lives, self._lives = self._lives, self._ale.lives()
         lost = self._lives < lives and not self.game_over
@@ -109,12 +111,20 @@ class Atari(gym.Env[np.ndarray, np.int64]):
     def _small(self) -> np.ndarray:
         """The larger of the two frames (sprites flicker), each pixel the mean of the area that it covers."""
         screen = np.maximum(self._screens[0], self._screens[1])
-        # one pixel of each area after the other, in float32: the last bits are those of OpenCV, which the others use
-        half = sum(screen[:, at] * share for at, share in self._columns)
-        return np.rint(sum(half[at] * share[:, None] for at, share in self._rows)).astype(np.uint8)
+        return shrunk(screen, self._rows, self._columns)
 
 
-def _taps(pixels: int) -> list[tuple[np.ndarray, np.ndarray]]:
+Taps = list[tuple[np.ndarray, np.ndarray]]
+
+
+def shrunk(screen: np.ndarray, rows: Taps, columns: Taps) -> np.ndarray:
+    """A screen of 84×84 pixels, each the mean of the area that its taps (of `taps`) cover."""
+    # one pixel of each area after the other, in float32: the last bits are those of OpenCV, which the others use
+    half = sum(screen[:, at] * share for at, share in columns)
+    return np.rint(sum(half[at] * share[:, None] for at, share in rows)).astype(np.uint8)
+
+
+def taps(pixels: int) -> Taps:
     """For the first, second, … of the pixels that each of 84 covers: which it is, and its share of the mean."""
     scale = pixels / SIZE
     begins = np.arange(SIZE) * scale
