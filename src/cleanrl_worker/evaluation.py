@@ -19,7 +19,7 @@ import tyro
 from cleanrl_worker.eval_registry import SavedPolicy, build_policy, read_policy
 from cleanrl_worker.kit import episodes, play
 from cleanrl_worker.kit.policy import Policy
-from cleanrl_worker.wrappers.minigrid import view_of
+from cleanrl_worker.wrappers.views import view_of
 from mosaic.wire import metrics
 from mosaic.wire.errors import MosaicError
 from mosaic.wire.paths import write_atomic

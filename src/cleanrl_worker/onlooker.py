@@ -21,10 +21,9 @@ from cleanrl_worker.kit.args import RunArgs
 from cleanrl_worker.kit.envs import GymnasiumEnvs, SyncEnvs
 from cleanrl_worker.kit.episodes import Step, VectorEnvs
 from cleanrl_worker.kit.policy import Policy, for_episode, normalized
-from cleanrl_worker.kit.pools import PoolEnvs
+from cleanrl_worker.kit.pools import PoolEnvs, can_draw
 from cleanrl_worker.lane import NoPicture, tiled
-from cleanrl_worker.scene import pool_can_draw
-from cleanrl_worker.wrappers.minigrid import view_of
+from cleanrl_worker.wrappers.views import view_of
 
 POLICY_SECONDS = 2.0  # how old the policy of a probe may grow
 EVAL, PROBE = "(Eval)", "(Probe)"
@@ -83,7 +82,7 @@ class Onlooker:
                 lane.give_up(reason)
                 return game
             return WatchedGame(game, self._view, lambda reward, steps: self._view.camera.picture([env], reward, steps))
-        if isinstance(game, play.VectorGame) and isinstance(pool := game.envs, PoolEnvs) and pool_can_draw(env_id):
+        if isinstance(game, play.VectorGame) and isinstance(pool := game.envs, PoolEnvs) and can_draw(env_id):
             return WatchedGame(game, self._view, lambda reward, steps: pool.render([0])[0])
         lane.give_up("this backend's environments cannot be drawn in an evaluation; try env_backend auto")
         return game
@@ -106,7 +105,7 @@ class Onlooker:
                 lane.give_up(reason)
                 return None
             return lambda reward, steps: camera.picture(chosen, reward, steps)
-        if isinstance(envs, PoolEnvs) and pool_can_draw(args.env_id):
+        if isinstance(envs, PoolEnvs) and can_draw(args.env_id):
             pool = envs
             return lambda reward, steps: (
                 pool.render(shown)[0] if one else tiled(list(pool.render(shown)), lane.settings.max_dim)

@@ -1,7 +1,6 @@
 """An environment to be watched: one of Gymnasium or EnvPool, and its picture."""
 
 import base64
-import sys
 import traceback
 import warnings
 from collections.abc import Callable
@@ -13,6 +12,7 @@ import numpy as np
 from cleanrl_worker.kit import pools
 from cleanrl_worker.kit.envs import EnvMaker, plain_refusals, register_plugins
 from cleanrl_worker.kit.episodes import View
+from cleanrl_worker.wrappers.views import view_of
 from mosaic.wire.errors import ConfigError, WorkerError
 from mosaic.wire.frames import encode_png
 
@@ -88,23 +88,23 @@ class PoolEnv:
     """
 
     def __init__(self, env_id: str, lives: bool = False, view: View | None = None, flat: bool = False) -> None:
-        self._env_id = env_id
+        self._env_id, self._options = view.pool(env_id) if view else (env_id, {})
         self._seen: Callable[[Any], Any] = view or (lambda obs: obs)
         self._lives = lives
         with warnings.catch_warnings():  # float64 bounds cast to float32 spaces: nothing a user can change
             warnings.simplefilter("ignore", UserWarning)
-            self._pool = pools.make_pool(env_id, 1, seed=0)
+            self._pool = pools.make_pool(self._env_id, 1, 0, **self._options)
             self.observation_space = self._pool.observation_space
             if view is not None:
                 self.observation_space = view.space(self.observation_space)
             elif flat:
                 self.observation_space, self._seen = pools.flat(self.observation_space)
             self.action_space = self._pool.action_space
-        self.render_mode = "rgb_array" if pool_can_draw(env_id) else None
+        self.render_mode = "rgb_array" if pools.can_draw(self._env_id) else None
 
     def reset(self, seed: int) -> tuple[Any, dict[str, Any]]:
         """A pool takes its seed when it is made."""
-        options: dict[str, Any] = {"episodic_life": True} if self._lives else {}
+        options: dict[str, Any] = self._options | ({"episodic_life": True} if self._lives else {})
         self._pool = pools.make_pool(self._env_id, 1, seed, **options)
         return _first(self._seen(self._pool.reset()[0])), {}
 
@@ -123,16 +123,11 @@ class PoolEnv:
         self._pool = None
 
 
-def pool_can_draw(env_id: str) -> bool:
-    """Whether EnvPool can draw an environment that it has made; to draw its MuJoCo tasks kills the process."""
-    specs = sys.modules["envpool.registration"].registry.specs
-    return env_id not in specs or "mujoco" not in specs[env_id][0]  # an Atari game goes by other names, too
-
-
 def _make(env_id: str, flat: bool, atari: bool, backend: str, view: View | None) -> tuple[Any, str | None]:
     """The environment, and why it cannot be drawn."""
+    known = view or view_of(env_id, {})  # games that Gymnasium knows only through us
     if atari and pools.plays(env_id, backend):
-        return PoolEnv(f"{pools.atari_game(env_id)}-v5", lives=True), None
+        return PoolEnv(f"{pools.atari_game(env_id)}-v5", lives=True, view=view), None
     if not atari and backend == "envpool":
         pool = PoolEnv(env_id, view=view, flat=flat)
         if pool.render_mode is not None:
@@ -142,7 +137,7 @@ def _make(env_id: str, flat: bool, atari: bool, backend: str, view: View | None)
         # Made first without pictures: some refuse a render_mode that they do not have, some do not take the word.
         plain = _make_gymnasium(env_id, flat, atari, view, render=False)
     except gym.error.UnregisteredEnv:
-        pool = PoolEnv(env_id, flat=flat)
+        pool = PoolEnv(env_id, view=known, flat=flat)
         return pool, None if pool.render_mode else "EnvPool cannot draw it"
     if "rgb_array" not in (plain.metadata.get("render_modes") or ()):
         return plain, "it has no rgb_array mode"

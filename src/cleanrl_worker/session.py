@@ -12,7 +12,7 @@ import numpy as np
 
 from cleanrl_worker.kit.policy import Policy, for_episode
 from cleanrl_worker.scene import EnvironmentFailure, Scene, open_scene
-from cleanrl_worker.wrappers.minigrid import view_of
+from cleanrl_worker.wrappers.views import view_of
 from mosaic.wire.errors import ConfigError, EventError, MosaicError, nearest, shown
 from mosaic.wire.events import from_line
 

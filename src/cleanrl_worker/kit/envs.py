@@ -54,9 +54,10 @@ def vector(args: RunArgs, video_folder: Path | None = None, view: View | None = 
 
 def _vector(args: RunArgs, video_folder: Path | None, view: View | None) -> VectorEnvs:
     if args.env_backend == "envpool" or (args.env_backend == "auto" and pools.is_better(args, video_folder, view)):
-        if video_folder is not None:
-            raise SystemExit("--capture-video needs --env-backend gymnasium: EnvPool's are not filmed here")
-        return pools.make_flat(args, view)
+        pool = pools.make_seen(args.env_id, args.num_envs, args.seed, video_folder, view)
+        if view is None and len(pool.single_observation_space.shape) != 1:
+            raise SystemExit(f"{args.env_id} has no flat observations: {pool.single_observation_space}")
+        return pool
     makers = [EnvMaker(args.env_id, video_folder if i == 0 else None, view=view) for i in range(args.num_envs)]
     if args.vectorization == "sync":
         return SyncEnvs(makers)
@@ -67,29 +68,30 @@ def _vector(args: RunArgs, video_folder: Path | None, view: View | None) -> Vect
     return GymnasiumEnvs(make_native(args.env_id, args.num_envs))
 
 
-def atari(args: RunArgs, video_folder: Path | None = None) -> VectorEnvs:
+def atari(args: RunArgs, video_folder: Path | None = None, view: View | None = None) -> VectorEnvs:
     """Games as DQN's authors prepared them: four grey 84×84 frames, lives as episodes, rewards clipped to ±1.
 
     Atari's, from EnvPool, from ale-py one by one (`--vectorization sync`) or as its own vector (`native`), and ours.
     """
-    return _presented(args, video_folder, _atari)
+    return _presented(args, video_folder, lambda args, folder: _atari(args, folder, view))
 
 
-def _atari(args: RunArgs, video_folder: Path | None) -> VectorEnvs:
+def _atari(args: RunArgs, video_folder: Path | None, view: View | None) -> VectorEnvs:
     if pools.plays(args.env_id, args.env_backend):
-        return pools.make_games(args.env_id, args.num_envs, args.seed, video_folder, clip=True)
+        return pools.make_games(args.env_id, args.num_envs, args.seed, video_folder, clip=True, view=view)
     if args.vectorization == "async":
         raise SystemExit("--vectorization async is not for games of frames: use sync, native or --env-backend envpool")
     if args.vectorization == "sync":
         folders = [video_folder, *[None] * (args.num_envs - 1)]
-        return GameEnvs([EnvMaker(args.env_id, folder, frames=True, lives=True) for folder in folders])
+        return GameEnvs([EnvMaker(args.env_id, folder, view=view, frames=True, lives=True) for folder in folders])
     if video_folder is not None:
         raise SystemExit("--capture-video needs --vectorization sync or --env-backend envpool: ale-py's is not filmed")
     game = args.env_id if args.env_id in OWN else f"ALE/{pools.atari_game(args.env_id)}-v5"
     register_plugins(game)
     if game not in gym.registry:
         raise pools.no_game(args.env_id, (name for name in gym.registry if name.startswith("ALE/")))
-    native = make_native(game, args.num_envs, reward_clipping=False, repeat_action_probability=0.0)
+    options = {"reward_clipping": False, "repeat_action_probability": 0.0} | (view.pool(game)[1] if view else {})
+    native = make_native(game, args.num_envs, **options)
     return GymnasiumEnvs(native, lives=True)
 
 

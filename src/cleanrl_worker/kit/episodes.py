@@ -96,7 +96,9 @@ def spaces_of(envs: Any) -> str:
 
 
 class View(Protocol):
-    """How an algorithm sees observations that are no single array; `wrap` is for Gymnasium's, a call for EnvPool's."""
+    """How an algorithm sees an environment: `wrap` is Gymnasium's, a call and `pool` (id, options) are EnvPool's."""
+
+    def pool(self, env_id: str) -> tuple[str, dict[str, Any]]: ...
 
     def wrap(self, env: Any) -> Any: ...
 

@@ -48,12 +48,10 @@ def make_game(
 ) -> Game:
     """The environment as it was in training, but with raw rewards and whole games."""
     if atari and pools.plays(env_id, backend):
-        return VectorGame(pools.make_games(env_id, 1, 0, video_folder, clip=False))
+        return VectorGame(pools.make_games(env_id, 1, 0, video_folder, clip=False, view=view))
     if atari or backend != "envpool":
         return FlatGame(kit_envs.EnvMaker(env_id, video_folder, view=view, frames=atari))
-    if video_folder is not None:
-        raise SystemExit(f"{env_id} is filmed with env_backend 'gymnasium' only; leave the video out, or change it")
-    return VectorGame(pools.PoolEnvs(lambda seed: pools.make_pool(env_id, 1, seed), seed=0, view=view))
+    return VectorGame(pools.make_seen(env_id, 1, 0, video_folder, view))
 
 
 def episode_seed(seed: int, episode: int) -> int:

@@ -15,7 +15,8 @@ import numpy as np
 from cleanrl_worker.kit.args import RunArgs
 from cleanrl_worker.kit.episodes import Episodes, Step, View
 from cleanrl_worker.kit.video import EpisodeFilm
-from mosaic.wire.errors import nearest
+from mosaic.wire import extras
+from mosaic.wire.errors import nearest as nearest
 
 FAMILIES = ("classic_control", "mujoco.gym", "atari", "toy_text", "box2d", "minigrid", "procgen", "mujoco.dmc")
 
@@ -26,6 +27,7 @@ _GRIDS = "BlockedUnlockPickup DoorKey Empty Fetch FourRooms GoToDoor KeyCorridor
 _LEVELS = "GoToLocal- GoToObj- GoToRedBall OpenRedDoor PickupDist- UnlockLocal-"
 FASTER_SEEN = {f"MiniGrid-{name}": 1 for name in _GRIDS.split()} | {f"BabyAI-{name}": 1 for name in _LEVELS.split()}
 
+PROCGEN = tuple(f"{mode}-v0" for mode in ("Easy", "Hard", "Extreme", "Memory", "Exploration"))
 ATARI_FPS = 15  # 60 Hz screen, every 4th frame
 
 
@@ -37,11 +39,20 @@ def is_better(args: RunArgs, video_folder: Path | None, view: View | None) -> bo
     return suits and importlib.util.find_spec("envpool") is not None
 
 
-def make_flat(args: RunArgs, view: View | None) -> "PoolEnvs":
-    envs = PoolEnvs(lambda seed: make_pool(args.env_id, args.num_envs, seed), args.seed, view=view)
-    if view is None and len(envs.single_observation_space.shape) != 1:
-        raise SystemExit(f"{args.env_id} has no flat observations: {envs.single_observation_space}")
+def make_seen(env_id: str, num_envs: int, seed: int, video_folder: Path | None, view: View | None) -> "PoolEnvs":
+    """Environments as a view wants them, or as they are."""
+    name, options = view.pool(env_id) if view else (env_id, {})
+    envs = PoolEnvs(lambda seed: make_pool(name, num_envs, seed, **options), seed, view=view)
+    if video_folder is not None and not can_draw(name):
+        raise SystemExit(f"EnvPool's {name} cannot be filmed: leave the video out, or use --env-backend gymnasium")
+    envs.film = None if video_folder is None else EpisodeFilm(video_folder, fps=ATARI_FPS)
     return envs
+
+
+def can_draw(env_id: str) -> bool:
+    """Whether EnvPool can draw an environment that it has made; to draw its MuJoCo tasks kills the process."""
+    specs = sys.modules["envpool.registration"].registry.specs
+    return env_id not in specs or "mujoco" not in specs[env_id][0]  # an Atari game goes by other names, too
 
 
 def plays(env_id: str, backend: str) -> bool:
@@ -62,13 +73,15 @@ def flat(space: Any) -> tuple[Any, Callable[[Any], np.ndarray]]:
     return row, lambda obs: np.concatenate([obs[name].reshape(len(obs[name]), -1) for name in names], axis=1)
 
 
-def make_games(env_id: str, num_envs: int, seed: int, video_folder: Path | None, *, clip: bool) -> "PoolEnvs":
+def make_games(
+    env_id: str, num_envs: int, seed: int, video_folder: Path | None, *, clip: bool, view: View | None = None
+) -> "PoolEnvs":
     """Atari games as `kit.envs.atari` describes them; without `clip`, with raw rewards."""
     game = f"{atari_game(env_id)}-v5"
     envpool = _import_envpool(game, ("atari",))
     if game not in envpool.list_all_envs():
         raise no_game(env_id, envpool.list_all_envs())
-    options = {"episodic_life": True, "reward_clip": clip}
+    options = {"episodic_life": True, "reward_clip": clip} | (view.pool(game)[1] if view else {})
     games = PoolEnvs(lambda seed: make_pool(game, num_envs, seed, **options), seed, lives=True)
     games.film = None if video_folder is None else EpisodeFilm(video_folder, fps=ATARI_FPS)
     return games
@@ -176,5 +189,9 @@ def _import_envpool(env_id: str, families: tuple[str, ...]) -> Any:
     for family in families:
         if env_id in envpool.list_all_envs():
             break
-        importlib.import_module(f"envpool.{family}.registration")
+        try:
+            importlib.import_module(f"envpool.{family}.registration")
+        except ImportError as error:
+            if family != "procgen" or env_id.endswith(PROCGEN):
+                raise SystemExit(f"{env_id} {extras.told_by(error) or error}") from error
     return envpool

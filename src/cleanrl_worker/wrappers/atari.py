@@ -44,7 +44,7 @@ class Atari(gym.Env[np.ndarray, np.int64]):
         self._lives_end, self._no_ops = lives, no_ops
         height, width = self._ale.getScreenDims()
         self._screens = np.zeros((2, height, width), np.uint8)
-        self._rows, self._columns = _taps(height), _taps(width)
+        self._rows, self._columns = taps(height), taps(width)
         self._stack = np.zeros((STACK, SIZE, SIZE), np.uint8)
         self._lives = 0
         self.game_over = True
@@ -109,12 +109,20 @@ class Atari(gym.Env[np.ndarray, np.int64]):
     def _small(self) -> np.ndarray:
         """The larger of the two frames (sprites flicker), each pixel the mean of the area that it covers."""
         screen = np.maximum(self._screens[0], self._screens[1])
-        # one pixel of each area after the other, in float32: the last bits are those of OpenCV, which the others use
-        half = sum(screen[:, at] * share for at, share in self._columns)
-        return np.rint(sum(half[at] * share[:, None] for at, share in self._rows)).astype(np.uint8)
+        return shrunk(screen, self._rows, self._columns)
 
 
-def _taps(pixels: int) -> list[tuple[np.ndarray, np.ndarray]]:
+Taps = list[tuple[np.ndarray, np.ndarray]]
+
+
+def shrunk(screen: np.ndarray, rows: Taps, columns: Taps) -> np.ndarray:
+    """A screen of 84×84 pixels, each the mean of the area that its taps (of `taps`) cover."""
+    # one pixel of each area after the other, in float32: the last bits are those of OpenCV, which the others use
+    half = sum(screen[:, at] * share for at, share in columns)
+    return np.rint(sum(half[at] * share[:, None] for at, share in rows)).astype(np.uint8)
+
+
+def taps(pixels: int) -> Taps:
     """For the first, second, … of the pixels that each of 84 covers: which it is, and its share of the mean."""
     scale = pixels / SIZE
     begins = np.arange(SIZE) * scale

@@ -10,7 +10,7 @@ import gymnasium as gym
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import play
 from cleanrl_worker.kit.episodes import spaces_of
-from cleanrl_worker.wrappers.minigrid import view_of
+from cleanrl_worker.wrappers.views import view_of
 
 if TYPE_CHECKING:
     BabyAITaskWrapper: Any

@@ -41,6 +41,9 @@ class GridView:
     flat: bool = False
     """one row of numbers, for a network that knows no grids"""
 
+    def pool(self, env_id: str) -> tuple[str, dict[str, Any]]:
+        return env_id, {}
+
     def wrap(self, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
         return GridObservation(env, self)
 

@@ -19,6 +19,8 @@ class Family:
     """the extra of `distribution` that installs them; None where a plain install does"""
     system: str = ""
     """what pip cannot install"""
+    libraries: tuple[str, ...] = ()
+    """of the system, which `system` says how to install"""
     distribution: str = "mosaic-rl"
     groups: "tuple[Family, ...]" = ()
 
@@ -64,6 +66,14 @@ _IMAGES = Family(
     "learns them within minutes on two cores: the first test of one.",
     ("gymnasium",),
     None,
+)
+_MULTIPLAYER = Family(
+    "multiplayer",
+    "Atari 2600 for several players",
+    "24 games that two or four play at once, from PettingZoo, with the ROMs of ale-py. A policy plays all sides; a "
+    "person gives an action for each of them.",
+    ("pettingzoo", "multi_agent_ale_py", "ale_py"),
+    "multiagent",
 )
 _WFC = Family(
     "wfc",
@@ -122,6 +132,7 @@ _ALL = (
         "and vectorized in C++.",
         ("ale_py",),
         "atari",
+        groups=(_MULTIPLAYER,),
     ),
     Family(
         "procgen",
@@ -132,6 +143,7 @@ _ALL = (
         ENVPOOL_PACKAGES,
         ENVPOOL_EXTRA,
         "Needs the Qt 5 libraries (Debian: apt install libqt5gui5 libqt5core5a).",
+        ("libQt5Gui.so.5", "libQt5Core.so.5"),
     ),
     Family(
         "mujoco",

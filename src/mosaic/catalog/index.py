@@ -2,12 +2,24 @@
 
 from functools import cache
 
-from mosaic.catalog import atari, babyai, box2d, classic, dm_control, images, minigrid, mujoco, procgen, toy_text
+from mosaic.catalog import (
+    atari,
+    babyai,
+    box2d,
+    classic,
+    dm_control,
+    images,
+    minigrid,
+    mujoco,
+    players,
+    procgen,
+    toy_text,
+)
 from mosaic.catalog.environment import Environment
 from mosaic.catalog.families import FAMILIES
 
 # In the order of FAMILIES, so that lists read the same everywhere.
-_MODULES = (classic, toy_text, box2d, images, atari, procgen, mujoco, dm_control, minigrid, babyai)
+_MODULES = (classic, toy_text, box2d, images, atari, players, procgen, mujoco, dm_control, minigrid, babyai)
 
 _ENVIRONMENTS: dict[str, Environment] = {
     environment.env_id: environment for module in _MODULES for environment in module.ENVIRONMENTS
@@ -55,6 +67,8 @@ def _newest() -> dict[str, tuple[int, str]]:
         # EnvPool's bare Atari names meet other games' (Blackjack-v1 is no older Blackjack-v5).
         if environment.family == "atari" and "envpool" in environment.backends:
             continue
-        name, _, version = env_id.rpartition("-v")
+        name, numbered, version = env_id.rpartition("-v")
+        if not numbered:  # Procgen's bare names, and PettingZoo's, whose versions are written _v3
+            continue
         newest[name] = max(newest.get(name, (-1, "")), (int(version), env_id))
     return newest

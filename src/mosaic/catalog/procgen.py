@@ -37,17 +37,19 @@ def _environments() -> Iterator[Environment]:
     for game, doc, more in _GAMES:
         for mode in ("Easy", "Hard", *more.split()):
             yield Environment(f"{game}{mode}-v0", "procgen", "discrete", "image", f"{doc}, {_MODES[mode]}.", ENVPOOL)
+    for game, doc, _ in _GAMES:
+        named = f"{doc}: CleanRL's name, easy unless distribution_mode says otherwise."
+        yield Environment(game.lower(), "procgen", "discrete", "image", named, ENVPOOL)
 
 
 ENVIRONMENTS = tuple(_environments())
 
-# The procgen package's own ids are hard by default; CleanRL's scripts take a bare name and play it easy.
+# The procgen package's own ids are hard by default; CleanRL's bare names are in the catalog, as easy ones.
 RENAMED = {
     old: f"{game}{mode}-v0"
     for game, _, _ in _GAMES
     for old, mode in (
         (f"procgen-{game.lower()}-v0", "Hard"),
         (f"procgen:procgen-{game.lower()}-v0", "Hard"),
-        (game.lower(), "Easy"),
     )
 }

@@ -21,10 +21,24 @@ def missing_package(environment: Environment, backend: str | None = None) -> str
         packages, line = group.packages, group.pip_line
     missing = [package for package in packages if find_spec(package) is None]
     if not missing:
-        return None
+        return _missing_libraries(FAMILIES[environment.family])
     if len(missing) == 1:
         return f"{missing[0]} is not installed; run: {line}"
     return f"{', '.join(missing[:-1])} and {missing[-1]} are not installed; run: {line}"
+
+
+def _missing_libraries(family: Family) -> str | None:
+    """Which of its system libraries cannot be loaded, and what to do."""
+    if not family.libraries:
+        return None
+    import ctypes
+
+    for library in family.libraries:
+        try:
+            ctypes.CDLL(library)
+        except OSError:
+            return f"{library} is not there. {family.system}"
+    return None
 
 
 def group_of(environment: Environment) -> Family:
