@@ -293,7 +293,8 @@ def _is_on(settings: Mapping[str, str], name: str) -> bool:
 
 def _count_frames(values: dict[str, Any], extras: dict[str, Any]) -> None:
     """`total_frames` of an Atari algorithm becomes its timesteps."""
-    if not isinstance(values["algo"], str) or "atari" not in Path(values["algo"]).name:
+    name = Path(values["algo"]).name if isinstance(values["algo"], str) else ""
+    if "atari" not in name and "envpool" not in name:
         return
     for holder in (extras, extras.get("algo_params") or {}):
         if holder.get("total_frames") in (None, ""):

@@ -35,7 +35,8 @@ class SavedPolicy:
     @property
     def is_atari(self) -> bool:
         """Whether it sees four stacked frames of a game instead of flat observations."""
-        return "atari" in self.algo
+        module = f"{algorithms.__name__}.{self.algo}"
+        return self.algo in policy_algos() and "atari" in getattr(importlib.import_module(module), "FAMILIES", ())
 
 
 def read_policy(path: Path | str, *, algo: str | None = None, env_id: str | None = None) -> SavedPolicy:

@@ -14,6 +14,7 @@ import av
 import gymnasium as gym
 import pytest
 import tiny_envs
+from needs import needed
 
 from cleanrl_worker.runtime import DEFAULT_ALGO_REGISTRY
 from mosaic.wire import metrics
@@ -35,6 +36,12 @@ TINY = {
     "dqn_jax": f"{DQN} --env-id=CartPole-v1",
     "c51": f"{DQN} --env-id=CartPole-v1",
     "pqn": f"{PPO} --env-id=CartPole-v1",
+    "ppo_rnd_envpool": f"{PPO} --env-id=Pong-v5 --num-iterations-obs-norm-init=1",
+    "ppo_procgen": f"{PPO} --env-id=starpilot --capture-video",
+    "ppg_procgen": f"{PPO.rpartition(' ')[0]} --env-id=starpilot --n-iteration=2 --e-auxiliary=1",
+    "ppo_pettingzoo_ma_atari": f"{PPO} --env-id=pong_v3",
+    "pqn_atari_envpool": f"{PPO} --env-id=Pong-v5",
+    "pqn_atari_envpool_lstm": f"{PPO} --env-id=Pong-v5",
     "rpo_continuous_action": f"{PPO} --env-id=Pendulum-v1",
     "sac_continuous_action": f"{DQN} --env-id=Pendulum-v1",
     "td3_continuous_action": f"{DQN} --env-id=Pendulum-v1",
@@ -68,6 +75,7 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path
     monkeypatch.setattr("cleanrl_worker.kit.experiment.EVAL_MAX_STEPS", 5)  # ten games of Pong take half a minute
 
     def run(name: str, *flags: str) -> Path:
+        needed(name)
         module = importlib.import_module(DEFAULT_ALGO_REGISTRY[name])
         monkeypatch.setattr(sys, "argv", [str(module.__file__), "--no-cuda", "--num-threads=1", *flags])
         module.main()

@@ -329,3 +329,89 @@ def test_values_of_images_bootstrap_at_a_truncation_and_stop_at_a_termination(
     small = {"total_timesteps": 300, "learning_starts": 20, "buffer_size": 100, "batch_size": 4, "num_threads": 1}
     rows = train(name, tmp_path, target_network_frequency=4, **small, **options)
     assert low < [row[tag] for row in rows if tag in row][-1] < high, "10 or 3.6"
+
+
+IMAGES = {
+    "pqn_atari_envpool": {},
+    "pqn_atari_envpool_lstm": {},
+    "ppo_rnd_envpool": {"num_iterations_obs_norm_init": 0},
+    "ppo_procgen": {},
+    "ppg_procgen": {"n_iteration": 1, "e_auxiliary": 0},
+}
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_image_algorithms_take_the_value_of_the_final_frames_not_of_the_next_episodes(name, tmp_path, monkeypatch):
+    """Nothing is learned here: the values that a batch goes on with are compared with those of the network."""
+    import torch
+
+    from cleanrl_worker.kit import envs
+
+    module = importlib.import_module(f"cleanrl_worker.algorithms.{name}")
+    maths, place = ("lambda_returns", 1) if "pqn" in name else ("gae", 2)
+    plain, kept = getattr(module, maths), []
+
+    def noted(*given):
+        kept.append(given[place].copy())
+        return plain(*given)
+
+    def rooms(args, *_given):
+        return envs.SyncEnvs([partial(tiny_envs.TwoRooms, frames=True)] * args.num_envs)
+
+    monkeypatch.setattr(module, maths, noted)
+    monkeypatch.setattr(envs, "atari", rooms)
+    monkeypatch.setattr(envs, "vector", rooms)
+    monkeypatch.setattr(experiment.Run, "evaluate", lambda *_given, **_more: None)  # there is no such game to play
+    sizes = {"total_timesteps": 16, "num_envs": 2, "num_steps": 8, "num_minibatches": 1, "num_threads": 1}
+    train(name, tmp_path, learning_rate=0.0, save_model=True, **sizes, **IMAGES[name])
+
+    one = tiny_envs.TwoRooms(frames=True)
+    spaces = SimpleNamespace(single_action_space=one.action_space, single_observation_space=one.observation_space)
+    network = (module.QNetwork if "pqn" in name else module.Agent)(spaces)
+    network.load_state_dict(policy_of(tmp_path))
+    black, white = (torch.full((1, 4, 84, 84), shade, dtype=torch.uint8) for shade in (0, 255))
+    with torch.no_grad():
+        if name.endswith("lstm"):  # the last of an episode's five frames
+            frames = torch.cat([black, white, white, white, white])[:, None, -1:]
+            values = network(frames, network.nothing(1), torch.zeros(5, 1))[0].amax(dim=-1).flatten()
+            first, final = values[0], values[-1]
+        else:
+            found = [network(frames) for frames in (black, white)]
+            first, final = (one.amax() if "pqn" in name else one[1].squeeze() for one in found)
+    for step in (3, 7):
+        np.testing.assert_allclose(kept[0][step], float(final), rtol=1e-3, atol=1e-5)
+    assert abs(float(first) - float(final)) > 1e-4
+
+
+class Duel(gym.Env):
+    """Two players, three steps; each step the first wins what the second loses."""
+
+    observation_space = gym.spaces.Box(0, 255, (2, 6, 84, 84), np.uint8)
+    action_space = gym.spaces.MultiDiscrete([3, 3])
+    rewards = np.zeros(2)
+
+    def reset(self, *, seed=None, options=None):
+        self.steps = 0
+        return np.zeros((2, 6, 84, 84), np.uint8), {}
+
+    def step(self, action):
+        self.steps += 1
+        self.rewards = np.array([2.0, -2.0])
+        return np.zeros((2, 6, 84, 84), np.uint8), 2.0, self.steps == 3, False, {}
+
+
+def test_the_returns_of_each_player_are_logged(tmp_path, monkeypatch):
+    from cleanrl_worker.algorithms import ppo_pettingzoo_ma_atari
+    from cleanrl_worker.kit import envs
+
+    def duels(args, _video_folder, view):
+        made = envs.SyncEnvs([Duel] * args.num_envs)
+        view.matches.extend(made.envs)
+        return made
+
+    monkeypatch.setattr(envs, "vector", duels)
+    monkeypatch.setattr(ppo_pettingzoo_ma_atari, "register", lambda _env_id: 2)
+    sizes = {"total_timesteps": 32, "num_envs": 4, "num_steps": 8, "num_minibatches": 1, "num_threads": 1}
+    rows = train("ppo_pettingzoo_ma_atari", tmp_path, **sizes)
+    for tag, value in {"return": 6.0, "return-player0": 6.0, "return-player1": -6.0, "length-player1": 3}.items():
+        assert [row[f"charts/episodic_{tag}"] for row in rows if f"charts/episodic_{tag}" in row] == [value] * 4

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny_envs
+from needs import needed
 from safetensors.numpy import load_file
 
 from cleanrl_worker.algorithms import ppo
@@ -34,6 +35,9 @@ PONG = SMALL_PPO | {"env_id": "Pong-v5", "total_timesteps": 128, "num_steps": 16
 PONG |= {"num_threads": 1}  # another number of threads adds in another order
 CATCH = {"env_id": "mosaic/Catch-v0", "total_timesteps": 96, "num_steps": 16, "num_minibatches": 2}
 CATCH |= {"update_epochs": 1, "checkpoint_every": 32, "num_threads": 1}
+FRAMES = {"total_timesteps": 48, "num_envs": 2, "num_steps": 8, "num_minibatches": 2, "checkpoint_every": 32}
+FRAMES |= {"num_threads": 1}
+PHASES = {"n_iteration": 3, "e_auxiliary": 1, "total_timesteps": 112, "checkpoint_every": 64}
 SMALL_DQN = {"total_timesteps": 700, "learning_starts": 100, "buffer_size": 300, "checkpoint_every": 200}
 SMALL_SAC = {"env_id": "Pendulum-v1", "total_timesteps": 330, "learning_starts": 60}
 SMALL_SAC |= {"buffer_size": 200, "batch_size": 32, "checkpoint_every": 100}
@@ -66,6 +70,13 @@ CASES = {
     "c51": SMALL_DQN,
     "pqn": SMALL_PPO,
     "pqn on envpool": SMALL_PPO | {"env_backend": "envpool"},
+    "ppo_rnd_envpool": FRAMES | {"env_id": "Pong-v5", "update_epochs": 1, "num_iterations_obs_norm_init": 1},
+    "ppo_procgen": FRAMES | {"env_id": "starpilot", "update_epochs": 1},
+    # a checkpoint amid a phase begins a new one: phases end at 48, 112
+    "ppg_procgen": FRAMES | PHASES | {"env_id": "starpilot"},
+    "ppo_pettingzoo_ma_atari": FRAMES | {"env_id": "pong_v3", "update_epochs": 1},
+    "pqn_atari_envpool": FRAMES | {"env_id": "Pong-v5", "update_epochs": 1},
+    "pqn_atari_envpool_lstm": FRAMES | {"env_id": "Pong-v5", "update_epochs": 1},
     "rpo_continuous_action": PENDULUM,
     "sac_continuous_action": SMALL_SAC,
     "sac_continuous_action on envpool": SMALL_SAC | {"env_backend": "envpool"},
@@ -114,6 +125,7 @@ FULL = pytest.mark.full
 
 
 def train(case, folder, **options):
+    needed(case)
     module = importlib.import_module(DEFAULT_ALGO_REGISTRY[case.split()[0]])
     module.main(module.Args(run_dir=folder, cuda=False, **(CASES[case] | options)))
 

@@ -20,6 +20,7 @@ import numpy as np
 import psutil
 import pytest
 import tiny_envs
+from needs import needed
 
 import cleanrl_worker
 from cleanrl_worker import fastlane, lane, onlooker
@@ -497,6 +498,10 @@ TINY = {
 }
 TINY |= dict.fromkeys(("ppo_atari", "ppo_atari_lstm"), TINY["ppo_atari_envpool"])
 TINY["ppo_atari_multigpu"] = {"local_num_envs": 2, "num_steps": 16, "num_minibatches": 2, "update_epochs": 1}
+TINY |= dict.fromkeys(("pqn_atari_envpool", "pqn_atari_envpool_lstm", "ppo_procgen"), TINY["ppo_atari_envpool"])
+TINY["ppo_pettingzoo_ma_atari"] = TINY["ppo_atari_envpool"]
+TINY["ppo_rnd_envpool"] = {**TINY["ppo_atari_envpool"], "num_iterations_obs_norm_init": 1}
+TINY["ppg_procgen"] = {"num_envs": 2, "num_steps": 16, "num_minibatches": 2, "n_iteration": 2, "e_auxiliary": 1}
 TINY |= {"pqn": TINY["ppo"], "ppo_jax": TINY["ppo"], "rpo_continuous_action": TINY["ppo_continuous_action"]}
 BOUNDED = ("sac_continuous_action", "td3_continuous_action", "ddpg_continuous_action")
 BOUNDED += tuple(f"{name}_jax" for name in BOUNDED)
@@ -507,6 +512,8 @@ TINY["qdagger_dqn_atari_impalacnn"] |= tiny_envs.small_lesson(6)
 TINY["ppo on grids"] = {**TINY["ppo"], "env_backend": "gymnasium", "mission": True, "memory": True}
 TINY["ppo on grids of envpool"] = {**TINY["ppo"], "env_backend": "envpool"}
 ENVIRONMENTS = {"ppo on grids": "BabyAI-GoToLocal-v0", "ppo on grids of envpool": "MiniGrid-DoorKey-5x5-v0"}
+ENVIRONMENTS |= {"ppo_rnd_envpool": "Pong-v5", "ppo_pettingzoo_ma_atari": "pong_v3"}
+ENVIRONMENTS |= {"ppo_procgen": "starpilot", "ppg_procgen": "starpilot"}
 ENVIRONMENTS |= {name: "Pendulum-v1" for name in DEFAULT_ALGO_REGISTRY if "continuous_action" in name}
 
 
@@ -519,7 +526,8 @@ OWN_PROCESS = ("ppo", "ppo_atari_envpool", "dqn_jax", "sac_continuous_action", "
 def test_every_registry_algorithm_streams(
     watch: Callable[..., Watcher], looked_at: Callable[..., Frame | None], name: str
 ) -> None:
-    env_id = "Pong-v5" if "atari" in name else ENVIRONMENTS.get(name, "CartPole-v1")
+    needed(name)
+    env_id = ENVIRONMENTS.get(name, "Pong-v5" if "atari" in name else "CartPole-v1")
     if name in OWN_PROCESS:
         frame = watch(name.split()[0], {"algo_params": TINY.get(name, {})}, env_id).frame()
     else:

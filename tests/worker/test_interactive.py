@@ -14,6 +14,7 @@ import gymnasium as gym
 import numpy as np
 import psutil
 import pytest
+from needs import needed
 
 from cleanrl_worker.wrappers.minigrid import WORDS
 
@@ -201,7 +202,8 @@ def save_policy(folder: Path, algo: str, env_id: str, spaces: Any, **sidecar: An
     else:
         import importlib
 
-        agent = importlib.import_module(f"cleanrl_worker.algorithms.{algo}").Agent(spaces)
+        module: Any = importlib.import_module(f"cleanrl_worker.algorithms.{algo}")
+        agent = module.Agent(6, 6) if "pettingzoo" in algo else module.Agent(spaces)
     path = folder / f"{algo}.cleanrl_model"
     torch.save(agent.state_dict(), path)
     (folder / f"{path.name}.json").write_text(
@@ -221,6 +223,8 @@ POLICIES = [
     ("ppo", "BabyAI-GoToLocal-v0", spaces_of((147 + WORDS,), gym.spaces.Discrete(7)), {"args": {"mission": True}}),
     ("ppo_continuous_action", "Pendulum-v1", spaces_of((3,), gym.spaces.Box(-2.0, 2.0, (1,))), PENDULUM),
     ("ppo_atari_envpool", "BreakoutNoFrameskip-v4", spaces_of((4, 84, 84), gym.spaces.Discrete(4)), {}),
+    ("ppo_procgen", "starpilot", spaces_of((3, 64, 64), gym.spaces.Discrete(15)), {"args": {"num_levels": 1}}),
+    ("ppo_pettingzoo_ma_atari", "pong_v3", None, {}),
 ]
 
 
@@ -228,6 +232,7 @@ POLICIES = [
 def test_policy_acts_and_the_person_may_take_over(
     play: Callable[..., Player], tmp_path: Path, algo: str, env_id: str, spaces: Any, sidecar: dict[str, Any]
 ) -> None:
+    needed(algo)
     policy = save_policy(tmp_path, algo, env_id, spaces, **sidecar)
     player = play("--policy-path", policy.name)
     init = player.hear()
@@ -236,11 +241,11 @@ def test_policy_acts_and_the_person_may_take_over(
     actions = [player.ask("step")["action"] for _ in range(5)]
     assert player.ask("reset", seed=3)["render_payload"] == ready["render_payload"]
     assert [player.ask("step")["action"] for _ in range(5)] == actions  # the same episode, sampled actions included
-    given = 0 if isinstance(actions[0], int) else [0.25]
+    given = 0 if isinstance(actions[0], int) else [0.25] if len(actions[0]) == 1 else [2, 3]
     step = player.ask("step", action=given)
     assert step["action"] == given and player.ask("step")["step_index"] == 6
     if "atari" in algo:
-        assert ready["observation_shape"] == [4, 84, 84] and step["observation"] is None
+        assert ready["observation_shape"][-2:] == [84, 84] and step["observation"] is None
         picture = step["render_payload"]
         assert (picture["width"], picture["height"], picture["encoding"]) == (160, 210, "png")
 

@@ -1,0 +1,394 @@
+"""PPG: policy and value learn apart, and now and then together, for Procgen's games on EnvPool (arXiv:2009.04416).
+
+Sibling: ppo_procgen.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from cleanrl_worker.agents.adam import FlatAdam
+from cleanrl_worker.agents.normalize import RewardNormalizer
+from cleanrl_worker.kit import envs as kit_envs
+from cleanrl_worker.kit import experiment
+from cleanrl_worker.kit.args import (
+    Amount,
+    Computed,
+    Count,
+    CountFrom0,
+    Pieces,
+    RunArgs,
+    Share,
+    parse,
+    require,
+)
+from cleanrl_worker.kit.policy import Policy
+from cleanrl_worker.wrappers.procgen import view_of
+
+ACTION_SPACES = ("discrete",)
+OBSERVATION_SPACES = ("image",)
+FAMILIES = ("procgen",)
+DEFAULT_BACKEND = "envpool"
+
+
+@dataclass(kw_only=True)
+class Args(RunArgs):
+    env_id: str = "starpilot"
+    """game to learn: starpilot, coinrun, maze, …; StarpilotHard-v0 also says how hard it is"""
+    distribution_mode: Literal["auto", "easy", "hard", "extreme", "memory", "exploration"] = "auto"
+    """how hard the levels are (auto: as env_id says, else easy)"""
+    start_level: CountFrom0 = 0
+    """number of the first level"""
+    num_levels: CountFrom0 = 0
+    """how many levels from there on are played (0: all there are)"""
+    total_timesteps: Count = 25000000
+    """environment steps to train for, over all environments"""
+    checkpoint_every: CountFrom0 = 2097152
+    """steps between two checkpoints of the whole training state (0: at the end and on SIGTERM); each begins a phase"""
+    num_threads: CountFrom0 = 0
+    """CPU threads for the network (0: torch's default, all cores; a convolution is worth them)"""
+    learning_rate: Amount = 5e-4
+    """step size of Adam"""
+    num_envs: Count = 64
+    """environments stepped side by side"""
+    num_steps: Count = 256
+    """steps in each environment between two updates"""
+    anneal_lr: bool = False
+    """let the learning rate fall to zero over the run"""
+    gamma: Share = 0.999
+    """discount factor"""
+    gae_lambda: Share = 0.95
+    """lambda of generalised advantage estimation"""
+    num_minibatches: Pieces = 8
+    """pieces that a batch is cut into"""
+    adv_norm_fullbatch: bool = True
+    """normalise advantages over the whole batch"""
+    clip_coef: Amount = 0.2
+    """how far the new policy may move from the old (epsilon)"""
+    clip_vloss: bool = True
+    """clip the value loss too"""
+    ent_coef: float = 0.01
+    """weight of the entropy bonus"""
+    vf_coef: float = 0.5
+    """weight of the value loss"""
+    max_grad_norm: Amount = 0.5
+    """largest norm of the gradient"""
+    target_kl: float | None = None
+    """end an update early when the policy has moved this far"""
+    n_iteration: Count = 32
+    """batches of a policy phase; an auxiliary phase follows"""
+    e_policy: Count = 1
+    """passes over a batch in the policy phase"""
+    v_value: Count = 1
+    """passes over a batch for the value in the policy phase; CleanRL's flag, they are those of e_policy"""
+    e_auxiliary: CountFrom0 = 6
+    """passes over all of a phase's batches in the auxiliary phase"""
+    beta_clone: Amount = 1.0
+    """weight of staying near the policy in the auxiliary phase"""
+    num_aux_rollouts: Count = 4
+    """environments' rollouts in a minibatch of the auxiliary phase"""
+    n_aux_grad_accum: Count = 1
+    """minibatches of the auxiliary phase whose gradients are added up for one step"""
+    batch_size: Computed = 0
+    """set at run time: num_envs * num_steps"""
+    minibatch_size: Computed = 0
+    """set at run time: batch_size / num_minibatches"""
+    num_iterations: Computed = 0
+    """set at run time: total_timesteps / batch_size"""
+    num_phases: Computed = 0
+    """set at run time: num_iterations / n_iteration"""
+    aux_batch_rollouts: Computed = 0
+    """set at run time: num_envs * n_iteration"""
+
+
+LayerT = TypeVar("LayerT", nn.Linear, nn.Conv2d)
+
+
+def normed(layer: LayerT, norm: float) -> LayerT:
+    """Weights of the given norm for each output, no bias."""
+    with torch.no_grad():
+        inputs = tuple(range(1, layer.weight.ndim))
+        layer.weight *= norm / torch.linalg.vector_norm(layer.weight, dim=inputs, keepdim=True)
+        assert layer.bias is not None
+        layer.bias.zero_()
+    return layer
+
+
+class ResidualBlock(nn.Module):
+    """Two convolutions whose result is added to what they were given."""
+
+    def __init__(self, channels: int, norm: float) -> None:
+        super().__init__()
+        self.conv0 = normed(nn.Conv2d(channels, channels, 3, padding=1), norm**0.5)
+        self.conv1 = normed(nn.Conv2d(channels, channels, 3, padding=1), norm**0.5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.conv1(F.relu(self.conv0(F.relu(x))))
+
+
+class ConvSequence(nn.Module):
+    """A convolution, half the size, two residual blocks."""
+
+    def __init__(self, inputs: int, channels: int) -> None:
+        super().__init__()
+        self.conv = normed(nn.Conv2d(inputs, channels, 3, padding=1), 1.0)
+        norm = 1 / 3**0.5 / 2**0.5  # what six blocks add, two in each of three sequences, keeps its size
+        self.res_block0 = ResidualBlock(channels, norm)
+        self.res_block1 = ResidualBlock(channels, norm)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.res_block1(self.res_block0(F.max_pool2d(self.conv(x), 3, stride=2, padding=1)))
+
+
+class Agent(nn.Module):
+    """The policy's convolutional network, IMPALA's (arXiv:1802.01561); values are read off it, one also teaches it."""
+
+    def __init__(self, envs: Any) -> None:
+        super().__init__()
+        channels, height, width = envs.single_observation_space.shape
+        self.network = nn.Sequential(
+            ConvSequence(channels, 16),
+            ConvSequence(16, 32),
+            ConvSequence(32, 32),
+            nn.Flatten(),
+            nn.ReLU(),
+            normed(nn.Linear(32 * -(-height // 8) * -(-width // 8), 256), 1.4),
+            nn.ReLU(),
+        )
+        self.actor = normed(nn.Linear(256, int(envs.single_action_space.n)), 0.1)
+        self.critic = normed(nn.Linear(256, 1), 0.1)
+        self.aux_critic = normed(nn.Linear(256, 1), 0.1)
+
+    def forward(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Logits, values and auxiliary values of frames given as bytes; only the auxiliary ones shape the network."""
+        # channels last: convolutions on the CPU take two thirds of the time
+        hidden = self.network(obs.to(torch.float32, memory_format=torch.channels_last) / 255.0)
+        values = self.critic(hidden.detach()).squeeze(-1)
+        return self.actor(hidden), values, self.aux_critic(hidden).squeeze(-1)
+
+
+def load_policy(state: dict[str, Any], spaces: Any, args: Mapping[str, Any]) -> Policy:
+    """The acting part of a saved agent."""
+    agent = Agent(spaces)
+    agent.load_state_dict(state)
+
+    def act(obs: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
+        with torch.no_grad():
+            scores = agent(torch.from_numpy(obs))[0].numpy()
+        return (scores if rng is None else scores + rng.gumbel(size=scores.shape)).argmax(axis=1)
+
+    return act
+
+
+def gae(
+    rewards: np.ndarray, values: np.ndarray, next_values: np.ndarray, ends: np.ndarray, gamma: float, lam: float
+) -> np.ndarray:
+    """Generalised advantage estimation (arXiv:1506.02438, eq. 16) over arrays of shape (steps, environments).
+
+    `next_values` holds the value of what each action led to: 0 after a termination, of the final observation after a
+    truncation. `ends` cuts the sum at the end of an episode.
+    """
+    advantages = np.zeros_like(rewards)
+    deltas = rewards + gamma * next_values - values
+    decay = gamma * lam * (1.0 - ends)
+    advantage = np.zeros(rewards.shape[1], rewards.dtype)
+    for t in reversed(range(len(rewards))):
+        advantages[t] = advantage = deltas[t] + decay[t] * advantage
+    return advantages
+
+
+def auxiliary_phase(
+    agent: Agent,
+    optimizers: tuple[FlatAdam, FlatAdam],
+    aux_obs: torch.Tensor,
+    aux_returns: torch.Tensor,
+    args: Args,
+    device: torch.device,
+) -> dict[str, float]:
+    """Distil the values of a whole phase into the network (section 2.2 of the paper); returns the last losses."""
+    with torch.no_grad():
+        pieces = aux_obs.split(args.num_aux_rollouts, dim=1)
+        policies = [agent(piece.flatten(0, 1).to(device))[0].unflatten(0, piece.shape[:2]) for piece in pieces]
+        old_logprobs = F.log_softmax(torch.cat(policies, dim=1), dim=-1)
+    optimizer, aux_optimizer = optimizers
+    parameters = [*optimizer.parameters, *aux_optimizer.parameters]
+    summed: list[torch.Tensor] = []
+    told: dict[str, float] = {}
+    for _ in range(args.e_auxiliary):
+        for number, rollouts in enumerate(torch.randperm(args.aux_batch_rollouts).split(args.num_aux_rollouts)):
+            returns = aux_returns[:, rollouts].flatten().to(device)
+            logits, values, aux_values = agent(aux_obs[:, rollouts].flatten(0, 1).to(device))
+            old = old_logprobs[:, rollouts.to(device)].flatten(0, 1)
+            kl_loss = (old.exp() * (old - F.log_softmax(logits, dim=-1))).sum(dim=1).mean()
+            aux_value_loss = 0.5 * F.mse_loss(aux_values, returns)
+            real_value_loss = 0.5 * F.mse_loss(values, returns)
+            loss = (aux_value_loss + args.beta_clone * kl_loss + real_value_loss) / args.n_aux_grad_accum
+            found = torch.autograd.grad(loss, parameters)
+            summed = [one + more for one, more in zip(summed, found, strict=True)] if summed else list(found)
+            if (number + 1) % args.n_aux_grad_accum == 0:
+                norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(one) for one in summed]))
+                shortened = [one * (args.max_grad_norm / (norm + 1e-6)).clamp(max=1.0) for one in summed]
+                optimizer.apply(shortened[: len(optimizer.parameters)])
+                aux_optimizer.apply(shortened[len(optimizer.parameters) :])
+                summed = []
+            losses = {"kl_loss": kl_loss, "aux_value_loss": aux_value_loss, "real_value_loss": real_value_loss}
+        told = {name: one.item() for name, one in losses.items()}
+    return told
+
+
+def main(args: Args | None = None) -> None:
+    args = args or parse(Args)
+    require(args)
+    args.batch_size = args.num_envs * args.num_steps
+    args.minibatch_size = args.batch_size // args.num_minibatches
+    args.aux_batch_rollouts = args.num_envs * args.n_iteration
+    args.env_backend = "envpool" if args.env_backend == "auto" else args.env_backend  # nobody else makes them
+    run = experiment.start(args)
+    device = run.device
+    view = view_of(vars(args))
+    envs = kit_envs.vector(args, run.video_folder, view)
+    agent = Agent(envs).to(device)
+    aux_optimizer = FlatAdam(agent.aux_critic.parameters(), lr=args.learning_rate)  # rests in the policy phase
+    others = [own for name, own in agent.named_parameters() if not name.startswith("aux_critic")]
+    optimizer = FlatAdam(others, lr=args.learning_rate)
+    reward_scale = RewardNormalizer(args.num_envs, args.gamma)
+
+    shape = (args.num_steps, args.num_envs)
+    obs = torch.zeros((*shape, *envs.single_observation_space.shape), dtype=torch.uint8, device=device)
+    logprobs = torch.zeros(shape, device=device)
+    values = torch.zeros(shape, device=device)
+    actions = np.zeros(shape, np.int64)
+    rewards = np.zeros(shape, np.float32)
+    terminations = np.zeros(shape, np.float32)
+    ends = np.zeros(shape, np.float32)
+    aux_shape = (args.num_steps, args.aux_batch_rollouts)
+    aux_obs = torch.zeros((*aux_shape, *envs.single_observation_space.shape), dtype=torch.uint8)
+    aux_returns = torch.zeros(aux_shape)
+    collected = 0  # batches of the phase under way
+    step = run.restore(
+        {"policy": agent, "optimizer": optimizer, "aux_optimizer": aux_optimizer, "rewards": reward_scale}
+    )
+    args.num_iterations = -(-args.total_timesteps // args.batch_size)
+    args.num_phases = args.num_iterations // args.n_iteration
+    next_obs = run.reset(envs, step)
+
+    while step < args.total_timesteps:
+        if args.anneal_lr:
+            optimizer.lr = args.learning_rate * (1.0 - step // args.batch_size / args.num_iterations)
+            aux_optimizer.lr = optimizer.lr
+
+        # 1 collect
+        noise = run.rng.gumbel(size=(*shape, envs.single_action_space.n)).astype(np.float32)
+        truncated_at: list[tuple[int, np.ndarray]] = []
+        for t in range(args.num_steps):
+            obs[t] = torch.from_numpy(next_obs)
+            with torch.no_grad():
+                logits, values[t], _ = agent(obs[t])
+                # Gumbel-max: a sample of softmax(logits)
+                action = (logits + torch.from_numpy(noise[t]).to(device)).argmax(dim=1)
+                logprobs[t] = F.log_softmax(logits, dim=-1).gather(1, action.unsqueeze(1)).squeeze(1)
+            actions[t] = action.cpu().numpy()
+            reached = envs.step(actions[t])
+            next_obs = reached.obs
+            step += args.num_envs
+            terminations[t] = reached.terminations
+            ended = reached.terminations | reached.truncations
+            ends[t] = ended
+            rewards[t] = reward_scale.observe(reached.rewards, ended)
+            if reached.truncations.any():
+                truncated_at.append((t, reached.final_obs))
+            if reached.episodes:
+                run.log_episodes(step, reached.episodes)
+
+        # 2 advantages
+        b_obs, b_logprobs, b_values = obs.flatten(0, 1), logprobs.flatten(), values.flatten()
+        b_actions = torch.from_numpy(actions.reshape(-1)).to(device)
+        old_values = values.cpu().numpy()
+        next_values = np.empty_like(old_values)
+        next_values[:-1] = old_values[1:]
+        with torch.no_grad():
+            next_values[-1] = agent(torch.from_numpy(next_obs).to(device))[1].cpu().numpy()
+            for t, final_obs in truncated_at:
+                final_values = agent(torch.from_numpy(final_obs).to(device))[1].cpu().numpy()
+                next_values[t] = np.where(ends[t] > 0, final_values, next_values[t])
+        next_values *= 1.0 - terminations
+        advantages = gae(rewards, old_values, next_values, ends, args.gamma, args.gae_lambda)
+        b_advantages = torch.from_numpy(advantages.reshape(-1)).to(device)
+        b_returns = b_advantages + b_values
+        filled = slice(collected * args.num_envs, (collected + 1) * args.num_envs)
+        aux_obs[:, filled] = obs.cpu()
+        aux_returns[:, filled] = b_returns.view(shape).cpu()
+        collected += 1
+        if args.adv_norm_fullbatch:
+            b_advantages = (b_advantages - b_advantages.mean()) / (b_advantages.std() + 1e-8)
+
+        # 3 update: the policy, and the value that does not touch its network
+        ratios = []
+        for _ in range(args.e_policy):
+            order = torch.randperm(args.batch_size, device=device)
+            batch = (b_obs, b_actions, b_logprobs, b_advantages, b_returns, b_values)
+            minibatches = zip(*(whole[order].split(args.minibatch_size) for whole in batch), strict=True)
+            for mb_obs, mb_actions, mb_logprobs, mb_advantages, mb_returns, mb_values in minibatches:
+                logits, new_values, _ = agent(mb_obs)
+                new_logprobs = F.log_softmax(logits, dim=-1)
+                logratio = new_logprobs.gather(1, mb_actions.unsqueeze(1)).squeeze(1) - mb_logprobs
+                ratio = logratio.exp()
+                ratios.append(ratio.detach())
+
+                clipped = ratio.clamp(1 - args.clip_coef, 1 + args.clip_coef)
+                pg_loss = -torch.min(mb_advantages * ratio, mb_advantages * clipped).mean()
+
+                v_error = (new_values - mb_returns) ** 2
+                if args.clip_vloss:
+                    v_clipped = mb_values + (new_values - mb_values).clamp(-args.clip_coef, args.clip_coef)
+                    v_error = torch.max(v_error, (v_clipped - mb_returns) ** 2)
+                v_loss = 0.5 * v_error.mean()
+
+                entropy = -(new_logprobs.exp() * new_logprobs).sum(dim=1).mean()
+                optimizer.step(pg_loss - args.ent_coef * entropy + args.vf_coef * v_loss, args.max_grad_norm)
+            approx_kl = (ratio - 1 - logratio).mean().item()  # http://joschu.net/blog/kl-approx.html, k3
+            if args.target_kl is not None and approx_kl > args.target_kl:
+                break
+
+        # 4 auxiliary phase: values teach the network, which must not change what the policy does
+        if collected == args.n_iteration:
+            told = auxiliary_phase(agent, (optimizer, aux_optimizer), aux_obs, aux_returns, args, device)
+            run.log(step, {f"losses/aux/{name}": value for name, value in told.items()})
+            collected = 0
+
+        # 5 log, checkpoint
+        variance = np.var(old_values + advantages)
+        run.log(
+            step,
+            {
+                "charts/learning_rate": optimizer.lr,
+                "losses/value_loss": v_loss.item(),
+                "losses/policy_loss": pg_loss.item(),
+                "losses/entropy": entropy.item(),
+                "losses/old_approx_kl": -logratio.mean().item(),
+                "losses/approx_kl": approx_kl,
+                "losses/clipfrac": ((torch.cat(ratios) - 1.0).abs() > args.clip_coef).float().mean().item(),
+                "losses/explained_variance": float(1 - np.var(advantages) / variance) if variance > 0 else float("nan"),
+            },
+        )
+        run.log_speed(step)
+        run.keep_best(step, agent.state_dict)
+        if run.checkpoint_due(step - args.batch_size, step):
+            next_obs = run.checkpoint(step - args.batch_size, step, envs)
+            reward_scale.restart()
+            collected = 0
+
+    if args.save_model:
+        run.save_policy(step, agent.state_dict())
+        run.evaluate(step, load_policy(agent.state_dict(), envs, vars(args)), view=view)
+    envs.close()
+    run.finish(step)
+
+
+if __name__ == "__main__":
+    main()

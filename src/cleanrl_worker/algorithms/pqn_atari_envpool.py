@@ -1,0 +1,230 @@
+"""PQN, Q-learning on parallel environments without replay, for Atari games on EnvPool (arXiv:2407.04811).
+
+Siblings: pqn, pqn_atari_envpool_lstm, ppo_atari_envpool.
+"""
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from cleanrl_worker.agents.adam import FlatRAdam
+from cleanrl_worker.agents.layers import orthogonal
+from cleanrl_worker.kit import envs as kit_envs
+from cleanrl_worker.kit import experiment
+from cleanrl_worker.kit.args import Amount, Computed, Count, CountFrom0, Pieces, RunArgs, Share, parse, require
+from cleanrl_worker.kit.policy import Policy
+
+ACTION_SPACES = ("discrete",)
+OBSERVATION_SPACES = ("image",)
+FAMILIES = ("atari", "image-games")
+DEFAULT_BACKEND = "envpool"
+
+
+@dataclass(kw_only=True)
+class Args(RunArgs):
+    env_id: str = "Breakout-v5"
+    """game to learn: Breakout-v5, ALE/Breakout-v5 or BreakoutNoFrameskip-v4 are the same here"""
+    total_timesteps: Count = 10000000
+    """environment steps to train for, over all environments (a step is four frames)"""
+    total_frames: CountFrom0 = 0
+    """frames to train for, four a step; instead of total_timesteps"""
+    checkpoint_every: CountFrom0 = 1100000
+    """steps between two checkpoints of the whole training state (0: only at the end and on SIGTERM)"""
+    num_threads: CountFrom0 = 0
+    """CPU threads for the network (0: torch's default, all cores; a convolution is worth them)"""
+    learning_rate: Amount = 2.5e-4
+    """step size of RAdam"""
+    num_envs: Count = 8
+    """environments stepped side by side"""
+    num_steps: Count = 128
+    """steps in each environment between two updates"""
+    anneal_lr: bool = True
+    """let the learning rate fall to zero over the run"""
+    gamma: Share = 0.99
+    """discount factor"""
+    num_minibatches: Pieces = 4
+    """pieces that a batch is cut into"""
+    update_epochs: Count = 4
+    """passes over a batch"""
+    max_grad_norm: Amount = 10.0
+    """largest norm of the gradient"""
+    start_e: Share = 1.0
+    """share of random actions at the start"""
+    end_e: Share = 0.01
+    """share of random actions in the end"""
+    exploration_fraction: Amount = 0.10
+    """part of the run over which that share falls"""
+    q_lambda: Share = 0.65
+    """lambda of the returns (0: one step and the next value, 1: as far as the batch goes)"""
+    batch_size: Computed = 0
+    """set at run time: num_envs * num_steps"""
+    minibatch_size: Computed = 0
+    """set at run time: batch_size / num_minibatches"""
+    num_iterations: Computed = 0
+    """set at run time: total_timesteps / batch_size"""
+
+
+class QNetwork(nn.Module):
+    """The convolutional network of Mnih et al. 2015; normalised layers stand in for a target network."""
+
+    def __init__(self, envs: Any) -> None:
+        super().__init__()
+        self.network = nn.Sequential(
+            orthogonal(nn.Conv2d(4, 32, 8, stride=4)),
+            nn.LayerNorm([32, 20, 20]),
+            nn.ReLU(),
+            orthogonal(nn.Conv2d(32, 64, 4, stride=2)),
+            nn.LayerNorm([64, 9, 9]),
+            nn.ReLU(),
+            orthogonal(nn.Conv2d(64, 64, 3, stride=1)),
+            nn.LayerNorm([64, 7, 7]),
+            nn.ReLU(),
+            nn.Flatten(),
+            orthogonal(nn.Linear(64 * 7 * 7, 512)),
+            nn.LayerNorm(512),
+            nn.ReLU(),
+            orthogonal(nn.Linear(512, int(envs.single_action_space.n))),
+        )
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        """The value of each action on frames given as bytes."""
+        # channels last: convolutions on the CPU take two thirds of the time
+        return self.network(obs.to(torch.float32, memory_format=torch.channels_last) / 255.0)
+
+
+def load_policy(state: dict[str, Any], spaces: Any, args: Mapping[str, Any]) -> Policy:
+    """The greedy actions of a saved network; sampled, a share `end_e` of them is random as in the end of training."""
+    q_network = QNetwork(spaces)
+    q_network.load_state_dict(state)
+    epsilon = float(args.get("end_e", Args.end_e))
+
+    def act(obs: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
+        with torch.no_grad():
+            actions = q_network(torch.from_numpy(obs)).argmax(dim=1).numpy()
+        if rng is None:
+            return actions
+        random_actions = rng.integers(0, spaces.single_action_space.n, len(obs))
+        return np.where(rng.random(len(obs)) < epsilon, random_actions, actions)
+
+    return act
+
+
+def linear_schedule(start: float, end: float, duration: float, step: int) -> float:
+    """From start to end over `duration` steps, then constant."""
+    return max(end, start + (end - start) * step / max(duration, 1))
+
+
+def lambda_returns(
+    rewards: np.ndarray, next_values: np.ndarray, ends: np.ndarray, gamma: float, lam: float
+) -> np.ndarray:
+    """Returns of Q(lambda) (section 3 of the paper) over arrays of shape (steps, environments).
+
+    `next_values` holds the value of what each action led to: 0 after a termination, of the final observation after a
+    truncation. `ends` cuts the sum at the end of an episode.
+    """
+    returns = rewards + gamma * next_values
+    decay = gamma * lam * (1.0 - ends)
+    for t in reversed(range(len(rewards) - 1)):
+        returns[t] += decay[t] * (returns[t + 1] - next_values[t])
+    return returns
+
+
+def main(args: Args | None = None) -> None:
+    args = args or parse(Args)
+    require(args)
+    args.batch_size = args.num_envs * args.num_steps
+    args.minibatch_size = args.batch_size // args.num_minibatches
+    run = experiment.start(args)
+    device = run.device
+    envs = kit_envs.atari(args, run.video_folder)
+    q_network = QNetwork(envs).to(device)
+    optimizer = FlatRAdam(q_network.parameters(), lr=args.learning_rate)
+
+    shape = (args.num_steps, args.num_envs)
+    obs = torch.zeros((*shape, *envs.single_observation_space.shape), dtype=torch.uint8, device=device)
+    values = np.zeros(shape, np.float32)
+    actions = np.zeros(shape, np.int64)
+    rewards = np.zeros(shape, np.float32)
+    terminations = np.zeros(shape, np.float32)
+    ends = np.zeros(shape, np.float32)
+    step = run.restore({"policy": q_network, "optimizer": optimizer})
+    args.num_iterations = -(-args.total_timesteps // args.batch_size)
+    next_obs = run.reset(envs, step)
+    recent: deque[float] = deque(maxlen=20)
+
+    while step < args.total_timesteps:
+        if args.anneal_lr:
+            optimizer.lr = args.learning_rate * (1.0 - step // args.batch_size / args.num_iterations)
+
+        # 1 collect
+        duration = args.exploration_fraction * args.total_timesteps
+        steps = range(step, step + args.batch_size, args.num_envs)
+        epsilons = [linear_schedule(args.start_e, args.end_e, duration, at) for at in steps]
+        explored = run.rng.random(shape) < np.array(epsilons)[:, None]
+        random_actions = run.rng.integers(0, envs.single_action_space.n, shape)
+        truncated_at: list[tuple[int, np.ndarray]] = []
+        for t in range(args.num_steps):
+            obs[t] = torch.from_numpy(next_obs)
+            with torch.no_grad():
+                best = q_network(obs[t]).max(dim=1)
+            values[t] = best.values.cpu().numpy()
+            actions[t] = np.where(explored[t], random_actions[t], best.indices.cpu().numpy())
+            reached = envs.step(actions[t])
+            next_obs = reached.obs
+            step += args.num_envs
+            rewards[t] = reached.rewards
+            terminations[t] = reached.terminations
+            ends[t] = reached.terminations | reached.truncations
+            if reached.truncations.any():
+                truncated_at.append((t, reached.final_obs))
+            if reached.episodes:
+                run.log_episodes(step, reached.episodes)
+                recent.extend(episode.ret for episode in reached.episodes)
+                run.log(step, {"charts/avg_episodic_return": float(np.mean(recent))})
+
+        # 2 returns
+        next_values = np.empty_like(values)
+        next_values[:-1] = values[1:]
+        with torch.no_grad():
+            next_values[-1] = q_network(torch.from_numpy(next_obs).to(device)).amax(dim=1).cpu().numpy()
+            for t, final_obs in truncated_at:
+                final_values = q_network(torch.from_numpy(final_obs).to(device)).amax(dim=1).cpu().numpy()
+                next_values[t] = np.where(ends[t] > 0, final_values, next_values[t])
+        next_values *= 1.0 - terminations
+        returns = lambda_returns(rewards, next_values, ends, args.gamma, args.q_lambda)
+        b_obs = obs.flatten(0, 1)
+        b_actions = torch.from_numpy(actions.reshape(-1, 1)).to(device)
+        b_returns = torch.from_numpy(returns.reshape(-1)).to(device)
+
+        # 3 update
+        for _ in range(args.update_epochs):
+            order = torch.randperm(args.batch_size, device=device)
+            batch = (b_obs, b_actions, b_returns)
+            minibatches = zip(*(whole[order].split(args.minibatch_size) for whole in batch), strict=True)
+            for mb_obs, mb_actions, mb_returns in minibatches:
+                old_values = q_network(mb_obs).gather(1, mb_actions).squeeze(1)
+                loss = F.mse_loss(old_values, mb_returns)
+                optimizer.step(loss, args.max_grad_norm)
+
+        # 4 log, checkpoint
+        run.log(step, {"losses/td_loss": loss.item(), "losses/q_values": old_values.mean().item()})
+        run.log_speed(step)
+        run.keep_best(step, q_network.state_dict)
+        if run.checkpoint_due(step - args.batch_size, step):
+            next_obs = run.checkpoint(step - args.batch_size, step, envs)
+
+    if args.save_model:
+        run.save_policy(step, q_network.state_dict())
+        run.evaluate(step, load_policy(q_network.state_dict(), envs, vars(args)), atari=True)
+    envs.close()
+    run.finish(step)
+
+
+if __name__ == "__main__":
+    main()
