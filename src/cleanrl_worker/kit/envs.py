@@ -240,7 +240,7 @@ class GameEnvs(SyncEnvs):
         return reached._replace(rewards=np.sign(reached.rewards))
 
     def _over(self, ends: np.ndarray) -> np.ndarray:
-        return ends & [getattr(env.unwrapped, "game_over", True) for env in self.envs]
+        return ends & [getattr(env.unwrapped, "ended_game", True) for env in self.envs]
 
 
 class GymnasiumEnvs:

@@ -22,7 +22,8 @@ NO_OP, FIRE = 0, 1  # ale-py's actions
 class Atari(gym.Env[np.ndarray, np.int64]):
     """One game, named in any spelling; with `lives`, a lost one ends the episode and a reset goes on with the next.
 
-    `game_over` tells the end of a game from that of a life.
+    `game_over` tells the end of a game from that of a life; `ended_game` is what it was in the last step, also when
+    another game has begun since.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": pools.ATARI_FPS}  # type: ignore[misc]
@@ -48,6 +49,7 @@ class Atari(gym.Env[np.ndarray, np.int64]):
         self._stack = np.zeros((STACK, SIZE, SIZE), np.uint8)
         self._lives = 0
         self.game_over = True
+        self.ended_game = False
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -77,7 +79,7 @@ class Atari(gym.Env[np.ndarray, np.int64]):
             if self._ale.game_over():
                 break
         truncated = bool(self._ale.game_truncated())
-        self.game_over = bool(self._ale.game_over())
+        self.game_over = self.ended_game = bool(self._ale.game_over())
         self._push()
         lives, self._lives = self._lives, self._ale.lives()
         lost = self._lives < lives and not self.game_over
