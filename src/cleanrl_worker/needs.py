@@ -24,6 +24,7 @@ PROCESS = 500 * 10**6
 IMAGE_STATE, FLAT_STATE = 30 * 10**6, 3 * 10**6
 KEPT = 3  # checkpoints: the newest two and the best
 FRAME = 84 * 84
+PROCGEN_FRAME = 64 * 64 * 3
 SEGMENT_ROWS = 25_000  # transitions that are in memory three times more while a checkpoint is written
 # A transition of wrappers.frames: one frame and a sixteenth, five numbers of frames, and the rest.
 IMAGE_TRANSITION = FRAME * 17 // 16 + 5 * 8 + 8 + 4 + 8 + 4 + 4
@@ -36,6 +37,8 @@ class Needs:
     memory: int
     disk: int
     at_least: bool = False
+    lever: str = "buffer_size"
+    """the parameter that makes most of the memory"""
 
     def __str__(self) -> str:
         about = "at least" if self.at_least else "about"
@@ -66,7 +69,7 @@ def shortages(needs: Needs, folder: Path) -> list[str]:
     if memory is not None and memory < needs.memory:
         found.append(
             f"this run needs about {_amount(needs.memory)} of memory, and {_amount(memory)} are free here: "
-            "lower buffer_size, or it may be killed"
+            f"lower {needs.lever}, or it may be killed"
         )
     while not folder.exists():
         folder = folder.parent
@@ -88,11 +91,13 @@ def _needs(values: Mapping[str, Any], images: bool) -> Needs:
     rollout = number.get("num_steps", 0) * envs * FRAME * 4 if images else 0
     replay = held * transition
     saving = 3 * min(held, SEGMENT_ROWS) * transition
-    memory = PROCESS + 2 * state + replay + saving + 2 * rollout
+    phase = number.get("num_steps", 0) * envs * number.get("n_iteration", 0) * PROCGEN_FRAME  # what PPG distils
+    memory = PROCESS + 2 * state + replay + saving + 2 * rollout + phase
     disk = KEPT * state + 2 * replay  # the best checkpoint may hold transitions that the newest has long overwritten
     if budget := number.get("checkpoint_budget_mb", 0) * 2**20:
         disk = min(disk, budget)
-    return Needs(memory, disk, at_least=held > 0 and not images)
+    lever = "n_iteration" if phase > replay else "buffer_size"
+    return Needs(memory, disk, at_least=held > 0 and not images, lever=lever)
 
 
 def _is_number(value: Any) -> bool:

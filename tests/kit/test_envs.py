@@ -164,9 +164,9 @@ def test_an_environment_that_envpool_lacks_is_refused():
 @pytest.mark.parametrize(
     ("module", "env_id", "said"),
     [
-        ("shimmy", "dm_control/cheetah-run-v0", "needs shimmy: pip install 'mosaic-rl[dm_control]'"),
+        ("dm_control", "dm_control/cheetah-run-v0", "needs dm-control: pip install 'mosaic-rl[dm_control]'"),
         ("ale_py", "ALE/Pong-v5", "needs ale-py: pip install 'mosaic-rl[atari]'"),
-        ("minigrid", "BabyAI-GoToObj-v0", "needs minigrid: pip install 'mosaic-rl'"),
+        ("minigrid", "BabyAI-GoToObj-v0", "needs minigrid: pip install mosaic-rl"),
     ],
 )
 def test_a_plugin_that_is_not_installed_is_named_with_what_installs_it(module, env_id, said, monkeypatch):

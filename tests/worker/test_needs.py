@@ -6,6 +6,7 @@ from collections import namedtuple
 from pathlib import Path
 from typing import Any
 
+import needs as tests_needs
 import pytest
 
 from cleanrl_worker import cli, needs
@@ -81,3 +82,10 @@ def test_the_dry_run_prints_it_and_the_summary_holds_it(tmp_path: Path, capsys: 
     assert cli.main(["--config", str(config), "--dry-run", "--emit-summary"]) == 0
     told = json.loads(capsys.readouterr().out)["needs"]
     assert told["memory_bytes"] > 8e9 and told["disk_bytes"] == 10_000 * 2**20
+
+
+def test_the_batches_that_a_phase_of_ppg_keeps_are_counted() -> None:
+    tests_needs.needed("procgen")
+    one, whole = (needed("ppg_procgen", "starpilot", n_iteration=count) for count in (1, 32))
+    assert whole.memory - one.memory == 31 * 64 * 256 * 64 * 64 * 3
+    assert (whole.lever, needed("dqn_atari", "Pong-v5").lever) == ("n_iteration", "buffer_size")

@@ -9,6 +9,7 @@ EXTRA_OF = {
     "imageio": "mujoco",
     "jax": "jax",
     "mujoco": "mujoco",
+    "minigrid": "",  # a plain install brings it
     "multi_agent_ale_py": "multiagent",
     "optax": "jax",
     "pettingzoo": "multiagent",
