@@ -266,8 +266,15 @@ def main(args: Args | None = None) -> None:
     rewards = np.zeros(shape, np.float32)
     terminations = np.zeros(shape, np.float32)
     ends = np.zeros(shape, np.float32)
-    scales = {"frames": frames.statistics, "curiosity": curiosity_scale}
-    step = run.restore({"policy": agent, "optimizer": optimizer, "novelty": novelty, **scales})
+    step = run.restore(
+        {
+            "policy": agent,
+            "optimizer": optimizer,
+            "novelty": novelty,
+            "frames": frames.statistics,
+            "curiosity": curiosity_scale,
+        }
+    )
     args.num_iterations = -(-args.total_timesteps // args.batch_size)
     next_obs = run.reset(envs, step)
     if step == 0:

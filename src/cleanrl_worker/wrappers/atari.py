@@ -4,6 +4,7 @@ No-op starts, FIRE where a game waits for it, lives as episodes, the larger of t
 game's own: whoever trains clips them and counts whole games (`kit.envs.GameEnvs`).
 """
 
+from functools import reduce
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -120,8 +121,9 @@ Taps = list[tuple[np.ndarray, np.ndarray]]
 def shrunk(screen: np.ndarray, rows: Taps, columns: Taps) -> np.ndarray:
     """A screen of 84×84 pixels, each the mean of the area that its taps (of `taps`) cover."""
     # one pixel of each area after the other, in float32: the last bits are those of OpenCV, which the others use
-    half = sum(screen[:, at] * share for at, share in columns)
-    return np.rint(sum(half[at] * share[:, None] for at, share in rows)).astype(np.uint8)
+    half: np.ndarray = reduce(np.add, (screen[:, at] * share for at, share in columns))
+    whole: np.ndarray = reduce(np.add, (half[at] * share[:, None] for at, share in rows))
+    return np.rint(whole).astype(np.uint8)
 
 
 def taps(pixels: int) -> Taps:

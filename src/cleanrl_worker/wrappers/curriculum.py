@@ -25,8 +25,8 @@ BABYAI_GOTO_CURRICULUM: Schedule = [
     {"env_id": "BabyAI-GoToLocal-v0"},
 ]
 # Of the largest return, 1, a solved room gives what is left after the way through it: about 0.95. A room is left with a
-# policy that is sure of it, not with the first good hundred episodes: one that still acts half at random finds no reward
-# in the next and forgets what it knew, since nothing but the entropy bonus is left to learn from.
+# policy that is sure of it, not with the first good hundred episodes: one that still acts half at random finds no
+# reward in the next and forgets what it knew, since nothing but the entropy bonus is left to learn from.
 BABYAI_DOORKEY_CURRICULUM: Schedule = [
     {"env_id": "MiniGrid-DoorKey-5x5-v0", "steps": 200_000, "condition": "steps>=60000 & episode_return>=0.95"},
     {"env_id": "MiniGrid-DoorKey-6x6-v0", "steps": 200_000, "condition": "steps>=40000 & episode_return>=0.95"},
