@@ -119,8 +119,9 @@ def _free_memory() -> int | None:
         except (OSError, ValueError):
             return None
     try:
-        limit, used = (Path(f"/sys/fs/cgroup/memory.{name}").read_text() for name in ("max", "current"))
-        return min(free, int(limit) - int(used))
+        limit, used, parts = (Path(f"/sys/fs/cgroup/memory.{name}").read_text() for name in ("max", "current", "stat"))
+        cached = dict(line.split() for line in parts.splitlines()).get("file", "0")  # given back when it is needed
+        return min(free, int(limit) - int(used) + int(cached))
     except (OSError, ValueError):  # no limit
         return free
 
