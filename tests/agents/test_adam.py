@@ -24,6 +24,35 @@ def test_flat_adam_moves_as_torch_adam_with_clipping_does(kind, original):
         torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-6)
 
 
+class RecordableAdam(FlatAdam):
+    """As on a GPU, where the count of steps and the step size are tensors."""
+
+    replayable = True
+
+
+def test_adam_that_can_be_recorded_moves_as_the_other_does_and_goes_on_from_its_state():
+    torch.manual_seed(0)
+    ours, theirs = nn.Linear(3, 4), nn.Linear(3, 4)
+    theirs.load_state_dict(ours.state_dict())
+    recordable, plain = RecordableAdam(ours.parameters(), lr=1e-2), FlatAdam(theirs.parameters(), lr=1e-2)
+    for number in range(40):
+        if number == 20:
+            state = {
+                "mean": recordable.mean.numpy(),
+                "variance": recordable.variance.numpy(),
+                "steps": recordable.steps,
+            }
+            recordable = RecordableAdam(ours.parameters(), lr=1.0)
+            recordable.load_state_dict(state)
+            assert recordable.steps == 20
+        x = torch.randn(16, 3)
+        recordable.lr = plain.lr = 1e-2 * (1 - number / 40)
+        recordable.step((ours(x) ** 2).mean() * 10, max_grad_norm=0.5)
+        plain.step((theirs(x) ** 2).mean() * 10, max_grad_norm=0.5)
+    torch.testing.assert_close(recordable.flat, plain.flat, rtol=1e-4, atol=1e-6)
+    assert recordable.state_dict()["steps"] == plain.state_dict()["steps"] == 40
+
+
 def test_parameters_are_views_of_one_vector_and_keep_their_values():
     layer = nn.Linear(2, 2)
     before = {name: value.clone() for name, value in layer.state_dict().items()}

@@ -70,30 +70,72 @@ class NumpyNet:
     """
 
     def __init__(self, *modules: nn.Module) -> None:
-        self._modules = [
-            layer for module in modules for layer in (module if isinstance(module, nn.Sequential) else [module])
-        ]
-        self._shared = all(parameter.device.type == "cpu" for module in modules for parameter in module.parameters())
-        self._layers = [_numpy_layer(layer) for layer in self._modules]
+        layers = [layer for module in modules for layer in (module if isinstance(module, nn.Sequential) else [module])]
+        parameters = [parameter for layer in layers for parameter in layer.parameters()]
+        self._mirror = Mirror(parameters) if any(parameter.is_cuda for parameter in parameters) else None
+        self._layers = [_numpy_layer(layer, self._mirror) for layer in layers]
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
+        if self._mirror is not None:
+            self._mirror.wait()
         for layer in self._layers:
             x = layer(x)
         return x
 
     def refresh(self) -> None:
         """Take today's weights."""
-        if not self._shared:
-            self._layers = [_numpy_layer(layer) for layer in self._modules]
+        if self._mirror is not None:
+            self._mirror.refresh()
 
 
-def _numpy_layer(layer: nn.Module) -> Callable[[np.ndarray], np.ndarray]:
+class Mirror:
+    """A copy in page-locked memory of parameters on a GPU, brought up to date while the program goes on.
+
+    What an optimizer made views of one vector is copied in one piece.
+    """
+
+    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
+        self._places: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        """by storage: the piece of it that the parameters are in, there and here"""
+        for storage in {_storage(parameter) for parameter in parameters}:
+            inside = [parameter for parameter in parameters if _storage(parameter) == storage]
+            first = min(parameter.storage_offset() for parameter in inside)
+            size = max(parameter.storage_offset() + parameter.numel() for parameter in inside) - first
+            there = inside[0].detach().as_strided((size,), (1,), first)
+            self._places[storage] = there, torch.empty(size, pin_memory=True)
+        self._stream, self._copied = torch.cuda.current_stream(), torch.cuda.Event()
+        self.refresh()
+
+    def of(self, parameter: torch.Tensor) -> np.ndarray:
+        """The parameter as numpy sees it here."""
+        there, here = self._places[_storage(parameter)]
+        first = parameter.storage_offset() - there.storage_offset()
+        return here[first : first + parameter.numel()].view_as(parameter).numpy()
+
+    def refresh(self) -> None:
+        for there, here in self._places.values():
+            here.copy_(there, non_blocking=True)
+        self._copied.record(self._stream)
+        self._waiting = True
+
+    def wait(self) -> None:
+        """Until the copy is whole."""
+        if self._waiting:
+            self._copied.synchronize()
+            self._waiting = False
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
+def _numpy_layer(layer: nn.Module, mirror: Mirror | None) -> Callable[[np.ndarray], np.ndarray]:
+    seen = mirror.of if mirror is not None else lambda parameter: parameter.detach().numpy()
     if isinstance(layer, nn.Linear):
-        weight = layer.weight.detach().cpu().numpy().T
-        bias = layer.bias.detach().cpu().numpy()
+        weight, bias = seen(layer.weight).T, seen(layer.bias)
         return lambda x: x @ weight + bias
     if isinstance(layer, nn.LayerNorm):
-        return _numpy_norm(layer)
+        return _numpy_norm(seen(layer.weight), seen(layer.bias), layer.eps)
     if isinstance(layer, nn.Tanh):
         return np.tanh
     if isinstance(layer, nn.ReLU):
@@ -101,10 +143,9 @@ def _numpy_layer(layer: nn.Module) -> Callable[[np.ndarray], np.ndarray]:
     raise TypeError(f"no numpy version of {type(layer).__name__}")
 
 
-def _numpy_norm(layer: nn.LayerNorm) -> Callable[[np.ndarray], np.ndarray]:
-    scale, shift = (parameter.detach().cpu().numpy() for parameter in (layer.weight, layer.bias))
+def _numpy_norm(scale: np.ndarray, shift: np.ndarray, eps: float) -> Callable[[np.ndarray], np.ndarray]:
     average = np.full((len(scale), 1), 1.0 / len(scale), np.float32)  # a product with it is faster than numpy's mean
-    epsilon = np.float32(layer.eps)
+    epsilon = np.float32(eps)
 
     def normalize(x: np.ndarray) -> np.ndarray:
         centered = x - x @ average

@@ -13,9 +13,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from cleanrl_worker.agents.adam import FlatAdam
-from cleanrl_worker.agents.layers import NumpyNet, flat_size, numbers
+from cleanrl_worker.agents.batches import Batches
+from cleanrl_worker.agents.layers import NumpyNet, flat_size
 from cleanrl_worker.kit import envs as kit_envs
-from cleanrl_worker.kit import experiment
+from cleanrl_worker.kit import experiment, graphs
 from cleanrl_worker.kit.args import Amount, Count, CountFrom0, CountFrom2, RunArgs, Share, as_json, parse, require
 from cleanrl_worker.kit.buffers import ReplayBuffer
 from cleanrl_worker.kit.episodes import is_due
@@ -59,6 +60,10 @@ class Args(RunArgs):
     """steps before the first update"""
     train_frequency: Count = 10
     """steps between two updates"""
+    cudagraphs: bool = True
+    """on a GPU, replay each update as one CUDA graph"""
+    compile: bool = False
+    """compile the updates with torch.compile: a slower start, other random numbers"""
 
 
 class QNetwork(nn.Module):
@@ -122,15 +127,25 @@ def linear_schedule(start: float, end: float, duration: float, step: int) -> flo
 
 
 def project(
-    pmfs: torch.Tensor, rewards: torch.Tensor, alive: torch.Tensor, atoms: torch.Tensor, gamma: float
+    pmfs: torch.Tensor,
+    rewards: torch.Tensor,
+    alive: torch.Tensor,
+    atoms: torch.Tensor,
+    gamma: float,
+    *,
+    as_product: bool = False,
 ) -> torch.Tensor:
     """The distribution of `rewards + gamma * alive * returns`, back on the atoms that `pmfs` of returns is on (eq. 7).
 
-    Each shifted atom gives its probability to the two atoms around it, the nearer one getting the more.
+    Each shifted atom gives its probability to the two atoms around it, the nearer one getting the more. On a GPU a sum
+    whose terms arrive in any order differs from run to run; as a product it does not.
     """
     low, high, last = atoms[0], atoms[-1], len(atoms) - 1
     shifted = (rewards.unsqueeze(1) + gamma * alive.unsqueeze(1) * atoms).clamp(low, high)
     places = ((shifted - low) * (last / (high - low))).clamp_(max=last)  # rounding may lead beyond the last
+    if as_product:
+        apart = places.unsqueeze(2) - torch.arange(len(atoms), device=atoms.device)
+        return torch.bmm(pmfs.unsqueeze(1), (1.0 - apart.abs()).clamp_(min=0.0)).squeeze(1)
     below = places.floor()
     share = (places - below) * pmfs
     below = below.long()
@@ -153,12 +168,28 @@ def main(args: Args | None = None) -> None:
     optimizer = FlatAdam(q_network.parameters(), lr=args.learning_rate, eps=0.01 / args.batch_size)
     rows = torch.arange(args.batch_size, device=device)
     buffer = ReplayBuffer(args.buffer_size, envs.single_observation_space.shape, (), np.int64)
+    batches = Batches(buffer, args.batch_size, device)
     policy = ActingPolicy(q_network)
     step = run.restore({"policy": q_network, "target": target_network, "optimizer": optimizer}, buffer)
+    policy.refresh()
     obs = run.reset(envs, step)
 
     def saved() -> dict[str, Any]:
         return {"model_weights": q_network.state_dict(), "args": as_json(args)}
+
+    @graphs.captured(run)
+    def learn(drawn: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The loss, and the log-probabilities of the returns of the actions that were taken."""
+        batch = batches.at(drawn)
+        with torch.no_grad():
+            next_pmfs = target_network(batch.next_obs).softmax(dim=2)
+            best = (next_pmfs @ atoms).argmax(dim=1)
+            shifts = (batch.rewards, 1.0 - batch.terminations)
+            target_pmfs = project(next_pmfs[rows, best], *shifts, atoms, args.gamma, as_product=atoms.is_cuda)
+        old_logpmfs = F.log_softmax(q_network(batch.obs)[rows, batch.actions], dim=1)
+        loss = -(target_pmfs * old_logpmfs).sum(dim=1).mean()
+        optimizer.step(loss)
+        return loss.detach(), old_logpmfs.detach()
 
     while step < args.total_timesteps:
         # 1 act
@@ -177,19 +208,10 @@ def main(args: Args | None = None) -> None:
 
         # 2 learn
         if step > args.learning_starts and is_due(args.train_frequency, previous, step):
-            sample = buffer.sample(args.batch_size, run.rng)
-            with torch.no_grad():
-                next_pmfs = target_network(numbers(sample.next_obs, device)).softmax(dim=2)
-                best = (next_pmfs @ atoms).argmax(dim=1)
-                alive = 1.0 - numbers(sample.terminations, device)
-                target_pmfs = project(next_pmfs[rows, best], numbers(sample.rewards, device), alive, atoms, args.gamma)
-            taken = torch.from_numpy(sample.actions).to(device)
-            old_logpmfs = F.log_softmax(q_network(numbers(sample.obs, device))[rows, taken], dim=1)
-            loss = -(target_pmfs * old_logpmfs).sum(dim=1).mean()
-            optimizer.step(loss)
+            loss, old_logpmfs = learn(batches.draw(run.rng))
             policy.refresh()
             if is_due(100, previous, step):
-                old_values = old_logpmfs.detach().exp() @ atoms
+                old_values = old_logpmfs.exp() @ atoms
                 run.log(step, {"losses/loss": loss.item(), "losses/q_values": old_values.mean().item()})
                 run.log_speed(step)
 

@@ -13,9 +13,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from cleanrl_worker.agents.adam import FlatAdam, flattened
-from cleanrl_worker.agents.layers import NumpyNet, flat_size, numbers
+from cleanrl_worker.agents.batches import Batches
+from cleanrl_worker.agents.layers import NumpyNet, flat_size
 from cleanrl_worker.kit import envs as kit_envs
-from cleanrl_worker.kit import experiment
+from cleanrl_worker.kit import experiment, graphs
 from cleanrl_worker.kit.args import Amount, Count, CountFrom0, RunArgs, Share, parse, require
 from cleanrl_worker.kit.buffers import ReplayBuffer
 from cleanrl_worker.kit.episodes import is_due
@@ -49,6 +50,10 @@ class Args(RunArgs):
     """steps of random actions before the first update"""
     policy_frequency: Count = 2
     """critic updates between two updates of the actor and the target networks"""
+    cudagraphs: bool = True
+    """on a GPU, replay each update as one CUDA graph"""
+    compile: bool = False
+    """compile the updates with torch.compile: a slower start, other random numbers"""
 
 
 class QNetwork(nn.Module):
@@ -133,15 +138,38 @@ def main(args: Args | None = None) -> None:
     actor_optimizer = FlatAdam(actor.parameters(), lr=args.learning_rate)
     slow_actor, slow_critic = flattened(target_actor.parameters()), flattened(target_critic.parameters())
     buffer = ReplayBuffer(args.buffer_size, envs.single_observation_space.shape, space.shape, np.float32)
+    batches = Batches(buffer, args.batch_size, device)
     policy = ActingPolicy(actor, space, args.exploration_noise)
     networks = {"policy": actor, "critic": critic, "target_actor": target_actor, "target_critic": target_critic}
     optimizers = {"q_optimizer": q_optimizer, "actor_optimizer": actor_optimizer}
     step = run.restore({**networks, **optimizers}, buffer)
+    policy.refresh()
     obs = run.reset(envs, step)
     losses: dict[str, Any] = {}
 
     def saved() -> tuple[dict[str, Any], ...]:
         return actor.state_dict(), critic.state_dict()
+
+    @graphs.captured(run)
+    def learn_critic(drawn: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """The critic's values, its loss, and the observations they are of."""
+        batch = batches.at(drawn)
+        with torch.no_grad():
+            next_values = target_critic(batch.next_obs, target_actor(batch.next_obs))
+            target = batch.rewards + args.gamma * (1.0 - batch.terminations) * next_values
+        values = critic(batch.obs, batch.actions)
+        q_loss = F.mse_loss(values, target)
+        q_optimizer.step(q_loss)
+        return values.detach(), q_loss.detach(), batch.obs
+
+    @graphs.captured(run)
+    def learn_actor(obs: torch.Tensor) -> torch.Tensor:
+        """The actor's loss; the target networks move as well."""
+        actor_loss = -critic(obs, actor(obs)).mean()
+        actor_optimizer.step(actor_loss)
+        slow_actor.lerp_(actor_optimizer.flat, args.tau)
+        slow_critic.lerp_(q_optimizer.flat, args.tau)
+        return actor_loss.detach()
 
     while step < args.total_timesteps:
         # 1 act
@@ -162,28 +190,16 @@ def main(args: Args | None = None) -> None:
             continue
 
         # 2 learn the critic
-        sample = buffer.sample(args.batch_size, run.rng)
-        b_obs, b_actions, next_obs = (numbers(part, device) for part in (sample.obs, sample.actions, sample.next_obs))
-        with torch.no_grad():
-            next_values = target_critic(next_obs, target_actor(next_obs))
-            alive = 1.0 - numbers(sample.terminations, device)
-            target = numbers(sample.rewards, device) + args.gamma * alive * next_values
-        values = critic(b_obs, b_actions)
-        q_loss = F.mse_loss(values, target)
-        q_optimizer.step(q_loss)
+        values, q_loss, b_obs = learn_critic(batches.draw(run.rng))
 
         # 3 learn the actor, and move the target networks
         if step // args.num_envs % args.policy_frequency == 0:
-            actor_loss = -critic(b_obs, actor(b_obs)).mean()
-            actor_optimizer.step(actor_loss)
+            losses["losses/actor_loss"] = learn_actor(b_obs)
             policy.refresh()
-            losses["losses/actor_loss"] = actor_loss.detach()
-            slow_actor.lerp_(actor_optimizer.flat, args.tau)
-            slow_critic.lerp_(q_optimizer.flat, args.tau)
 
         # 4 log, checkpoint
         if is_due(100, previous, step):
-            losses |= {"losses/qf1_values": values.detach().mean(), "losses/qf1_loss": q_loss.detach()}
+            losses |= {"losses/qf1_values": values.mean(), "losses/qf1_loss": q_loss}
             run.log(step, {tag: float(value) for tag, value in losses.items()})
             run.log_speed(step)
         if run.checkpoint_due(previous, step):

@@ -10,9 +10,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from cleanrl_worker.agents.adam import FlatAdam
-from cleanrl_worker.agents.layers import NumpyNet, flat_size, numbers
+from cleanrl_worker.agents.batches import Batches
+from cleanrl_worker.agents.layers import NumpyNet, flat_size
 from cleanrl_worker.kit import envs as kit_envs
-from cleanrl_worker.kit import experiment
+from cleanrl_worker.kit import experiment, graphs
 from cleanrl_worker.kit.args import Amount, Count, CountFrom0, RunArgs, Share, parse, require
 from cleanrl_worker.kit.buffers import ReplayBuffer
 from cleanrl_worker.kit.episodes import is_due
@@ -52,6 +53,10 @@ class Args(RunArgs):
     """steps before the first update"""
     train_frequency: Count = 10
     """steps between two updates"""
+    cudagraphs: bool = True
+    """on a GPU, replay each update as one CUDA graph"""
+    compile: bool = False
+    """compile the updates with torch.compile: a slower start, other random numbers"""
 
 
 class QNetwork(nn.Module):
@@ -104,9 +109,23 @@ def main(args: Args | None = None) -> None:
     target_network.load_state_dict(q_network.state_dict())
     optimizer = FlatAdam(q_network.parameters(), lr=args.learning_rate)
     buffer = ReplayBuffer(args.buffer_size, envs.single_observation_space.shape, (), np.int64)
+    batches = Batches(buffer, args.batch_size, device)
     policy = NumpyNet(q_network.network)
     step = run.restore({"policy": q_network, "target": target_network, "optimizer": optimizer}, buffer)
+    policy.refresh()
     obs = run.reset(envs, step)
+
+    @graphs.captured(run)
+    def learn(drawn: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The loss, and the values of the actions that were taken."""
+        batch = batches.at(drawn)
+        with torch.no_grad():
+            target_max = target_network(batch.next_obs).max(dim=1).values
+            td_target = batch.rewards + args.gamma * (1.0 - batch.terminations) * target_max
+        old_values = q_network(batch.obs).gather(1, batch.actions.unsqueeze(1)).squeeze(1)
+        loss = F.mse_loss(old_values, td_target)
+        optimizer.step(loss)
+        return loss.detach(), old_values.detach()
 
     while step < args.total_timesteps:
         # 1 act
@@ -125,15 +144,7 @@ def main(args: Args | None = None) -> None:
 
         # 2 learn
         if step > args.learning_starts and is_due(args.train_frequency, previous, step):
-            sample = buffer.sample(args.batch_size, run.rng)
-            with torch.no_grad():
-                target_max = target_network(numbers(sample.next_obs, device)).max(dim=1).values
-                alive = 1.0 - numbers(sample.terminations, device)
-                td_target = numbers(sample.rewards, device) + args.gamma * alive * target_max
-            taken = torch.from_numpy(sample.actions).to(device).unsqueeze(1)
-            old_values = q_network(numbers(sample.obs, device)).gather(1, taken).squeeze(1)
-            loss = F.mse_loss(old_values, td_target)
-            optimizer.step(loss)
+            loss, old_values = learn(batches.draw(run.rng))
             policy.refresh()
             if is_due(100, previous, step):
                 run.log(step, {"losses/td_loss": loss.item(), "losses/q_values": old_values.mean().item()})

@@ -17,7 +17,7 @@ from cleanrl_worker.agents.memory import RememberingPolicy
 from cleanrl_worker.agents.minigrid import GridPolicy, MinigridAgent
 from cleanrl_worker.agents.mlp import MLPAgent, SeparateMLPAgent
 from cleanrl_worker.kit import envs as kit_envs
-from cleanrl_worker.kit import experiment
+from cleanrl_worker.kit import experiment, graphs
 from cleanrl_worker.kit.args import Amount, Computed, Count, Pieces, RunArgs, Share, check_minibatches, parse, require
 from cleanrl_worker.kit.policy import Policy
 from cleanrl_worker.wrappers.minigrid import WORDS, is_grid, view_of
@@ -68,6 +68,10 @@ class Args(RunArgs):
     """largest norm of the gradient"""
     target_kl: float | None = None
     """end an update early when the policy has moved this far"""
+    cudagraphs: bool = True
+    """on a GPU, replay each update as one CUDA graph"""
+    compile: bool = False
+    """compile the updates with torch.compile: a slower start, other random numbers"""
     batch_size: Computed = 0
     """set at run time: num_envs * num_steps"""
     minibatch_size: Computed = 0
@@ -239,6 +243,25 @@ def main(args: Args | None = None) -> None:
     if memory:
         memory.clear(args.num_envs)
 
+    @graphs.captured(run)
+    def update(
+        mb_obs: torch.Tensor,
+        mb_actions: torch.Tensor,
+        mb_logprobs: torch.Tensor,
+        mb_advantages: torch.Tensor,
+        mb_returns: torch.Tensor,
+        mb_values: torch.Tensor,
+        *mb_context: torch.Tensor,
+    ) -> Losses:
+        """Learn from a minibatch."""
+        if args.norm_adv:
+            mb_advantages = (mb_advantages - mb_advantages.mean()) / (mb_advantages.std() + 1e-8)
+        (logits, values), pull = agent.vjp(mb_obs, *mb_context)
+        minibatch = (mb_actions, mb_logprobs, mb_advantages, mb_returns, mb_values)
+        losses, gradients = clipped_losses(logits, values, *minibatch, args)
+        optimizer.apply(pull(*gradients), args.max_grad_norm)
+        return losses
+
     while step < args.total_timesteps:
         if args.anneal_lr:
             optimizer.lr = args.learning_rate * (1.0 - step // args.batch_size / args.num_iterations)
@@ -292,18 +315,12 @@ def main(args: Args | None = None) -> None:
             order, contexts = shuffled(args, context, device)
             batch = (b_obs, b_actions, b_logprobs, b_advantages, b_returns, b_values)
             pieces = (whole[order].split(args.minibatch_size) for whole in batch)
-            minibatches = zip(contexts, *pieces, strict=True)
-            for mb_context, mb_obs, mb_actions, mb_logprobs, mb_advantages, mb_returns, mb_values in minibatches:
-                if args.norm_adv:
-                    mb_advantages = (mb_advantages - mb_advantages.mean()) / (mb_advantages.std() + 1e-8)
-                (logits, values), pull = agent.vjp(mb_obs, *mb_context)
-                minibatch = (mb_actions, mb_logprobs, mb_advantages, mb_returns, mb_values)
-                losses, gradients = clipped_losses(logits, values, *minibatch, args)
-                optimizer.apply(pull(*gradients), args.max_grad_norm)
-                ratios.append(losses.ratio)
+            for mb_context, *minibatch in zip(contexts, *pieces, strict=True):
+                losses = update(*minibatch, *mb_context)
+                ratios.append(losses.ratio.clone())  # the next update may write over it
             # http://joschu.net/blog/kl-approx.html, k3
-            approx_kl = (losses.ratio - 1 - losses.logratio).mean().item()
-            if args.target_kl is not None and approx_kl > args.target_kl:
+            approx_kl = (losses.ratio - 1 - losses.logratio).mean()
+            if args.target_kl is not None and approx_kl.item() > args.target_kl:
                 break
 
         # 4 log, checkpoint
@@ -316,7 +333,7 @@ def main(args: Args | None = None) -> None:
                 "losses/policy_loss": losses.policy.mean().item(),
                 "losses/entropy": losses.entropy.mean().item(),
                 "losses/old_approx_kl": -losses.logratio.mean().item(),
-                "losses/approx_kl": approx_kl,
+                "losses/approx_kl": approx_kl.item(),
                 "losses/clipfrac": ((torch.cat(ratios) - 1.0).abs() > args.clip_coef).float().mean().item(),
                 "losses/explained_variance": float(1 - np.var(advantages) / variance) if variance > 0 else float("nan"),
             },

@@ -9,10 +9,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from cleanrl_worker.agents.adam import FlatAdam
-from cleanrl_worker.agents.layers import NumpyNet, flat_size, numbers
+from cleanrl_worker.agents.adam import FlatAdam, flattened
+from cleanrl_worker.agents.batches import Batches
+from cleanrl_worker.agents.layers import NumpyNet, flat_size
 from cleanrl_worker.kit import envs as kit_envs
-from cleanrl_worker.kit import experiment
+from cleanrl_worker.kit import experiment, graphs
 from cleanrl_worker.kit.args import Amount, Count, CountFrom0, RunArgs, Share, parse, require
 from cleanrl_worker.kit.buffers import ReplayBuffer
 from cleanrl_worker.kit.episodes import is_due
@@ -54,6 +55,10 @@ class Args(RunArgs):
     """weight of the entropy when it is not tuned"""
     autotune: bool = True
     """tune the weight of the entropy"""
+    cudagraphs: bool = True
+    """on a GPU, replay each update as one CUDA graph"""
+    compile: bool = False
+    """compile the updates with torch.compile: a slower start, other random numbers"""
 
 
 class TwinCritic(nn.Module):
@@ -164,19 +169,53 @@ def main(args: Args | None = None) -> None:
     target_critic.load_state_dict(critic.state_dict())
     q_optimizer = FlatAdam(critic.parameters(), lr=args.q_lr)
     actor_optimizer = FlatAdam(actor.parameters(), lr=args.policy_lr)
+    slow_critic = flattened(target_critic.parameters())
     entropy = nn.ParameterDict({"log_alpha": torch.zeros(1, device=device)})
     log_alpha = entropy["log_alpha"]
     alpha_optimizer = FlatAdam([log_alpha], lr=args.q_lr)
+    alpha = torch.full((1,), args.alpha, device=device)
     target_entropy = -float(flat_size(space.shape))
     scale, bias = actor.action_scale.cpu().numpy(), actor.action_bias.cpu().numpy()
     buffer = ReplayBuffer(args.buffer_size, envs.single_observation_space.shape, space.shape, np.float32)
+    batches = Batches(buffer, args.batch_size, device)
     policy = ActingPolicy(actor)
     networks = {"policy": actor, "critic": critic, "target_critic": target_critic, "entropy": entropy}
     optimizers = {"q_optimizer": q_optimizer, "actor_optimizer": actor_optimizer, "alpha_optimizer": alpha_optimizer}
     step = run.restore({**networks, **optimizers}, buffer)
-    alpha = log_alpha.exp().item() if args.autotune else args.alpha
+    if args.autotune:
+        alpha.copy_(log_alpha.detach().exp())
+    policy.refresh()
     obs = run.reset(envs, step)
     losses: dict[str, Any] = {}
+
+    @graphs.captured(run)
+    def learn_critics(drawn: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """The values and losses of both critics, and the observations they are of."""
+        batch = batches.at(drawn)
+        with torch.no_grad():
+            next_actions, next_logprobs = actor.sample(batch.next_obs)
+            next_values = target_critic(batch.next_obs, next_actions).amin(dim=0) - alpha * next_logprobs
+            target = batch.rewards + args.gamma * (1.0 - batch.terminations) * next_values
+        values = critic(batch.obs, batch.actions)
+        q_losses = ((values - target) ** 2).mean(dim=1)
+        q_optimizer.step(q_losses.sum())
+        return values.detach(), q_losses.detach(), batch.obs
+
+    @graphs.captured(run)
+    def learn_actor(obs: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Of the actor, and of the weight of its entropy: as many updates as it has missed."""
+        for _ in range(args.policy_frequency):
+            new_actions, logprobs = actor.sample(obs)
+            actor_loss = (alpha * logprobs - critic(obs, new_actions).amin(dim=0)).mean()
+            actor_optimizer.step(actor_loss)
+            learned = {"losses/actor_loss": actor_loss.detach()}
+            if args.autotune:
+                # the actions are those of the actor's own loss: sampling anew would cost a tenth of the step
+                alpha_loss = (-log_alpha.exp() * (logprobs.detach() + target_entropy)).mean()
+                alpha_optimizer.step(alpha_loss)
+                alpha.copy_(log_alpha.detach().exp())
+                learned["losses/alpha_loss"] = alpha_loss.detach()
+        return learned
 
     while step < args.total_timesteps:
         # 1 act
@@ -199,44 +238,23 @@ def main(args: Args | None = None) -> None:
             continue
 
         # 2 learn the critics
-        sample = buffer.sample(args.batch_size, run.rng)
-        b_obs, b_actions, next_obs = (numbers(part, device) for part in (sample.obs, sample.actions, sample.next_obs))
-        with torch.no_grad():
-            next_actions, next_logprobs = actor.sample(next_obs)
-            next_values = target_critic(next_obs, next_actions).amin(dim=0) - alpha * next_logprobs
-            alive = 1.0 - numbers(sample.terminations, device)
-            target = numbers(sample.rewards, device) + args.gamma * alive * next_values
-        values = critic(b_obs, b_actions)
-        q_losses = ((values - target) ** 2).mean(dim=1)
-        q_optimizer.step(q_losses.sum())
+        values, q_losses, b_obs = learn_critics(batches.draw(run.rng))
 
         # 3 learn the actor, and the weight of its entropy
         updates = step // args.num_envs
         if updates % args.policy_frequency == 0:
-            for _ in range(args.policy_frequency):
-                new_actions, logprobs = actor.sample(b_obs)
-                actor_loss = (alpha * logprobs - critic(b_obs, new_actions).amin(dim=0)).mean()
-                actor_optimizer.step(actor_loss)
-                losses["losses/actor_loss"] = actor_loss.detach()
-                if args.autotune:
-                    # the actions are those of the actor's own loss: sampling anew would cost a tenth of the step
-                    alpha_loss = (-log_alpha.exp() * (logprobs.detach() + target_entropy)).mean()
-                    alpha_optimizer.step(alpha_loss)
-                    alpha = log_alpha.exp().item()
-                    losses["losses/alpha_loss"] = alpha_loss.detach()
+            losses |= learn_actor(b_obs)
             policy.refresh()
 
         # 4 move the target critics, log, checkpoint
         if updates % args.target_network_frequency == 0:
-            with torch.no_grad():
-                for slow, fast in zip(target_critic.parameters(), critic.parameters(), strict=True):
-                    slow.lerp_(fast, args.tau)
+            slow_critic.lerp_(q_optimizer.flat, args.tau)
         if is_due(100, previous, step):
             for index, (value, loss) in enumerate(
                 zip(values.mean(dim=1).tolist(), q_losses.tolist(), strict=True), start=1
             ):
                 losses |= {f"losses/qf{index}_values": value, f"losses/qf{index}_loss": loss}
-            losses |= {"losses/qf_loss": q_losses.mean().item(), "losses/alpha": alpha}
+            losses |= {"losses/qf_loss": q_losses.mean(), "losses/alpha": alpha if args.autotune else args.alpha}
             run.log(step, {tag: float(value) for tag, value in losses.items()})
             run.log_speed(step)
         if run.checkpoint_due(previous, step):

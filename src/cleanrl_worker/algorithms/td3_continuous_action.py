@@ -13,9 +13,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from cleanrl_worker.agents.adam import FlatAdam, flattened
+from cleanrl_worker.agents.batches import Batches
 from cleanrl_worker.agents.layers import NumpyNet, flat_size, numbers
 from cleanrl_worker.kit import envs as kit_envs
-from cleanrl_worker.kit import experiment
+from cleanrl_worker.kit import experiment, graphs
 from cleanrl_worker.kit.args import Amount, Count, CountFrom0, RunArgs, Share, parse, require
 from cleanrl_worker.kit.buffers import ReplayBuffer
 from cleanrl_worker.kit.episodes import is_due
@@ -53,6 +54,10 @@ class Args(RunArgs):
     """critic updates between two updates of the actor and the target networks"""
     noise_clip: Amount = 0.5
     """largest noise on the target actor's actions, as a share of half the action range"""
+    cudagraphs: bool = True
+    """on a GPU, replay each update as one CUDA graph"""
+    compile: bool = False
+    """compile the updates with torch.compile: a slower start, other random numbers"""
 
 
 class TwinCritic(nn.Module):
@@ -165,15 +170,40 @@ def main(args: Args | None = None) -> None:
     slow_actor, slow_critic = flattened(target_actor.parameters()), flattened(target_critic.parameters())
     low, high = numbers(space.low, device), numbers(space.high, device)
     buffer = ReplayBuffer(args.buffer_size, envs.single_observation_space.shape, space.shape, np.float32)
+    batches = Batches(buffer, args.batch_size, device)
     policy = ActingPolicy(actor, space, args.exploration_noise)
     networks = {"policy": actor, "critic": critic, "target_actor": target_actor, "target_critic": target_critic}
     optimizers = {"q_optimizer": q_optimizer, "actor_optimizer": actor_optimizer}
     step = run.restore({**networks, **optimizers}, buffer)
+    policy.refresh()
     obs = run.reset(envs, step)
     losses: dict[str, Any] = {}
 
     def saved() -> tuple[dict[str, Any], ...]:
         return (actor.state_dict(), *critic.state_dicts())
+
+    @graphs.captured(run)
+    def learn_critics(drawn: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """The values and losses of both critics, and the observations they are of."""
+        batch = batches.at(drawn)
+        with torch.no_grad():
+            noise = (torch.randn_like(batch.actions) * args.policy_noise).clamp_(-args.noise_clip, args.noise_clip)
+            next_actions = (target_actor(batch.next_obs) + noise * actor.action_scale).clamp(low, high)
+            next_values = target_critic(batch.next_obs, next_actions).amin(dim=0)
+            target = batch.rewards + args.gamma * (1.0 - batch.terminations) * next_values
+        values = critic(batch.obs, batch.actions)
+        q_losses = ((values - target) ** 2).mean(dim=1)
+        q_optimizer.step(q_losses.sum())
+        return values.detach(), q_losses.detach(), batch.obs
+
+    @graphs.captured(run)
+    def learn_actor(obs: torch.Tensor) -> torch.Tensor:
+        """The actor's loss; the target networks move as well."""
+        actor_loss = -critic.first(obs, actor(obs)).mean()
+        actor_optimizer.step(actor_loss)
+        slow_actor.lerp_(actor_optimizer.flat, args.tau)
+        slow_critic.lerp_(q_optimizer.flat, args.tau)
+        return actor_loss.detach()
 
     while step < args.total_timesteps:
         # 1 act
@@ -194,26 +224,12 @@ def main(args: Args | None = None) -> None:
             continue
 
         # 2 learn the critics
-        sample = buffer.sample(args.batch_size, run.rng)
-        b_obs, b_actions, next_obs = (numbers(part, device) for part in (sample.obs, sample.actions, sample.next_obs))
-        with torch.no_grad():
-            noise = (torch.randn_like(b_actions) * args.policy_noise).clamp_(-args.noise_clip, args.noise_clip)
-            next_actions = (target_actor(next_obs) + noise * actor.action_scale).clamp(low, high)
-            next_values = target_critic(next_obs, next_actions).amin(dim=0)
-            alive = 1.0 - numbers(sample.terminations, device)
-            target = numbers(sample.rewards, device) + args.gamma * alive * next_values
-        values = critic(b_obs, b_actions)
-        q_losses = ((values - target) ** 2).mean(dim=1)
-        q_optimizer.step(q_losses.sum())
+        values, q_losses, b_obs = learn_critics(batches.draw(run.rng))
 
         # 3 learn the actor, and move the target networks
         if step // args.num_envs % args.policy_frequency == 0:
-            actor_loss = -critic.first(b_obs, actor(b_obs)).mean()
-            actor_optimizer.step(actor_loss)
+            losses["losses/actor_loss"] = learn_actor(b_obs)
             policy.refresh()
-            losses["losses/actor_loss"] = actor_loss.detach()
-            slow_actor.lerp_(actor_optimizer.flat, args.tau)
-            slow_critic.lerp_(q_optimizer.flat, args.tau)
 
         # 4 log, checkpoint
         if is_due(100, previous, step):

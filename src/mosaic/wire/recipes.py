@@ -16,7 +16,7 @@ PLACES = frozenset(
 # Nor do these change what a run computes; of --cuda, the device that was really used counts.
 BYSTANDERS = frozenset(
     {"cuda", "wandb_project_name", "wandb_entity", "save_model", "upload_model", "hf_entity", "capture_video"}
-    | {"checkpoint_budget_mb", "grace_seconds"}
+    | {"checkpoint_budget_mb", "grace_seconds", "cudagraphs"}
 )
 
 
@@ -35,4 +35,6 @@ def inherited(args_type: Any, saved: Mapping[str, Any]) -> dict[str, Any]:
 def changes(args_type: Any, before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, list[Any]]:
     """What differs between two recipes: name to [old, new]."""
     recipe = now.keys() - PLACES - BYSTANDERS - computed(args_type)
-    return {name: [before.get(name), now[name]] for name in sorted(recipe) if before.get(name) != now[name]}
+    # an argument that the saved run does not know is younger than it is: what it did is now the default
+    old = {name: before.get(name, getattr(args_type, name, None)) for name in sorted(recipe)}
+    return {name: [value, now[name]] for name, value in old.items() if value != now[name]}
