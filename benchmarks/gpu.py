@@ -9,7 +9,6 @@ check   each algorithm over 100 updates and more, replayed as graphs and not: th
         final states; the same run twice; the same run cut in the middle and resumed. A function that cannot be
         recorded must go on without graphs, with one warning.
 speed   steps per second after the warm-up, with and without graphs: medians, and the least and the most.
-split   how the time of a step is divided (cProfile): environment, acting, sampling, update, waiting for the GPU.
 """
 
 import argparse
@@ -76,7 +75,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pack", type=Path, help="only fetch the wheels into this folder")
     parser.add_argument("--wheels", type=Path, help="the folder that --pack made")
-    parser.add_argument("--parts", default="check,speed,split")
+    parser.add_argument("--parts", default="check,speed")
     parser.add_argument("--only", help="algorithms, by commas")
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--scale", type=float, default=1.0, help="multiplies the steps after the warm-up")
@@ -92,12 +91,10 @@ def main() -> None:
             raise SystemExit("torch finds no GPU here; the CPU's figures are made by benchmarks/speed.py")
         print(about, flush=True)
         cases = [case for case in CASES if not args.only or case.algo in args.only.split(",")]
-        found: dict[str, Any] = {"machine": about}
         for part in args.parts.split(","):
-            rows = {"check": check, "speed": speed, "split": split}[part](cases, place, args)
-            found[part] = rows
+            rows, found = {"check": check, "speed": speed}[part](cases, place, args)
+            save("gpu", {"machine": about, **found})
             print(f"\n{markdown(rows)}\n", flush=True)
-        save("gpu", found)
 
 
 ABOUT = """
@@ -138,12 +135,12 @@ class Place:
             raise SystemExit(f"{' '.join(command)[:300]} ended with {done.returncode}:\n{done.stderr[-3000:]}")
         return done.stdout + "\n".join(line for line in done.stderr.splitlines() if "CUDA graphs" in line)
 
-    def train(self, case: Case, total: int, *flags: str, runner: tuple[str, ...] = ()) -> Path:
+    def train(self, case: Case, total: int, *flags: str) -> Path:
         """The folder of a finished run."""
         self._runs += 1
         folder = self.folder / f"run-{self._runs}"
         alone = (f"--env-id={case.env_id}", f"--run-dir={folder}", f"--total-timesteps={total}")
-        said = self.python(*runner, "-m", f"cleanrl_worker.algorithms.{case.algo}", *alone, *flags)
+        said = self.python("-m", f"cleanrl_worker.algorithms.{case.algo}", *alone, *flags)
         if "CUDA graphs" in said:
             print(f"{case.name}: {said.strip().splitlines()[-1]}", flush=True)
         return folder
@@ -152,11 +149,15 @@ class Place:
 # -- check ----------------------------------------------------------------------------------------------------------
 
 
-def check(cases: list[Case], place: Place, args: argparse.Namespace) -> list[dict[str, Any]]:
+Rows, Found = list[dict[str, Any]], dict[str, Any]
+
+
+def check(cases: list[Case], place: Place, args: argparse.Namespace) -> tuple[Rows, Found]:
     """Several runs side by side: nothing is timed here."""
     print(place.python("-c", FALLBACK).strip(), flush=True)
     with ThreadPoolExecutor(max_workers=8) as pool:
-        return list(pool.map(lambda case: compare(case, place), cases))
+        rows = list(pool.map(lambda case: compare(case, place), cases))
+    return rows, {"largest differences": rows}
 
 
 def compare(case: Case, place: Place) -> dict[str, Any]:
@@ -250,19 +251,22 @@ print("what cannot be recorded goes on with one warning:", *(message for _, mess
 FLAGS = {GRAPHS: ("--cudagraphs",), EAGER: ("--no-cudagraphs",), "compiled": ("--compile",), "CPU": ("--no-cuda",)}
 
 
-def speed(cases: list[Case], place: Place, args: argparse.Namespace) -> list[dict[str, Any]]:
+def speed(cases: list[Case], place: Place, args: argparse.Namespace) -> tuple[Rows, Found]:
     """One run at a time, the modes taking turns."""
-    rows = []
+    rows: Rows = []
+    found: Found = {f"steps per second, {mode}": {} for mode in args.modes.split(",")}
     for case in cases:
         total = case.warm_up + int((case.total - case.warm_up) * args.scale)
         measured: dict[str, list[float]] = {mode: [] for mode in args.modes.split(",")}
         for _ in range(args.repetitions):
             for mode, speeds in measured.items():
                 speeds.append(steps_per_second(place.train(case, total, *FLAGS[mode]), case.warm_up))
-        print(case.name, measured, flush=True)
         shown = {mode: f"{median(s):,.0f} ({min(s):,.0f}–{max(s):,.0f})" for mode, s in measured.items()}
+        print(case.name, shown, flush=True)
         rows.append({"steps/s": case.name, "CleanRL": case.cleanrl, "goal": case.goal, **shown})
-    return rows
+        for mode, speeds in measured.items():
+            found[f"steps per second, {mode}"][case.name] = [round(value, 1) for value in speeds]
+    return rows, found
 
 
 def steps_per_second(folder: Path, warm_up: int) -> float:
@@ -271,23 +275,6 @@ def steps_per_second(folder: Path, warm_up: int) -> float:
     updates = [(row["step"], row["time"]) for row in rows if any(tag.startswith("losses/") for tag in row)]
     (first, start), *_, (last, end) = [update for update in updates if update[0] >= warm_up]
     return (last - first) / (end - start)
-
-
-# -- split ----------------------------------------------------------------------------------------------------------
-
-
-def split(cases: list[Case], place: Place, args: argparse.Namespace) -> list[dict[str, Any]]:
-    """The functions that take most of a run with graphs."""
-    rows = []
-    for case in cases:
-        profile = place.folder / f"{case.algo}.prof"
-        place.train(case, case.total, "--cudagraphs", runner=("-m", "cProfile", "-o", str(profile)))
-        shown = place.python(
-            "-c", f"import pstats; pstats.Stats({str(profile)!r}).sort_stats('tottime').print_stats(22)"
-        )
-        print(f"--- {case.name}\n{shown}", flush=True)
-        rows.append({"profile of": case.name})
-    return rows
 
 
 if __name__ == "__main__":

@@ -61,9 +61,7 @@ class Recorder:
         except RuntimeError as error:  # torch's and CUDA's alike
             generator.graphsafe_set_state(untouched)  # the one in use waits for the recording to end
             self._run.args.cudagraphs = False  # earlier recordings draw from that one
-            message = (
-                f"updates run without CUDA graphs, more slowly: one cannot be recorded ({str(error).splitlines()[0]})"
-            )
+            message = f"updates run without CUDA graphs: one cannot be recorded ({str(error).splitlines()[0]})"
             self._run.tell("warning", {"message": message})
             return False
         self._recordings[shapes] = graph, given, result
