@@ -10,7 +10,7 @@ CORE := $(VENV)/.installed-core
 FULL := $(VENV)/.installed-test
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check setup system proto bench-learning bench-speed bench-start bench-envpool bench-kills bench-checkpoints bench-fastlane bench-trainer bench-web clean
+.PHONY: help run test check setup system proto bench-learning bench-speed bench-start bench-envpool bench-kills bench-checkpoints bench-fastlane bench-trainer bench-web bench-gpu profile clean
 
 help:
 	@echo "MOSAIC"
@@ -27,6 +27,8 @@ help:
 	@echo "  make bench-fastlane  what the live view costs, watched and unwatched"
 	@echo "  make bench-trainer   the daemon: curves, lists, streams, what it costs a run"
 	@echo "  make bench-web       the GUI: first page, large curves, what a viewer costs"
+	@echo "  make bench-gpu       CUDA graphs on a GPU: the same results? how much faster?"
+	@echo "  make profile         ALGO=dqn ENV=CartPole-v1: where the time of a training goes, as a table and a flame graph"
 	@echo "  make proto           generate src/mosaic/wire/_pb from trainer.proto"
 	@echo "  make clean           remove $(VENV) and caches (runs in var/ stay)"
 	@echo "Settings: PYTHON=python3.12 (the interpreter of $(VENV)), JOBS=2 (test processes), ARGS='…' (for bench-*)"
@@ -81,6 +83,14 @@ bench-trainer: $(FULL)
 
 bench-web: $(FULL) system
 	$(BIN)/python benchmarks/web.py $(ARGS)
+
+bench-gpu: $(FULL)
+	$(BIN)/python benchmarks/gpu.py $(ARGS)
+
+ALGO ?= dqn
+ENV ?= CartPole-v1
+profile: $(CORE)
+	$(BIN)/python benchmarks/flame.py $(ALGO) $(ENV) $(ARGS)
 
 proto: $(FULL)
 	$(BIN)/python -m grpc_tools.protoc -Imosaic/wire/_pb=src/mosaic/wire --python_out=src --pyi_out=src --grpc_python_out=src \
