@@ -94,13 +94,17 @@ class FlatAdam:
         """Steps made so far; on a GPU, reading it waits for all that was asked of it."""
         return int(self._steps)
 
+    @steps.setter
+    def steps(self, steps: int) -> None:
+        self._steps += steps - self.steps  # a recording knows the tensor by its place
+
     def state_dict(self) -> dict[str, Any]:
         return {"mean": self.mean, "variance": self.variance, "steps": self.steps}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.mean.copy_(torch.from_numpy(np.array(state["mean"])))
         self.variance.copy_(torch.from_numpy(np.array(state["variance"])))
-        self._steps += int(state["steps"]) - self.steps
+        self.steps = int(state["steps"])
 
 
 class FlatRAdam(FlatAdam):
