@@ -95,8 +95,8 @@ class FlatAdam:
         return int(self._steps)
 
     @steps.setter
-    def steps(self, value: int) -> None:
-        self._steps += value - self.steps  # in place: on a GPU a recorded update reads it where it lies
+    def steps(self, steps: int) -> None:
+        self._steps += steps - self.steps  # a recording knows the tensor by its place
 
     def state_dict(self) -> dict[str, Any]:
         return {"mean": self.mean, "variance": self.variance, "steps": self.steps}
