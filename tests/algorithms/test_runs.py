@@ -64,8 +64,10 @@ TINY = {
 def run(name, folder, **options):
     needed(name)
     module = importlib.import_module(DEFAULT_ALGO_REGISTRY[name.split()[0]])
-    # one thread: on a busy machine more of them wait for each other
-    module.main(module.Args(run_dir=folder, cuda=False, **({"num_threads": 1} | TINY[name] | options)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("cleanrl_worker.kit.experiment.EVAL_MAX_STEPS", 5)  # ten whole games of Breakout take 10 s
+        # one thread: on a busy machine more of them wait for each other
+        module.main(module.Args(run_dir=folder, cuda=False, **({"num_threads": 1} | TINY[name] | options)))
     return folder / "metrics.jsonl"
 
 
@@ -76,9 +78,7 @@ def trained(tmp_path_factory):
 
     def rows_of(name):
         if name not in made:
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr("cleanrl_worker.kit.experiment.EVAL_MAX_STEPS", 5)  # ten games of Breakout take 10 s
-                made[name] = run(name, tmp_path_factory.mktemp("run"), seed=5, exp_name="mine", save_model=True)
+            made[name] = run(name, tmp_path_factory.mktemp("run"), seed=5, exp_name="mine", save_model=True)
         return made[name]
 
     return rows_of
