@@ -140,9 +140,11 @@ def project(pmfs: jax.Array, rewards: jax.Array, alive: jax.Array, atoms: jax.Ar
     low, high, last = atoms[0], atoms[-1], len(atoms) - 1
     shifted = jnp.clip(rewards[:, None] + gamma * alive[:, None] * atoms, low, high)
     places = jnp.minimum((shifted - low) * (last / (high - low)), last)  # rounding may lead beyond the last
-    # an atom gets of each place what lies within a step of it
-    shares = jnp.clip(1.0 - jnp.abs(places[:, None, :] - jnp.arange(len(atoms))[:, None]), 0.0, 1.0)
-    return (shares * pmfs[:, None, :]).sum(axis=2)
+    below = jnp.floor(places)
+    share = (places - below) * pmfs
+    rows, low_place = jnp.arange(len(pmfs))[:, None], below.astype(jnp.int32)
+    projected = jnp.zeros_like(pmfs).at[rows, low_place].add(pmfs - share)
+    return projected.at[rows, jnp.minimum(low_place + 1, last)].add(share)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
