@@ -1,7 +1,7 @@
 """What a curriculum is worth: the same steps through its stages and on the goal alone, then both evaluated on the goal.
 
     python benchmarks/curriculum.py --schedule doorkey --seeds 1-5 --total-timesteps 2000000
-    python benchmarks/curriculum.py --schedule multiroom --seeds 1-3 --total-timesteps 4000000
+    python benchmarks/curriculum.py --schedule obstructed --seeds 1-3 --total-timesteps 3000000
     python benchmarks/curriculum.py --table                     # what has been measured so far
 
 Runs stay in var/benchmarks/curriculum; a seed that ran to its end with the same config is not run again.
@@ -32,10 +32,24 @@ def _rooms(number: int, size: int, **stage: Any) -> dict[str, Any]:
     return {"env_id": f"MiniGrid-MultiRoom-N{number}-S{size}-v0", **stage}
 
 
+def _mastered(name: str, least: int, most: int, episode_return: float) -> dict[str, Any]:
+    """A stage that is left when it is known well and long enough, or after so many steps."""
+    condition = f"steps>={least} & episode_return>={episode_return}"
+    return {"env_id": f"MiniGrid-{name}-v0", "steps": most, "condition": condition}
+
+
 SCHEDULES = {
     "doorkey": BABYAI_DOORKEY_CURRICULUM,
     "goto": BABYAI_GOTO_CURRICULUM,
-    # rl-zoo3's PPO scores 0 on the second after 10M steps
+    # rl-zoo3's PPO scores 0 on the last of both after 10M steps
+    "obstructed": [
+        _mastered("Unlock", 60_000, 300_000, 0.9),
+        _mastered("UnlockPickup", 60_000, 600_000, 0.85),
+        _mastered("ObstructedMaze-1Dl", 60_000, 600_000, 0.85),
+        _mastered("ObstructedMaze-1Dlh", 60_000, 600_000, 0.85),
+        _mastered("ObstructedMaze-2Dl", 60_000, 600_000, 0.8),
+        {"env_id": "MiniGrid-ObstructedMaze-2Dlh-v0"},
+    ],
     "multiroom": [_rooms(2, 4, steps=400_000, condition="steps>=150000 & episode_return>=0.75"), _rooms(4, 5)],
 }
 # What learned DoorKey-5x5 (docs/benchmarks.md), with more environments for the larger rooms.
