@@ -10,12 +10,13 @@ CORE := $(VENV)/.installed-core
 FULL := $(VENV)/.installed-test
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check setup system proto bench-learning bench-speed bench-start bench-envpool bench-kills bench-checkpoints bench-fastlane bench-trainer bench-web bench-gpu profile clean
+.PHONY: help run test test-all check setup system proto bench-learning bench-speed bench-start bench-envpool bench-kills bench-checkpoints bench-fastlane bench-trainer bench-web bench-gpu profile clean
 
 help:
 	@echo "MOSAIC"
 	@echo "  make run             set up, start daemon and web GUI, then watch PPO solve CartPole"
 	@echo "  make test            set up everything the tests use, then run them"
+	@echo "  make test-all        the same and more of each kind, for an afternoon"
 	@echo "  make check           ruff and mypy"
 	@echo "  make setup           only set up: $(VENV) with every extra the tests use"
 	@echo "  make bench-learning  how well the algorithms learn, against published returns"
@@ -50,6 +51,9 @@ RERUNS := --reruns 2 -r R
 
 test: $(FULL) system
 	@$(BIN)/python -m pytest -n $(JOBS) $(RERUNS) $(ARGS) tests
+
+test-all: $(FULL) system
+	@$(BIN)/python -m pytest -n $(JOBS) $(RERUNS) --full $(ARGS) tests
 
 check: $(FULL)
 	$(BIN)/ruff check .
