@@ -130,8 +130,9 @@ system: | $(BIN)/python
 	@if [ "$$(uname)" != Linux ]; then exit 0; fi; \
 	missing=""; \
 	$(BIN)/python -c 'import ctypes; ctypes.CDLL("libEGL.so.1")' 2> /dev/null || missing="libegl1"; \
+	$(BIN)/python -c 'import ctypes; ctypes.CDLL("libQt5Gui.so.5")' 2> /dev/null || missing="$$missing libqt5gui5 libqt5core5a"; \
 	[ -n "$(CHROMIUM)" ] || missing="$$missing chromium"; \
 	[ -z "$$missing" ] || { echo "Set-up, once: installing$${missing:+ $$missing} with apt-get …"; \
 	  { $(SUDO) apt-get install -qq -y $$missing || { $(SUDO) apt-get update -qq && $(SUDO) apt-get install -qq -y $$missing; }; } \
 	    > /dev/null 2>&1; } \
-	|| echo "Note: pictures of MuJoCo and the browser tests need system packages: sudo apt-get install -y $$missing"
+	|| echo "Note: pictures of MuJoCo, Procgen and the browser tests need system packages: sudo apt-get install -y $$missing"
