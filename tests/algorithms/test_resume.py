@@ -403,6 +403,9 @@ def test_a_warm_start_takes_the_acting_network_out_of_a_file_of_any_shape(case, 
     beside = ("policy/target", "policy/optimizer", "policy/actor_optimizer", "policy/q_optimizer")  # not in JAX's files
     names = [name for name in before if name.startswith("policy/") and not name.startswith(beside)]
     assert names and all(np.array_equal(before[name], after[name]) for name in names)
+    for target, online in (("target/", "policy/"), ("target_actor/", "policy/"), ("policy/target/", "policy/params/")):
+        for name in (name for name in after if name.startswith(target)):
+            np.testing.assert_allclose(after[name], after[online + name.removeprefix(target)], rtol=1e-5, err_msg=name)
 
 
 def test_a_warm_start_with_other_limits_of_actions_is_refused_in_one_line(tmp_path):

@@ -190,6 +190,8 @@ def main(args: Args | None = None) -> None:
     compiled("the update", lambda: update(network, recipe, learner, Transitions(**buffer.rows(0, args.batch_size))))
     state = Trees(**learner._asdict())
     step = run.restore({"policy": state}, buffer)
+    if step == 0:  # a warm start has loaded no target
+        state.trees["target"] = state.trees["params"]
     learner = Learner(**state.trees)
     policy = acting(learner.params, atoms)
     obs = run.reset(envs, step)

@@ -152,6 +152,8 @@ def main(args: Args | None = None) -> None:
     compiled("the update", lambda: update(network, recipe, learner, blank))
     state = Trees(**learner._asdict())
     step = run.restore({"policy": state}, buffer)
+    if step == 0:  # a warm start has loaded no target
+        state.trees["target"] = state.trees["params"]
     learner = Learner(**state.trees)
     policy = acting(learner.params)
     obs = run.reset(envs, step)

@@ -227,6 +227,9 @@ def main(args: Args | None = None) -> None:
     compiled("the actor's update", lambda: update_actor(limits, recipe, learner, blank))
     state = Trees(**learner._asdict())
     step = run.restore({"policy": state}, buffer)
+    if step == 0:  # a warm start has loaded no targets
+        trees = state.trees
+        trees |= {"target": trees["params"], "target_qf1": trees["qf1"], "target_qf2": trees["qf2"]}
     learner = Learner(**state.trees)
     policy = acting(learner.params, space, args.exploration_noise)
     obs = run.reset(envs, step)

@@ -159,7 +159,10 @@ class Continuation:
         self.args.total_timesteps = self.args.additional_timesteps or self.args.total_timesteps
         try:
             known = read_sidecar(path)
-            self.parts["policy"].load_state_dict(policies.acting_network(policies.read(path.read_bytes()))[0])
+            weights = policies.acting_network(policies.read(path.read_bytes()))[0]
+            self.parts["policy"].load_state_dict(weights)
+            for name in self.parts.keys() & {"target", "target_actor"}:  # untrained, it would undo what is loaded
+                self.parts[name].load_state_dict(weights)
         except (OSError, *policies.UNREADABLE) as error:
             raise self._does_not_fit(path, _line(error)) from error
         statistics = known.get("observation_statistics")
