@@ -179,7 +179,8 @@ class Priorities:
         wanted = (np.arange(size) + rng.random(size)) * (ends[-1] / size)
         blocks = np.searchsorted(ends, np.minimum(wanted, np.nextafter(ends[-1], 0)), side="right")
         within = self._weights[blocks].cumsum(axis=1)
-        rest = np.minimum(wanted - (ends[blocks] - self._sums[blocks]), np.nextafter(within[:, -1], 0))
+        # rounding may lead before a block or beyond it, to what weighs nothing
+        rest = np.clip(wanted - (ends[blocks] - self._sums[blocks]), 0.0, np.nextafter(within[:, -1], 0))
         places = blocks * self.block + (within <= rest[:, None]).sum(axis=1)
         shares = self._weights.reshape(-1)[places] / ends[-1]
         corrections = (len(self._memory) * shares) ** -beta
