@@ -126,6 +126,17 @@ def test_episodes_so_short_that_frames_run_out_cost_old_transitions_only() -> No
     check(memory, kept)
 
 
+def test_episodes_of_one_step_that_all_begin_alike_do_not_empty_the_memory() -> None:
+    memory, first = FrameReplay(200, SHAPE), np.full((1, *SHAPE), 7, np.uint8)
+    over, rng = np.ones(1, bool), np.random.default_rng(0)
+    for step in range(4000):
+        final = np.concatenate([first[:, 1:], rng.integers(0, 256, (1, 1, *SHAPE[1:])).astype(np.uint8)], axis=1)
+        memory.add(first, np.zeros(1, int), Step(first, np.full(1, step), over, ~over, final, []))
+        assert len(memory) == min(step + 1, 200)
+    found = memory.take(np.arange(memory.first, memory.added))
+    assert np.all(found.obs == 7) and np.array_equal(found.rewards, np.arange(3800, 4000))
+
+
 def test_samples_are_drawn_evenly_by_the_generator_alone() -> None:
     memory, games = FrameReplay(40, SHAPE), Games(2, "repeated")
     play(memory, games, 57, deque())

@@ -132,8 +132,10 @@ class FrameReplay:
 
     def _begin(self, stack: np.ndarray, shown: np.ndarray) -> None:
         """Number the frames of a first observation: many repeat the one before, or go on after a lost life."""
+        # where all episodes begin alike and end at once, one frame would be shown for ever, and all of them need it
+        oldest = max(self.seen - len(self.frames) // 2, 0)
         for index, frame in enumerate(stack):
-            if shown[index] >= 0 and np.array_equal(frame, self.frames[shown[index] % len(self.frames)]):
+            if shown[index] >= oldest and np.array_equal(frame, self.frames[shown[index] % len(self.frames)]):
                 continue
             repeats = index > 0 and np.array_equal(frame, stack[index - 1])
             shown[index] = shown[index - 1] if repeats else self._keep(frame[None])[0]
