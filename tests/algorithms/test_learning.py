@@ -136,7 +136,8 @@ def test_pqn_values_bootstrap_at_a_truncation_and_stop_at_a_termination(ending, 
 def test_pqn_bootstraps_from_the_final_observation_not_from_the_next_episode(tmp_path):
     rows = train("pqn", tmp_path, env_id="Tiny/TwoRooms-v0", total_timesteps=8000, **PQN)
     q_values = [row["losses/q_values"] for row in rows if "losses/q_values" in row][-5:]
-    assert 3.5 < np.mean(q_values) < 6.0, "a quarter of the steps at -11, the others at 10"
+    # a quarter of the steps at -11, the others at 10; how many of 5 * 25 are the first alone moves that by 0.8
+    assert 2.0 < np.mean(q_values) < 7.5, "4.75; -2.6 where nothing is bootstrapped, -42 from the next episode"
 
 
 @pytest.mark.parametrize(
@@ -240,7 +241,8 @@ def test_sac_bootstraps_from_the_final_observation_not_from_the_next_episode(nam
     env_id = "Tiny/TwoRoomsContinuous-v0"
     rows = train(name, tmp_path, env_id=env_id, total_timesteps=1500, **options)
     q_values = [row["losses/qf1_values"] for row in rows if "losses/qf1_values" in row][-3:]
-    assert 3.5 < np.mean(q_values) < 6.0, "a quarter of the steps at -11, the others at 10"
+    # a quarter of the steps at -11, the others at 10; how many of 3 * 64 are the first alone moves that by 0.7
+    assert 2.0 < np.mean(q_values) < 7.5, "4.75; -2.6 where nothing is bootstrapped, -42 from the next episode"
 
 
 @pytest.mark.parametrize("name", ["ppo_continuous_action", "rpo_continuous_action"])

@@ -275,6 +275,9 @@ def main(args: Args | None = None) -> None:
     )
     args.num_iterations = -(-args.total_timesteps // args.batch_size)
     args.num_phases = args.num_iterations // args.n_iteration
+    if 0 < args.checkpoint_every < (phase := args.n_iteration * args.batch_size):
+        begins = f"--checkpoint-every ({args.checkpoint_every:,}) begins a new phase, and one takes {phase:,} steps"
+        run.tell("warning", {"message": f"few or no auxiliary phases will be reached: {begins}"})
     next_obs = run.reset(envs, step)
 
     while step < args.total_timesteps:
