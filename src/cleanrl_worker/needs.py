@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 from collections.abc import Mapping
@@ -101,11 +102,11 @@ def _needs(values: Mapping[str, Any], images: bool) -> Needs:
 
 
 def _is_number(value: Any) -> bool:
+    """Whether it counts something; a name may read `nan`, a limit may be `inf`."""
     try:
-        float(value)
+        return not isinstance(value, bool) and math.isfinite(float(value))
     except (TypeError, ValueError):
         return False
-    return not isinstance(value, bool)
 
 
 def _free_memory() -> int | None:

@@ -36,6 +36,27 @@ def test_what_is_no_file_is_answered_as_before(browser: httpx.Client, site: Site
     assert httpx.get(site.base + SCRIPT).status_code == 401, "only for those who are signed in"
 
 
+def test_a_file_is_kept_under_one_address_however_many_it_has() -> None:
+    fetched: list[str] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        fetched.append(scope["path"])
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"script"})
+
+    async def nothing(*_message: Any) -> dict[str, Any]:
+        return {}
+
+    async def ask(path: str) -> None:
+        await assets({"type": "http", "method": "GET", "path": path, "headers": []}, nothing, nothing)
+
+    assets = Assets(app)
+    odd = SCRIPT.replace("/static/", "/static/any/../")
+    for path in (SCRIPT, SCRIPT, odd, odd):
+        in_a_loop(ask(path))
+    assert fetched == [SCRIPT, odd, odd]
+
+
 def test_an_answer_that_was_cut_off_is_not_kept() -> None:
     parts = [b"half"]
 

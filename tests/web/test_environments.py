@@ -1,5 +1,7 @@
 """The catalog as the page shows it."""
 
+import pytest
+
 from mosaic import catalog
 from mosaic.web.pages.environments import row_of, search_for, sections
 
@@ -33,3 +35,10 @@ def test_a_row_leads_to_training_and_says_what_to_install() -> None:
     row = row_of(section, section.environments[0])
     assert row["train"] == "/train?env=CartPole-v1" and row["play"] == "/play?env=CartPole-v1"
     assert row["ready"] and row["install"] == ""
+
+
+def test_what_pip_does_not_bring_is_told_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = "libQt5Gui.so.5 is not there. Needs the Qt 5 libraries."
+    monkeypatch.setattr(catalog, "missing_package", lambda environment: said)
+    section = next(section for section in sections() if section.part.name == "procgen")
+    assert row_of(section, section.environments[0])["install"] == said

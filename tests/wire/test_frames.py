@@ -57,6 +57,13 @@ def test_only_the_newest_frame_is_read(writer):
         assert frame is not None and frame.array[0, 0, 0] == 9
 
 
+def test_who_waits_for_the_first_frame_of_the_next_ring_takes_no_processor(writer):
+    with FastLaneReader.attach(writer.name) as reader:
+        begun = time.monotonic()
+        reader.wait(after=500, shortest=0.0)
+        assert time.monotonic() - begun >= 0.1, "the ring before had 500 frames, this one has none"
+
+
 def test_looking_is_what_the_writer_sees_and_it_wears_off(writer, monkeypatch):
     assert not writer.watched
     with FastLaneReader.attach(writer.name) as reader:

@@ -50,6 +50,11 @@ def test_a_short_run_needs_no_more_than_what_it_will_keep() -> None:
     assert short.memory < 1.2e9 and short.disk < 0.5e9
 
 
+@pytest.mark.parametrize("params", [{"max_grad_norm": "inf"}, {"exp_name": "nan"}])
+def test_what_is_not_finite_counts_nothing(params: dict[str, str]) -> None:
+    assert needed("ppo", "CartPole-v1", **params) == needed("ppo", "CartPole-v1")
+
+
 def test_checkpoints_stay_within_their_budget() -> None:
     assert needed("c51_atari", "Pong-v5").disk == 10_000 * 2**20
     assert needed("c51_atari", "Pong-v5", checkpoint_budget_mb=9000).disk == 9000 * 2**20

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 from dataclasses import dataclass
+from posixpath import normpath
 from typing import Any
 
 from nicegui import __version__
@@ -49,6 +50,7 @@ class Assets:
             (scope["type"], scope.get("method")) != ("http", "GET")
             or not path.startswith(PLACE)
             or path.startswith(CHANGING)
+            or path != normpath(path)  # a file has any number of such addresses; one of them is kept
             or b"range" in asked
         ):
             await self._app(scope, receive, send)

@@ -121,7 +121,7 @@ def trouble(error: object) -> None:
 
 async def confirmed(question: str, verb: str, *, detail: str = "") -> bool:
     """Ask before something that cannot be taken back."""
-    # In the page, not beside the button: buttons are made anew when a run moves on, and the question would go, too.
+    # In the page, not beside the button: what is made anew there while a run moves on would take the question with it.
     with context.client.content, ui.dialog() as dialog, ui.card().classes("max-w-lg"):
         ui.label(question).classes("text-base font-medium break-words")
         if detail:

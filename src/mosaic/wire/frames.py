@@ -182,9 +182,10 @@ class FastLaneReader:
 
     def wait(self, after: int, shortest: float) -> None:
         """Sleep for `shortest` seconds, then until there is a frame newer than `after`, a tenth of a second at most."""
-        time.sleep(shortest)
+        time.sleep(max(shortest, LOOK_SECONDS))  # also where what is written cannot be read
         end = time.monotonic() + 0.1
-        while self._ring.words[Head.WRITTEN] == after and time.monotonic() < end:
+        # a ring that has just taken another's place has no frame yet
+        while self._ring.words[Head.WRITTEN] in (0, after) and time.monotonic() < end:
             time.sleep(LOOK_SECONDS)
 
     def status(self) -> Status:

@@ -85,8 +85,9 @@ class EnvironmentPicker:
                 _warning(f"{env_id} does not fit {self._page.algo}: {trouble}." if known else f"{env_id}: {trouble}")
             if missing:
                 words, _, line = missing.partition("; run: ")
-                _warning(f"{words}. Install it, then reload this page:")
-                code_box(line, label="Copy the line")
+                _warning(f"{words}. Install it, then reload this page:" if line else missing)
+                if line:
+                    code_box(line, label="Copy the line")
 
     def _show_offers(self) -> None:
         if self._quiet:

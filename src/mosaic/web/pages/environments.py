@@ -113,10 +113,11 @@ def _draw_section(section: Section, missing: str) -> None:
             ui.label(part.doc).classes("text-sm opacity-90")
         with ui.column().classes("w-full gap-3 p-1"):
             if missing:
-                ui.label(missing.partition("; run:")[0] + ". Install it:")
+                words, by_pip, _ = missing.partition("; run: ")
+                ui.label(f"{words}. Install it:" if by_pip else missing)
             if missing or part.extra:
                 code_box(part.pip_line)
-            if part.system:
+            if part.system and part.system not in missing:
                 ui.label(part.system).classes("text-sm")
             if section.agent_only:
                 ui.label(
@@ -214,7 +215,7 @@ def row_of(section: Section, one: Environment) -> dict[str, Any]:
         "solved": "" if one.reward_threshold is None else f"{one.reward_threshold:g}",
         "doc": one.doc,
         "ready": missing is None,
-        "install": (missing or "").partition("run: ")[2],
+        "install": (missing or "").rpartition("run: ")[2],
         "train": f"/train?{urlencode({'env': one.env_id})}",
         "play": f"/play?{urlencode({'env': one.env_id})}" if plays else "",
     }

@@ -174,10 +174,8 @@ class RunsPage:
         self.buttons: dict[str, ui.button] = {}
         with self.bar:
             self.chosen = ui.label().classes("mr-2 font-medium")
-            self._act("Pause", "pause", lambda: self._each("Pausing", Client.pause_run, _in(State.EXECUTING)))
-            self._act(
-                "Continue", "play_arrow", lambda: self._each("Continuing", Client.continue_run, _in(State.PAUSED))
-            )
+            self._act("Pause", "pause", self._pause)
+            self._act("Continue", "play_arrow", self._continue)
             self._act("Cancel", "stop", self._cancel, self._ask_cancel)
             self._act("Resume", "restore", self._resume)
             self._act("Evaluate", "fact_check", self._evaluate)
@@ -190,18 +188,20 @@ class RunsPage:
         self,
         word: str,
         icon: str,
-        act: Callable[[], Awaitable[None]],
-        ask: Callable[[], Awaitable[bool]] | None = None,
+        act: Callable[[list[Run]], Awaitable[None]],
+        ask: Callable[[list[Run]], Awaitable[bool]] | None = None,
     ) -> ui.button:
         button = ui.button(word, icon=icon).props("flat dense")
 
         async def pressed() -> None:
+            # as the question names them: one that ends while it is asked must not be deleted with the others
+            runs = self._chosen_runs()
             # not busy while it asks: a button that turns hears no press, also just after the question was answered
-            if ask is not None and not await ask():
+            if ask is not None and not await ask(runs):
                 return
             try:
                 with busy(button):
-                    await act()
+                    await act(runs)
             except MosaicError as error:
                 tell(error)
 
@@ -305,9 +305,8 @@ class RunsPage:
         self.table.selected = []
         self._show_selection()
 
-    async def _each(self, word: str, call: Callable[[Client, str], Any], fits: Callable[[Run], bool]) -> None:
-        """Do one thing to all selected runs that it fits, and say what came of it."""
-        runs = [run for run in self._chosen_runs() if fits(run)]
+    async def _each(self, word: str, call: Callable[[Client, str], Any], runs: Sequence[Run]) -> None:
+        """Do one thing to all these runs, and say what came of it."""
 
         def all_of_them(client: Client) -> list[MosaicError]:
             return list(_failures(client, call, runs))
@@ -321,28 +320,34 @@ class RunsPage:
             tell(f"{failed[0]}{rest}")
         await self.reload()
 
-    async def _ask_cancel(self) -> bool:
-        runs = [run for run in self._chosen_runs() if not run.ended]
-        question = f"Cancel {_counted(runs)}? They save a checkpoint first where they can."
-        return await confirmed(question, "Cancel them" if len(runs) > 1 else "Cancel it", detail=_named(runs))
+    async def _pause(self, runs: list[Run]) -> None:
+        await self._each("Pausing", Client.pause_run, [run for run in runs if run.state == State.EXECUTING])
 
-    async def _cancel(self) -> None:
-        await self._each("Cancelling", Client.cancel_run, lambda run: not run.ended)
+    async def _continue(self, runs: list[Run]) -> None:
+        await self._each("Continuing", Client.continue_run, [run for run in runs if run.state == State.PAUSED])
 
-    async def _ask_delete(self) -> bool:
-        runs = [run for run in self._chosen_runs() if run.ended]
-        question = f"Delete {_counted(runs)} with all files? This cannot be taken back."
-        return await confirmed(question, "Delete", detail=_named(runs))
+    async def _ask_cancel(self, runs: list[Run]) -> bool:
+        live = [run for run in runs if not run.ended]
+        question = f"Cancel {_counted(live)}? They save a checkpoint first where they can."
+        return await confirmed(question, "Cancel them" if len(live) > 1 else "Cancel it", detail=_named(live))
 
-    async def _delete(self) -> None:
-        await self._each("Deleted", Client.delete_run, lambda run: run.ended)
+    async def _cancel(self, runs: list[Run]) -> None:
+        await self._each("Cancelling", Client.cancel_run, [run for run in runs if not run.ended])
 
-    async def _resume(self) -> None:
-        (run,) = self._chosen_runs()
+    async def _ask_delete(self, runs: list[Run]) -> bool:
+        ended = [run for run in runs if run.ended]
+        question = f"Delete {_counted(ended)} with all files? This cannot be taken back."
+        return await confirmed(question, "Delete", detail=_named(ended))
+
+    async def _delete(self, runs: list[Run]) -> None:
+        await self._each("Deleted", Client.delete_run, [run for run in runs if run.ended])
+
+    async def _resume(self, runs: list[Run]) -> None:
+        (run,) = runs
         ui.navigate.to(f"/resume?{urlencode({'run': run.run_id})}")
 
-    async def _evaluate(self) -> None:
-        (chosen,) = self._chosen_runs()
+    async def _evaluate(self, runs: list[Run]) -> None:
+        (chosen,) = runs
         run = await self.web.ask(lambda client: client.get_run(chosen.run_id))
         saved = [artifact.path for artifact in run.artifacts if artifact.kind == "policy"]
         if not saved:
@@ -353,8 +358,8 @@ class RunsPage:
         path = f"var/trainer/runs/{run.run_id}/{saved[-1]}"
         ui.navigate.to(f"/policy?{urlencode({'policy': path})}")
 
-    async def _compare(self) -> None:
-        ui.navigate.to(f"/compare?{urlencode({'runs': ','.join(run.run_id for run in self._chosen_runs())}, safe=',')}")
+    async def _compare(self, runs: list[Run]) -> None:
+        ui.navigate.to(f"/compare?{urlencode({'runs': ','.join(run.run_id for run in runs)}, safe=',')}")
 
 
 def _with_curve(run: Run, before: Run) -> Run:
@@ -364,10 +369,6 @@ def _with_curve(run: Run, before: Run) -> Run:
     if value is not None and known and value != run_rows.shown_return(before):
         known = (*known, value)[-2 * CURVE_POINTS :]
     return replace(run, curve=known)
-
-
-def _in(state: State) -> Callable[[Run], bool]:
-    return lambda run: run.state == state
 
 
 def _failures(client: Client, call: Callable[[Client, str], Any], runs: Iterable[Run]) -> Iterable[MosaicError]:
