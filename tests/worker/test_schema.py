@@ -295,7 +295,7 @@ def test_every_registered_algorithm_describes_itself_completely() -> None:
         fields = {field["name"]: field for field in entry["fields"]}
         assert entry["module"] == DEFAULT_ALGO_REGISTRY[name]
         assert entry["doc"], name
-        assert set(entry["action_spaces"]) & {"discrete", "continuous"}, name
+        assert set(entry["action_spaces"]) & {"discrete", "continuous", "multi_discrete"}, name
         assert {"env_id", "total_timesteps", "seed", "run_dir", "num_threads"} <= set(fields), name
         assert all(field["help"] for field in fields.values()), name
         assert set(fields["env_id"]) == {"name", "type", "default", "optional", "choices", "help", "limits"}

@@ -102,6 +102,8 @@ class Row:
             return None
         if self.type in ("str", "path") and not self.needed:
             return ""
+        if self.type.startswith("list["):
+            return []
         raise ConfigError(f"{_range_words(self)} is needed{self._default_words()}")
 
     def _chosen(self, value: Any) -> Any:
