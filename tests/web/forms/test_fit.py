@@ -2,8 +2,10 @@
 
 from typing import Any
 
+import pytest
+
 from mosaic import catalog
-from mosaic.web.forms.fit import about, algorithm_for, describe, families, lacking, offers
+from mosaic.web.forms.fit import about, algorithm_for, describe, families, lacking, look_again, offers
 from mosaic.wire.workers import discover_workers
 
 SCHEMA: dict[str, Any] = discover_workers()[0]["cleanrl"].schema()
@@ -45,3 +47,16 @@ def test_an_algorithm_is_told_in_a_paragraph() -> None:
     text = about("ppo", SCHEMA["ppo"])
     assert text.startswith("PPO for flat") and "discrete actions" in text and "500,000 steps" in text
     assert "your own" in about("my.py", {})
+
+
+def test_reloading_the_form_sees_what_was_installed_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    box = catalog.find("LunarLander-v3")
+    assert box is not None
+    monkeypatch.setattr(catalog, "missing_package", lambda environment: "Box2D is missing; run: pip install …")
+    look_again()
+    assert "missing" in lacking(box)
+    monkeypatch.setattr(catalog, "missing_package", lambda environment: None)
+    look_again()
+    assert lacking(box) == ""
+    monkeypatch.undo()
+    look_again()

@@ -9,7 +9,7 @@ from nicegui import ui
 
 from mosaic import catalog
 from mosaic.web.forms.fields import Field
-from mosaic.web.forms.fit import describe, families, lacking, offers, why_not
+from mosaic.web.forms.fit import describe, families, lacking, look_again, offers, why_not
 from mosaic.web.forms.own_rows import TRAIN
 from mosaic.web.layout import code_box
 
@@ -23,6 +23,7 @@ class EnvironmentPicker:
     """Two lists that fill in the id, the id itself, and a paragraph on it."""
 
     def __init__(self, page: JobPage, env_id: Any) -> None:
+        look_again()
         self._page = page
         self._quiet = False
         known = catalog.find(str(env_id or TRAIN["env_id"].default))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -65,6 +66,12 @@ def why_not(entry: Mapping[str, Any], environment: catalog.Environment) -> str:
 def lacking(environment: catalog.Environment) -> str:
     """What must be installed before `env_backend` auto can make it, with the line to do so; "" where it can."""
     return catalog.missing_package(environment) or ""
+
+
+def look_again() -> None:
+    """Forget what was missing: a person who reloads the form may have installed it."""
+    importlib.invalidate_caches()
+    lacking.cache_clear()
 
 
 def describe(entry: Mapping[str, Any], env_id: str) -> tuple[str, str, str]:
