@@ -3,6 +3,8 @@
 import os
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,19 @@ def test_the_machine_tells_cpu_memory_and_disk(tmp_path: Path) -> None:
     usage = Machine(tmp_path).usage()
     assert usage.cores >= 1 and 0 < usage.memory_used < usage.memory_total
     assert 0 < usage.disk_free <= usage.disk_total and usage.cpu_percent >= 0
+
+
+def test_every_thread_is_told_how_busy_the_machine_is(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    end = time.process_time() + 0.5
+    while time.process_time() < end:
+        pass
+    told: list[float] = []
+    for _ in range(2):
+        thread = threading.Thread(target=lambda: told.append(machine.usage().cpu_percent))
+        thread.start()
+        thread.join()
+    assert all(0 < percent <= 100 for percent in told), told
 
 
 def test_a_run_is_charged_for_its_process_tree_and_for_no_strangers(tmp_path: Path) -> None:
