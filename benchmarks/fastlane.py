@@ -4,8 +4,8 @@
     python benchmarks/fastlane.py --table
 
 Two runs of one kind differ by 10 to 20 % on a shared machine, so runs are not compared: within one process the ways
-take turns, off, unwatched, off, watched, a few rollouts with their updates each. A block's speed is divided by the mean
-of the two off blocks around it; told is the interquartile mean of these shares with its 95 % bootstrap interval, by the
+take turns, off, one of the others by lot, off, and so on, a few rollouts with their updates each. A block's speed is
+divided by the mean of the two off blocks around it; told is the interquartile mean of these shares with its 95 % bootstrap interval, by the
 wall clock and by the process's CPU time, which others' load touches less. While a block is not watched, the time until
 the next frame stands still: else each watched block would begin with a frame that other blocks had paid for.
 
@@ -20,6 +20,7 @@ import importlib
 import json
 import mmap
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -46,7 +47,6 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
 }
 ENVS = 8
 OFF, UNWATCHED, WATCHED = "off", "unwatched", "watched"
-TURNS = (OFF, UNWATCHED, OFF, WATCHED)
 GOALS = {UNWATCHED: 0.99, WATCHED: 0.96}
 VIEWS_PER_SECOND = 30
 FIRST_FRAMES = 16  # they load fonts, open windows, and let the helper find its detail: not measured
@@ -220,6 +220,7 @@ class Turns:
         self.single_observation_space = plain.single_observation_space
         self.single_action_space = plain.single_action_space
         self._lane = watched._view.lane
+        self._lots = random.Random(1)
         with flag.open("r+b") as file:
             self._flag = mmap.mmap(file.fileno(), 8)
         self._seconds, self._block = seconds, block
@@ -276,7 +277,7 @@ class Turns:
             self._turn += 1
         if now > self._ends_at:
             raise Over
-        self._begin(TURNS[self._turn % len(TURNS)])
+        self._begin(OFF if self._turn % 2 == 0 else self._lots.choice((UNWATCHED, WATCHED)))
 
     def _begin(self, way: str) -> None:
         lane, beat = self._lane, self._lane.writer._current().floats
@@ -291,7 +292,8 @@ class Turns:
             if self._frozen is not None:
                 lane.next, lane._clear_at = time.monotonic() + self._frozen[0], lane.clock() + self._frozen[1]
         self._step = self._plain.step if way == OFF else self._watched.step
-        self._way, self._left = way, self._rollout * self._rollouts
+        # what happens every so many rollouts must not always fall into blocks of one way
+        self._way, self._left = way, self._rollout * (self._rollouts + self._lots.randrange(2))
         self._steps_of_block = self._left * self.num_envs
         self._frames, self._helped = self._written(), self._helper_cpu() if way == WATCHED else 0.0
         self._started, self._cpu = time.monotonic(), time.process_time()
@@ -328,7 +330,7 @@ def summary(measured: dict[str, Any], ages: list[float]) -> dict[str, Any]:
 def shares(blocks: list[dict[str, Any]], way: str, by: str) -> list[float]:
     """Speed of each block of a way as a share of the mean of the two off blocks around it."""
     return [
-        round((before[by] + after[by]) / 2 / here[by], 4)
+        round((before[by] / before["steps"] + after[by] / after["steps"]) / 2 / (here[by] / here["steps"]), 4)
         for before, here, after in zip(blocks, blocks[1:], blocks[2:], strict=False)
         if here["way"] == way and before["way"] == after["way"] == OFF
     ]
