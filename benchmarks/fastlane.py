@@ -5,9 +5,10 @@
 
 Two runs of one kind differ by 10 to 20 % on a shared machine, so runs are not compared: within one process the ways
 take turns, off, one of the others by lot, off, and so on, a few rollouts with their updates each. A block's speed is
-divided by the mean of the two off blocks around it; told is the interquartile mean of these shares with its 95 % bootstrap interval, by the
-wall clock and by the process's CPU time, which others' load touches less. While a block is not watched, the time until
-the next frame stands still: else each watched block would begin with a frame that other blocks had paid for.
+divided by the mean of the two off blocks around it; told is the interquartile mean of these shares with its 95 %
+bootstrap interval, by the wall clock and by the process's CPU time, which others' load touches less. While a block is
+not watched, the time until the next frame stands still: else each watched block would begin with a frame that other
+blocks had paid for.
 
 The viewer is a process of its own that takes at most 30 frames a second while a block is watched, as `mosaic watch`
 does; a frame's age is measured there. HalfCheetah's pictures are drawn by a helper process, whose share of a core is
