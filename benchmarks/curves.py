@@ -1,7 +1,7 @@
-"""Learning curves as a small SVG, drawn by hand: every seed thin, their interquartile mean bold."""
+"""Learning curves as a small SVG, drawn by hand: every seed thin, their interquartile mean bold; one way or two."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +10,9 @@ from mosaic.stats import iqm
 
 WIDTH, HEIGHT = 640, 360
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 36, 44
-INK, FAINT, SEED, BOLD, REFERENCE = "#333", "#ddd", "#9db8d9", "#1f5fa8", "#c0392b"
+INK, FAINT, REFERENCE = "#333", "#ddd", "#c0392b"
+# a seed, and the mean of all: of the one way and of the other
+COLOURS = (("#9db8d9", "#1f5fa8"), ("#e3c08f", "#b9770e"))
 
 
 @dataclass(frozen=True)
@@ -21,23 +23,28 @@ class Curve:
     steps: np.ndarray
     seeds: list[np.ndarray]
     reference: float | None = None
+    others: list[np.ndarray] = field(default_factory=list)
+    """the seeds of another way to do it, if there is one"""
+    names: tuple[str, str] = ("", "")
+    """what the two ways are called"""
 
 
 def write_svg(path: Path, curve: Curve) -> Path:
     """Draw into a file and return its path."""
-    shown = np.concatenate([*curve.seeds, [] if curve.reference is None else [curve.reference]])
+    shown = np.concatenate([*curve.seeds, *curve.others, [] if curve.reference is None else [curve.reference]])
     low, high = float(np.nanmin(shown)), float(np.nanmax(shown))
     margin = 0.05 * (high - low) or 1.0
     view = _View(0.0, float(curve.steps[-1]), low - margin, high + margin)
-    middle = np.array([_iqm_of_known(values) for values in np.array(curve.seeds).T])
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif">',
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/><g font-size="12" fill="{INK}">',
         f'<text x="{LEFT}" y="20" font-size="14">{curve.title}: mean return of the last 100 episodes</text>',
         *_axes(view),
-        *(_line(view, curve.steps, values, SEED, 1.2) for values in curve.seeds),
-        _line(view, curve.steps, middle, BOLD, 2.5),
     ]
+    for seeds, name, colours, row in zip((curve.seeds, curve.others), curve.names, COLOURS, (0, 1), strict=True):
+        parts += _way(view, curve.steps, seeds, colours) if seeds else []
+        legend = f'x="{WIDTH - RIGHT}" y="{HEIGHT // 2 - 8 + 16 * row}" text-anchor="end" fill="{colours[1]}"'
+        parts += [f"<text {legend}>{name}</text>"] if curve.others else []
     if curve.reference is not None:
         y = view.y(curve.reference)
         parts.append(f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" stroke="{REFERENCE}" stroke-dasharray="6 4"/>')
@@ -59,6 +66,12 @@ class _View:
 
     def y(self, value: float) -> float:
         return HEIGHT - BOTTOM - (value - self.low) / (self.high - self.low) * (HEIGHT - TOP - BOTTOM)
+
+
+def _way(view: _View, steps: np.ndarray, seeds: list[np.ndarray], colours: tuple[str, str]) -> list[str]:
+    middle = np.array([_iqm_of_known(values) for values in np.array(seeds).T])
+    thin = [_line(view, steps, values, colours[0], 1.2) for values in seeds]
+    return [*thin, _line(view, steps, middle, colours[1], 2.5)]
 
 
 def _axes(view: _View) -> list[str]:
