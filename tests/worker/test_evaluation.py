@@ -49,7 +49,7 @@ TINY: dict[str, dict[str, Any]] = {
     "pqn": SMALL_PPO,
     "ppo_rnd_envpool": SMALL_PPO | {"env_id": "Pong-v5", "num_iterations_obs_norm_init": 1},
     "ppo_procgen": SMALL_PPO | {"env_id": "starpilot", "start_level": 5, "num_levels": 10},
-    "ppg_procgen": SMALL_PPG | {"env_id": "starpilot"},
+    "ppg_procgen": SMALL_PPG | {"env_id": "mosaic/Catch-v0"},
     "ppo_pettingzoo_ma_atari": SMALL_PPO | {"env_id": "pong_v3"},
     "pqn_atari_envpool": SMALL_PPO | {"env_id": "Pong-v5"},
     "pqn_atari_envpool_lstm": SMALL_PPO | {"env_id": "Pong-v5"},

@@ -8,7 +8,8 @@ import pytest
 from needs import needed
 
 from cleanrl_worker.kit import pools
-from cleanrl_worker.wrappers.procgen import GAMES, ProcgenView, is_procgen
+from cleanrl_worker.kit.envs import EnvMaker
+from cleanrl_worker.wrappers.procgen import GAMES, ProcgenView, backend_of, is_procgen
 from cleanrl_worker.wrappers.views import view_of
 from mosaic.catalog import find, ids
 
@@ -39,6 +40,15 @@ def test_two_difficulties_or_an_unknown_game_are_refused_in_one_line() -> None:
         ProcgenView("easy").pool("MazeHard-v0")
     with pytest.raises(SystemExit, match="'starpilt' is no game of Procgen; did you mean 'starpilot'"):
         ProcgenView().pool("starpilt")
+
+
+def test_our_image_game_is_taken_as_it_is_and_made_by_gymnasium() -> None:
+    env = EnvMaker("mosaic/Catch-v0", view=ProcgenView())()
+    assert env.observation_space.shape == (4, 84, 84)
+    assert (backend_of("mosaic/Catch-v0", "auto"), backend_of("starpilot", "auto")) == ("gymnasium", "envpool")
+    assert backend_of("starpilot", "gymnasium") == "gymnasium"
+    with pytest.raises(SystemExit, match="made by EnvPool only"):
+        EnvMaker("CartPole-v1", view=ProcgenView())()
 
 
 def test_the_range_of_levels_is_what_is_played() -> None:

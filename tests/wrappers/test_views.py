@@ -18,6 +18,7 @@ from cleanrl_worker.wrappers.views import StickyView, view_of
         ("Pong-v5", {"repeat_action_probability": 0.25}, StickyView(0.25)),
         ("MiniGrid-Empty-5x5-v0", {"mission": True}, GridView(mission=True)),
         ("starpilot", {"distribution_mode": "hard", "num_levels": 2}, ProcgenView("hard", 0, 2)),
+        ("mosaic/Catch-v0", {"distribution_mode": "auto"}, ProcgenView()),
     ],
 )
 def test_an_id_and_the_args_of_a_run_tell_how_it_sees(env_id: str, args: dict[str, object], view: object) -> None:

@@ -30,11 +30,11 @@ from cleanrl_worker.kit.args import (
     require,
 )
 from cleanrl_worker.kit.policy import Policy
-from cleanrl_worker.wrappers.procgen import view_of
+from cleanrl_worker.wrappers.procgen import backend_of, view_of
 
 ACTION_SPACES = ("discrete",)
 OBSERVATION_SPACES = ("image",)
-FAMILIES = ("procgen",)
+FAMILIES = ("procgen", "image-games")
 DEFAULT_BACKEND = "envpool"
 
 
@@ -179,7 +179,7 @@ def main(args: Args | None = None) -> None:
     args.minibatch_size = args.batch_size // args.num_minibatches
     if args.norm_adv:
         check_minibatches(args.batch_size, args.num_minibatches)
-    args.env_backend = "envpool" if args.env_backend == "auto" else args.env_backend  # nobody else makes them
+    args.env_backend = backend_of(args.env_id, args.env_backend)
     run = experiment.start(args)
     device = run.device
     view = view_of(vars(args))

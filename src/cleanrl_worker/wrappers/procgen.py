@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from cleanrl_worker.kit.envs import OWN
 from cleanrl_worker.kit.pools import nearest
 
 GAMES = tuple(
@@ -26,6 +27,11 @@ def is_procgen(env_id: str) -> bool:
     return _NAMES.fullmatch(env_id) is not None
 
 
+def backend_of(env_id: str, asked: str) -> str:
+    """Who makes it where nobody was asked for: EnvPool makes Procgen's games, Gymnasium our image games."""
+    return asked if asked != "auto" else "gymnasium" if env_id in OWN else "envpool"
+
+
 def view_of(args: Mapping[str, Any]) -> "ProcgenView":
     """How a run of these args plays Procgen's games."""
     given = {name: args[name] for name in ("distribution_mode", "start_level", "num_levels") if name in args}
@@ -34,7 +40,7 @@ def view_of(args: Mapping[str, Any]) -> "ProcgenView":
 
 @dataclass(frozen=True)
 class ProcgenView:
-    """Which levels of a game are played; observations are taken as they are, 64×64 in colour, channels first."""
+    """Which levels of a game are played; images are taken as they are, channels first: 64×64 in colour from Procgen."""
 
     distribution_mode: str = "auto"
     start_level: int = 0
@@ -57,6 +63,8 @@ class ProcgenView:
         return f"{game.capitalize()}{mode.capitalize()}-v0", levels
 
     def wrap(self, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
+        if env.spec is not None and env.spec.id in OWN:
+            return env
         raise SystemExit("Procgen's games are made by EnvPool only: use --env-backend envpool or auto")
 
     def space(self, space: gym.Space[Any]) -> gym.spaces.Box:

@@ -13,7 +13,7 @@ from cleanrl_worker.wrappers import minigrid, players, procgen
 
 def view_of(env_id: str, args: Mapping[str, Any]) -> View | None:
     """How a run of these args sees this environment; None where it is taken as it is."""
-    if procgen.is_procgen(env_id):
+    if procgen.is_procgen(env_id) or "distribution_mode" in args:  # an algorithm for Procgen: images as they are
         return procgen.view_of(args)
     if players.is_match(env_id):
         players.register(env_id)
