@@ -171,6 +171,8 @@ class WatchedEnvs:
 class WatchedGame:
     """A game with somebody looking on."""
 
+    lost_life = False
+
     def __init__(self, game: play.Game, view: View, picture: Picture) -> None:
         self.game = game
         self.single_observation_space = game.single_observation_space
@@ -184,6 +186,7 @@ class WatchedGame:
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool]:
         reached = self.game.step(action)
+        self.lost_life = self.game.lost_life
         _, reward, ended = reached
         lane = self._view.lane
         self._steps += 1
@@ -221,6 +224,8 @@ class Probe:
         self._obs, _, ended = game.step(self._newest()(self._obs, self._rng))
         if ended:
             self._start(game)
+        elif game.lost_life:
+            self._policy = self._policy and for_episode(self._policy)
         if isinstance(game, play.FlatGame):
             return self._view.camera.picture([game.env], reward, steps)
         assert isinstance(game, play.VectorGame) and isinstance(game.envs, PoolEnvs)
