@@ -417,3 +417,27 @@ def test_the_returns_of_each_player_are_logged(tmp_path, monkeypatch):
     rows = train("ppo_pettingzoo_ma_atari", tmp_path, **sizes)
     for tag, value in {"return": 6.0, "return-player0": 6.0, "return-player1": -6.0, "length-player1": 3}.items():
         assert [row[f"charts/episodic_{tag}"] for row in rows if f"charts/episodic_{tag}" in row] == [value] * 4
+
+
+@pytest.mark.parametrize("name", ["ppo_atari_lstm", "pqn_atari_envpool_lstm"])
+def test_a_memory_begins_anew_with_each_life(name, tmp_path, monkeypatch):
+    """Corridors of five steps whose ends are lost lives: no game is over, and yet all before is forgotten."""
+    from cleanrl_worker.kit import envs
+
+    class Lives(envs.SyncEnvs):
+        def _over(self, ends):
+            return np.zeros_like(ends)
+
+    module = importlib.import_module(f"cleanrl_worker.algorithms.{name}")
+    network, given = module.QNetwork if "pqn" in name else module.Agent, []
+    plain = network.forward
+
+    def noted(self, obs, memory, starts):
+        given.append(starts.flatten().tolist())
+        return plain(self, obs, memory, starts)
+
+    monkeypatch.setattr(network, "forward", noted)
+    monkeypatch.setattr(envs, "atari", lambda args, _folder: Lives([partial(Grey, False)] * args.num_envs))
+    train(name, tmp_path, total_timesteps=12, num_envs=1, num_steps=12, num_minibatches=1, num_threads=1)
+    assert [at for at, starts in enumerate(given[:12]) if starts == [1.0]] == [5, 10]
+    assert [at for at, start in enumerate(given[-1]) if start] == [5, 10], "learning forgets where acting did"

@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,12 +63,13 @@ class Run:
             signal.signal(signal.SIGCONT, self._note_pause)
         self._continuation = Continuation(args, self.algo, self.folder, self.rng, self.tell, self.steps_per_second)
 
-    def restore(self, parts: Mapping[str, Part], replay: Memory | None = None) -> int:
+    def restore(self, parts: Mapping[str, Part], replay: Memory | None = None, fixed: Sequence[str] = ()) -> int:
         """Name everything that makes up the training state; returns the step to go on from, 0 for a fresh run.
 
         The part called `policy` is what `save_policy` writes; a warm start loads it, and `observations`, alone.
+        `fixed` names the arguments that its weights mean nothing without.
         """
-        self._first_step = self._continuation.restore({**parts, "run": self, "curriculum": self._course}, replay)
+        self._first_step = self._continuation.restore({**parts, "run": self, "curriculum": self._course}, replay, fixed)
         if episodes.onlooker:
             episodes.onlooker.learner(parts, self.args)
         self._started = time.monotonic()
