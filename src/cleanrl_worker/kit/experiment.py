@@ -127,9 +127,10 @@ class Run:
         """Append one row; tags are CleanRL's (`losses/value_loss`)."""
         self._record.write(step + self._continuation.shift, values)
 
-    def log_episodes(self, step: int, ended: list[Episode]) -> None:
+    def log_episodes(self, step: int, ended: list[Episode], scores: Sequence[float] | None = None) -> None:
+        """Append a row for each; policies are judged by their returns, or by `scores` where those say more."""
+        self._recent.extend([episode.ret for episode in ended] if scores is None else scores)
         for episode in ended:
-            self._recent.append(episode.ret)
             self._course.add(step, episode.ret)
             self.log(step, {"charts/episodic_return": episode.ret, "charts/episodic_length": episode.length})
 
@@ -198,7 +199,8 @@ class Run:
 
     def _is_best(self) -> bool:
         mean = float(np.mean(self._recent)) if self._recent else -np.inf
-        better, self._best_return = mean > self._best_return, max(mean, self._best_return)
+        # of equals the newest: where all returns are the same, it has learned the longest
+        better, self._best_return = mean >= self._best_return, max(mean, self._best_return)
         return better
 
     def _write_policy(self, ending: str, step: int, state: Any, statistics: Mapping[str, np.ndarray] | None) -> Path:
