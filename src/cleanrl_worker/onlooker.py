@@ -84,7 +84,7 @@ class Onlooker:
             return WatchedGame(game, self._view, lambda reward, steps: self._view.camera.picture([env], reward, steps))
         if isinstance(game, play.VectorGame) and isinstance(pool := game.envs, PoolEnvs) and can_draw(env_id):
             return WatchedGame(game, self._view, lambda reward, steps: pool.render([0])[0])
-        lane.give_up("this backend's environments cannot be drawn in an evaluation; try env_backend auto")
+        lane.give_up(_undrawn(env_id))
         return game
 
     def learner(self, parts: Mapping[str, Any], args: RunArgs) -> None:
@@ -171,6 +171,8 @@ class WatchedEnvs:
 class WatchedGame:
     """A game with somebody looking on."""
 
+    lost_life = False
+
     def __init__(self, game: play.Game, view: View, picture: Picture) -> None:
         self.game = game
         self.single_observation_space = game.single_observation_space
@@ -184,6 +186,7 @@ class WatchedGame:
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool]:
         reached = self.game.step(action)
+        self.lost_life = self.game.lost_life
         _, reward, ended = reached
         lane = self._view.lane
         self._steps += 1
@@ -221,6 +224,8 @@ class Probe:
         self._obs, _, ended = game.step(self._newest()(self._obs, self._rng))
         if ended:
             self._start(game)
+        elif game.lost_life:
+            self._policy = self._policy and for_episode(self._policy)
         if isinstance(game, play.FlatGame):
             return self._view.camera.picture([game.env], reward, steps)
         assert isinstance(game, play.VectorGame) and isinstance(game.envs, PoolEnvs)
@@ -232,8 +237,8 @@ class Probe:
             view = view_of(self._args.env_id, vars(self._args))
             game = play.make_game(self._args.env_id, atari=atari, backend="auto", view=view)
         except (SystemExit, gym.error.Error) as error:
-            why = f": {error}" if self._args.env_id in gym.registry else ""
-            raise NoPicture(f"{self._args.env_id} has no twin in Gymnasium that could be drawn{why}") from error
+            known = self._args.env_id in gym.registry
+            raise NoPicture(str(error) if known else _undrawn(self._args.env_id)) from error
         if isinstance(game, play.FlatGame) and (reason := why_no_picture(game.env)):
             raise NoPicture(reason)
         self._start(game)
@@ -256,6 +261,13 @@ class Probe:
                 policy = normalized(policy, {"mean": seen.mean.copy(), "var": seen.var.copy()})
             self._policy, self._renewed = policy, monotonic()
         return self._policy
+
+
+def _undrawn(env_id: str) -> str:
+    """Why a task of EnvPool is not seen, and where it would be: to draw its MuJoCo ends the process."""
+    known = env_id in gym.registry
+    instead = "env_backend gymnasium" if known else "env_id dm_control/…-v0, the same task in Gymnasium,"
+    return f"EnvPool cannot draw {env_id}: with {instead} it can be watched"
 
 
 @contextlib.contextmanager

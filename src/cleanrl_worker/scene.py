@@ -49,6 +49,8 @@ class Scene:
     def __init__(self, env: Any, no_picture: str | None = None) -> None:
         self._env = env
         self.no_picture = no_picture
+        self.lost_life = False
+        """whether the last step lost a life and the game went on, at which a policy's memory begins anew"""
         self.observation_space: gym.Space[Any] = env.observation_space
         self.action_space: gym.Space[Any] = env.action_space
 
@@ -58,7 +60,8 @@ class Scene:
     def step(self, action: Any) -> tuple[Any, float, bool, bool]:
         """Observation, reward, terminated, truncated."""
         answer = _guarded("the environment's step failed", lambda: self._env.step(action))
-        obs, reward, terminated, truncated, _ = answer
+        obs, reward, terminated, truncated, info = answer
+        self.lost_life = info.get("lost_life") is True
         return obs, float(reward), bool(terminated), bool(truncated)
 
     def picture(self) -> dict[str, Any] | None:
@@ -110,11 +113,13 @@ class PoolEnv:
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         obs, rewards, terminations, truncations, info = self._pool.step(np.asarray([action]))
+        told = {}
         if self._lives and terminations[0] and not info["terminated"][0]:
             terminations = truncations
             if not truncations[0]:  # EnvPool's own reset after a lost life: a step that ignores its action
                 obs = self._pool.step(np.asarray([action]), np.zeros(1, np.int32))[0]
-        return _first(self._seen(obs)), rewards[0], terminations[0], truncations[0], {}
+                told = {"lost_life": True}
+        return _first(self._seen(obs)), rewards[0], terminations[0], truncations[0], told
 
     def render(self) -> Any:
         return np.asarray(self._pool.render(env_ids=[0]))[0]

@@ -152,6 +152,8 @@ class Session:
             raise CommandError(_NOT_UNDER_WAY[self._state])
         action = self._act() if given is None else read_action(given, self._scene.action_space)
         self._obs, reward, terminated, truncated = self._scene.step(action)
+        if self._scene.lost_life and self._policy is not None:
+            self._acting = for_episode(self._policy)
         self._reward += reward
         self._length += 1
         if terminated or truncated:

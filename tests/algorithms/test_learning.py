@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny_envs
+from needs import needed
 
 from cleanrl_worker.agents.jax_trees import dense_layers, tree_of
 from cleanrl_worker.kit import experiment
@@ -417,3 +418,46 @@ def test_the_returns_of_each_player_are_logged(tmp_path, monkeypatch):
     rows = train("ppo_pettingzoo_ma_atari", tmp_path, **sizes)
     for tag, value in {"return": 6.0, "return-player0": 6.0, "return-player1": -6.0, "length-player1": 3}.items():
         assert [row[f"charts/episodic_{tag}"] for row in rows if f"charts/episodic_{tag}" in row] == [value] * 4
+
+
+@pytest.mark.parametrize("name", ["ppo_atari_lstm", "pqn_atari_envpool_lstm"])
+def test_a_memory_begins_anew_with_each_life(name, tmp_path, monkeypatch):
+    """Corridors of five steps whose ends are lost lives: no game is over, and yet all before is forgotten."""
+    from cleanrl_worker.kit import envs
+
+    class Lives(envs.SyncEnvs):
+        def _over(self, ends):
+            return np.zeros_like(ends)
+
+    module = importlib.import_module(f"cleanrl_worker.algorithms.{name}")
+    network, given = module.QNetwork if "pqn" in name else module.Agent, []
+    plain = network.forward
+
+    def noted(self, obs, memory, starts):
+        given.append(starts.flatten().tolist())
+        return plain(self, obs, memory, starts)
+
+    monkeypatch.setattr(network, "forward", noted)
+    monkeypatch.setattr(envs, "atari", lambda args, _folder: Lives([partial(Grey, False)] * args.num_envs))
+    train(name, tmp_path, total_timesteps=12, num_envs=1, num_steps=12, num_minibatches=1, num_threads=1)
+    assert [at for at, starts in enumerate(given[:12]) if starts == [1.0]] == [5, 10]
+    assert [at for at, start in enumerate(given[-1]) if start] == [5, 10], "learning forgets where acting did"
+
+
+@pytest.mark.parametrize(("paid", "score"), [((1.0, -1.0), 0.0), ((1.0, 4.0), 2.5)])
+def test_a_policy_of_several_players_is_judged_by_all_of_them(paid, score, tmp_path, monkeypatch, capsys):
+    needed("ppo_pettingzoo_ma_atari")
+    from cleanrl_worker.wrappers.players import Match
+
+    def step(self, action):
+        self.rewards = np.array(paid)
+        return self._obs(), paid[0], True, False, {}
+
+    monkeypatch.setattr(Match, "step", step)
+    monkeypatch.setattr(experiment.Run, "evaluate", lambda *_given, **_more: None)
+    sizes = {"total_timesteps": 16, "num_envs": 2, "num_steps": 8, "num_minibatches": 1, "num_threads": 1}
+    rows = train("ppo_pettingzoo_ma_atari", tmp_path, update_epochs=1, save_model=True, **sizes)
+    assert {row["charts/episodic_return"] for row in rows if "charts/episodic_return" in row} == {paid[0]}
+    (best,) = tmp_path.glob("runs/*/*.best.cleanrl_model.json")
+    assert json.loads(best.read_text())["training_return"] == score
+    assert ("the newest is kept as such" in capsys.readouterr().out) == (sum(paid) == 0)

@@ -72,7 +72,7 @@ CASES = {
     "pqn on envpool": SMALL_PPO | {"env_backend": "envpool"},
     "ppo_rnd_envpool": FRAMES | {"env_id": "Pong-v5", "update_epochs": 1, "num_iterations_obs_norm_init": 1},
     "ppo_procgen": FRAMES | {"env_id": "starpilot", "update_epochs": 1},
-    # a checkpoint amid a phase begins a new one: phases end at 48, 112
+    # phases end at 48 and 96, and checkpoints lie between two
     "ppg_procgen": FRAMES | PHASES | {"env_id": "starpilot"},
     "ppo_pettingzoo_ma_atari": FRAMES | {"env_id": "pong_v3", "update_epochs": 1},
     "pqn_atari_envpool": FRAMES | {"env_id": "Pong-v5", "update_epochs": 1},
@@ -329,6 +329,33 @@ def test_other_spaces_are_refused_in_one_line_before_anything_is_written(case, b
         train(case, tmp_path / "run", resume=tmp_path / "run", env_id=after, total_timesteps=900)
     assert "\n" not in refused.value.code
     assert contents(tmp_path / "run") == before_it
+
+
+@pytest.mark.parametrize("case", ["c51", "c51_atari", "c51_jax", "rainbow_atari"])
+def test_other_atoms_than_the_weights_are_for_are_refused_in_one_line(case, tmp_path):
+    small = {"total_timesteps": 40, "checkpoint_every": 0}
+    train(case, tmp_path / "run", save_model=case == "c51", **small)
+    sources = [tmp_path / "run", *(tmp_path / "run").glob(f"runs/*/{case}.cleanrl_model")]
+    for source, (flag, other) in zip(sources, (("--v-min", -7.0), ("--n-atoms", 11)), strict=False):
+        with pytest.raises(SystemExit, match=rf"it was trained with {flag} .*, which its weights are for, not") as no:
+            name = flag.removeprefix("--").replace("-", "_")
+            train(case, tmp_path / "again", resume=source, **small, **{name: other})
+        assert "\n" not in no.value.code and f"leave {flag} out" in no.value.code
+
+
+def test_no_checkpoint_costs_an_auxiliary_phase(tmp_path, told):
+    """Asked for amid a phase, it is made at its end; what is stopped amid one goes on to the same end."""
+    train("ppg_procgen", tmp_path / "first", total_timesteps=64, checkpoint_every=16)
+    exact = {int(path.name): checkpoint.read(path).exact for path in find_all(tmp_path / "first" / "checkpoints")}
+    assert exact == {48: True, 64: False}
+    train("ppg_procgen", tmp_path / "again", resume=tmp_path / "first", checkpoint_every=16)
+    rows = metrics.read_rows(tmp_path / "again" / "metrics.jsonl")
+    assert [row["step"] for row in rows if "losses/aux/kl_loss" in row] == [48, 96]
+    said = [event["message"] for event in told("warning")]
+    assert said == [
+        "checkpoints are made between phases of 48 steps: every 48 steps, not 16",
+        "the first 1 of this phase's 3 batches were not saved; its auxiliary phase learns from the others",
+    ]
 
 
 def contents(folder):

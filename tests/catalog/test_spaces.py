@@ -7,7 +7,8 @@ import pytest
 from gymnasium import spaces
 
 from cleanrl_worker.kit import pools
-from mosaic.catalog import find, ids, missing_package
+from cleanrl_worker.schema import describe
+from mosaic.catalog import find, ids, misfit, missing_package
 
 MADE = (
     *ids("gymnasium"),
@@ -107,3 +108,13 @@ def _observation_kind(space: spaces.Space) -> str:
     if isinstance(space, spaces.Box):
         return {1: "vector", 3: "image"}[len(space.shape)]
     return {spaces.Discrete: "discrete", spaces.Tuple: "tuple"}[type(space)]
+
+
+def test_what_no_algorithm_takes_says_so_and_all_else_is_taken_by_one() -> None:
+    def is_taken(env_id: str) -> bool:
+        spaces_of = [[entry[name] for name in ("action_spaces", "observation_spaces", "families")] for entry in entries]
+        return any(not misfit(find(env_id), *what) for what in spaces_of)
+
+    entries = describe().values()
+    for env_id in ids():
+        assert is_taken(env_id) != find(env_id).doc.endswith("No algorithm here takes it yet."), env_id

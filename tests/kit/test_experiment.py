@@ -212,6 +212,25 @@ def test_a_torch_policy_and_its_sidecar_come_back_as_saved(start: Callable[..., 
     assert {file.name for file in path.parent.iterdir()} == kept, "the last and the best, nothing half-written"
 
 
+def test_the_best_policy_is_the_newest_of_equals_and_judged_by_scores_where_there_are_some(
+    start: Callable[..., experiment.Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(experiment, "BEST_EVERY", 1)
+    run = start(run_dir=Path("mine"), save_model=True)
+
+    def step_of_best(step: int, ret: float, score: float) -> int:
+        run.log_episodes(step, [Episode(0, ret, 1)] * 100, [score] * 100)
+        run.keep_best(step, lambda: {"weight": np.zeros(1)})
+        (sidecar,) = run.policy_folder.glob("*.best.cleanrl_model.json")
+        return int(json.loads(sidecar.read_text())["step"])
+
+    assert [step_of_best(1, 5.0, 0.0), step_of_best(2, -9.0, 0.0)] == [1, 2], "returns of one player say nothing"
+    assert [step_of_best(3, 99.0, -1.0), step_of_best(4, 0.0, 1.0)] == [2, 4]
+    rows = metrics.read_rows(Path("mine/metrics.jsonl"))
+    assert {row[RETURN] for row in rows} == {5.0, -9.0, 99.0, 0.0}, "rows tell the returns"
+    run.finish(4)
+
+
 def test_a_policy_of_numpy_arrays_comes_back_as_saved(start: Callable[..., experiment.Run]) -> None:
     from safetensors.numpy import load_file
 

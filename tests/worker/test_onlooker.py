@@ -171,5 +171,19 @@ def test_a_task_that_only_envpool_has_and_cannot_draw_is_explained(show: Show) -
     envs = show.set_up().training(kit_envs.vector(args), args)
     envs.reset(1)
     envs.step(np.zeros((2, 6)))
-    assert show.reader.status().reason == "CheetahRun-v1 has no twin in Gymnasium that could be drawn"
+    reason = show.reader.status().reason
+    assert reason.startswith(
+        "EnvPool cannot draw CheetahRun-v1: with env_id dm_control/…-v0, the same task in Gymnasium"
+    )
     envs.close()
+
+
+@pytest.mark.parametrize(("env_id", "instead"), [("CheetahRun-v1", "dm_control/…-v0"), ("Hopper-v5", "env_backend")])
+def test_an_evaluation_that_envpool_cannot_draw_tells_where_it_would_be_seen(
+    env_id: str, instead: str, show: Show
+) -> None:
+    pytest.importorskip("envpool")
+    game = play.make_game(env_id, atari=False, backend="envpool")
+    assert show.set_up().evaluation(game, env_id) is game
+    assert f"EnvPool cannot draw {env_id}: with {instead}" in show.reader.status().reason.replace("env_id ", "")
+    game.close()

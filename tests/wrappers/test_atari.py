@@ -71,3 +71,19 @@ def test_no_op_starts_differ_by_seed_and_repeat_with_it() -> None:
 def test_a_name_that_is_no_game_is_refused_with_the_nearest() -> None:
     with pytest.raises(SystemExit, match="'Pogn-v5' is no Atari game; did you mean 'ALE/Pong-v5'"):
         kit_envs.EnvMaker("Pogn-v5", frames=True)()
+
+
+@pytest.mark.parametrize("frames", [41, 42, 43, 44])
+def test_the_screen_at_which_a_game_is_cut_off_is_its_last_one_and_not_black(
+    frames: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The limit counts frames, no-ops included: it may fall on any of the four that a step takes."""
+    monkeypatch.setattr("cleanrl_worker.wrappers.atari.FRAMES", frames)
+    env = Atari("Breakout", no_ops=0)
+    env.reset(seed=1)
+    truncated = False
+    while not truncated:
+        obs, _, terminated, truncated, _ = env.step(0)
+        assert not terminated
+    assert np.abs(obs[-1].astype(int) - obs[-2]).mean() < 1, "the ball and the paddle move, the rest stays"
+    env.close()

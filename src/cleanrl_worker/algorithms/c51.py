@@ -170,7 +170,11 @@ def main(args: Args | None = None) -> None:
     buffer = ReplayBuffer(args.buffer_size, envs.single_observation_space.shape, (), np.int64)
     batches = Batches(buffer, args.batch_size, device)
     policy = ActingPolicy(q_network)
-    step = run.restore({"policy": q_network, "target": target_network, "optimizer": optimizer}, buffer)
+    step = run.restore(
+        {"policy": q_network, "target": target_network, "optimizer": optimizer},
+        buffer,
+        fixed=("n_atoms", "v_min", "v_max"),
+    )
     policy.refresh()
     obs = run.reset(envs, step)
 

@@ -154,7 +154,11 @@ def main(args: Args | None = None) -> None:
     optimizer = FlatAdam(q_network.parameters(), lr=args.learning_rate, eps=0.01 / args.batch_size)
     rows = torch.arange(args.batch_size, device=device)
     buffer = FrameReplay(args.buffer_size, envs.single_observation_space.shape)
-    step = run.restore({"policy": q_network, "target": target_network, "optimizer": optimizer}, buffer)
+    step = run.restore(
+        {"policy": q_network, "target": target_network, "optimizer": optimizer},
+        buffer,
+        fixed=("n_atoms", "v_min", "v_max"),
+    )
     obs = run.reset(envs, step)
 
     def saved() -> dict[str, Any]:

@@ -189,7 +189,7 @@ def main(args: Args | None = None) -> None:
     buffer = ReplayBuffer(args.buffer_size, envs.single_observation_space.shape, (), np.int64)
     compiled("the update", lambda: update(network, recipe, learner, Transitions(**buffer.rows(0, args.batch_size))))
     state = Trees(**learner._asdict())
-    step = run.restore({"policy": state}, buffer)
+    step = run.restore({"policy": state}, buffer, fixed=("n_atoms", "v_min", "v_max"))
     if step == 0:  # a warm start has loaded no target
         state.trees["target"] = state.trees["params"]
     learner = Learner(**state.trees)

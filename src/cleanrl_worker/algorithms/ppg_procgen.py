@@ -27,6 +27,7 @@ from cleanrl_worker.kit.args import (
     parse,
     require,
 )
+from cleanrl_worker.kit.episodes import is_due
 from cleanrl_worker.kit.policy import Policy
 from cleanrl_worker.wrappers.procgen import backend_of, view_of
 
@@ -49,7 +50,7 @@ class Args(RunArgs):
     total_timesteps: Count = 25000000
     """environment steps to train for, over all environments"""
     checkpoint_every: CountFrom0 = 2097152
-    """steps between two checkpoints of the whole training state (0: at the end and on SIGTERM); each begins a phase"""
+    """steps between two checkpoints of the whole training state, rounded up to whole phases (0: only at the end)"""
     num_threads: CountFrom0 = 0
     """CPU threads for the network (0: torch's default, all cores; a convolution is worth them)"""
     learning_rate: Amount = 5e-4
@@ -210,7 +211,7 @@ def auxiliary_phase(
     args: Args,
     device: torch.device,
 ) -> dict[str, float]:
-    """Distil the values of a whole phase into the network (section 2.2 of the paper); returns the last losses."""
+    """Distil the values of a phase into the network (section 2.2 of the paper); returns the last losses."""
     with torch.no_grad():
         pieces = aux_obs.split(args.num_aux_rollouts, dim=1)
         policies = [agent(piece.flatten(0, 1).to(device))[0].unflatten(0, piece.shape[:2]) for piece in pieces]
@@ -220,7 +221,7 @@ def auxiliary_phase(
     summed: list[torch.Tensor] = []
     told: dict[str, float] = {}
     for _ in range(args.e_auxiliary):
-        for number, rollouts in enumerate(torch.randperm(args.aux_batch_rollouts).split(args.num_aux_rollouts)):
+        for number, rollouts in enumerate(torch.randperm(aux_obs.shape[1]).split(args.num_aux_rollouts)):
             returns = aux_returns[:, rollouts].flatten().to(device)
             logits, values, aux_values = agent(aux_obs[:, rollouts].flatten(0, 1).to(device))
             old = old_logprobs[:, rollouts.to(device)].flatten(0, 1)
@@ -247,6 +248,8 @@ def main(args: Args | None = None) -> None:
     args.batch_size = args.num_envs * args.num_steps
     args.minibatch_size = args.batch_size // args.num_minibatches
     args.aux_batch_rollouts = args.num_envs * args.n_iteration
+    phase = args.n_iteration * args.batch_size
+    asked, args.checkpoint_every = args.checkpoint_every, -(-args.checkpoint_every // phase) * phase
     args.env_backend = backend_of(args.env_id, args.env_backend)
     run = experiment.start(args)
     device = run.device
@@ -275,9 +278,12 @@ def main(args: Args | None = None) -> None:
     )
     args.num_iterations = -(-args.total_timesteps // args.batch_size)
     args.num_phases = args.num_iterations // args.n_iteration
-    if 0 < args.checkpoint_every < (phase := args.n_iteration * args.batch_size):
-        begins = f"--checkpoint-every ({args.checkpoint_every:,}) begins a new phase, and one takes {phase:,} steps"
-        run.tell("warning", {"message": f"few or no auxiliary phases will be reached: {begins}"})
+    if args.checkpoint_every != asked:  # amid one, the rollouts of gigabytes would have to be saved, too
+        every = f"every {args.checkpoint_every:,} steps, not {asked:,}"
+        run.tell("warning", {"message": f"checkpoints are made between phases of {phase:,} steps: {every}"})
+    if step % phase:
+        gone = f"the first {step % phase // args.batch_size} of this phase's {args.n_iteration} batches were not saved"
+        run.tell("warning", {"message": f"{gone}; its auxiliary phase learns from the others"})
     next_obs = run.reset(envs, step)
 
     while step < args.total_timesteps:
@@ -359,8 +365,10 @@ def main(args: Args | None = None) -> None:
                 break
 
         # 4 auxiliary phase: values teach the network, which must not change what the policy does
-        if collected == args.n_iteration:
-            told = auxiliary_phase(agent, (optimizer, aux_optimizer), aux_obs, aux_returns, args, device)
+        if is_due(phase, step - args.batch_size, step):
+            rollouts = slice(collected * args.num_envs)  # fewer than a phase has where a run was stopped amid one
+            learned_from = aux_obs[:, rollouts], aux_returns[:, rollouts]
+            told = auxiliary_phase(agent, (optimizer, aux_optimizer), *learned_from, args, device)
             run.log(step, {f"losses/aux/{name}": value for name, value in told.items()})
             collected = 0
 
@@ -384,7 +392,6 @@ def main(args: Args | None = None) -> None:
         if run.checkpoint_due(step - args.batch_size, step):
             next_obs = run.checkpoint(step - args.batch_size, step, envs)
             reward_scale.restart()
-            collected = 0
 
     if args.save_model:
         run.save_policy(step, agent.state_dict())

@@ -1,6 +1,7 @@
 """PPO that plays all sides of an Atari game for several players, from PettingZoo (arXiv:1707.06347).
 
-One network learns from all players at once (self-play). Sibling: ppo_atari_envpool.
+One network learns from all players at once (self-play). Its best policy is the one whose players win the most on
+average; where one's gain is another's loss that is 0 for all, and the newest is kept. Sibling: ppo_atari_envpool.
 """
 
 from collections.abc import Mapping
@@ -177,6 +178,7 @@ def main(args: Args | None = None) -> None:
     num_iterations = -(-args.total_timesteps // batch_size)
     next_obs = run.reset(envs, step)
     returns = np.zeros((len(view.matches), players))
+    zero_sum = True  # as far as was seen
 
     while step < args.total_timesteps:
         if args.anneal_lr:
@@ -203,8 +205,9 @@ def main(args: Args | None = None) -> None:
             if reached.truncations.any():
                 truncated_at.append((t, reached.final_obs))
             returns += raw
+            zero_sum = zero_sum and not raw.sum(axis=1).any()
             if reached.episodes:  # whose returns are the first player's
-                run.log_episodes(step, reached.episodes)
+                run.log_episodes(step, reached.episodes, [returns[one.env].mean() for one in reached.episodes])
                 for episode in reached.episodes:
                     for player, whole in enumerate(returns[episode.env].tolist()):
                         told = {"return": whole, "length": episode.length}
@@ -279,6 +282,8 @@ def main(args: Args | None = None) -> None:
             returns[:] = 0.0
 
     if args.save_model:
+        if zero_sum:
+            print("one player's gain is another's loss: no policy is the best by returns, the newest is kept as such")
         run.save_policy(step, agent.state_dict())
         run.evaluate(step, load_policy(agent.state_dict(), envs, vars(args)), view=MatchView())
     envs.close()

@@ -198,7 +198,7 @@ def main(args: Args | None = None) -> None:
     terminations = np.zeros(shape, np.float32)
     ends = np.zeros(shape, np.float32)
     starts = torch.zeros(shape, device=device)
-    fresh = torch.zeros(args.num_envs, device=device)  # 1 where the next observation is the first of a game
+    fresh = torch.zeros(args.num_envs, device=device)  # 1 where the next observation is the first of a life
     on = torch.zeros((1, args.num_envs), device=device)
     step = run.restore({"policy": q_network, "optimizer": optimizer})
     args.num_iterations = -(-args.total_timesteps // args.batch_size)
@@ -233,10 +233,8 @@ def main(args: Args | None = None) -> None:
             ends[t] = reached.terminations | reached.truncations
             if reached.truncations.any():
                 truncated_at.append((t, reached.final_obs, memory))
-            fresh = torch.zeros_like(fresh)
+            fresh = torch.from_numpy(ends[t]).to(device)
             if reached.episodes:
-                # a game is remembered to its end, as in an evaluation: a lost life ends only the sum of rewards
-                fresh[[episode.env for episode in reached.episodes]] = 1.0
                 run.log_episodes(step, reached.episodes)
                 recent.extend(episode.ret for episode in reached.episodes)
                 run.log(step, {"charts/avg_episodic_return": float(np.mean(recent))})

@@ -288,7 +288,11 @@ def main(args: Args | None = None) -> None:
     buffer = FrameReplay(args.buffer_size, envs.single_observation_space.shape)
     priorities = Priorities(buffer, args.prioritized_replay_alpha)
     networks = {"policy": q_network, "target": target_network}
-    step = run.restore({**networks, "optimizer": optimizer, "priorities": priorities}, buffer)
+    step = run.restore(
+        {**networks, "optimizer": optimizer, "priorities": priorities},
+        buffer,
+        fixed=("n_atoms", "v_min", "v_max"),
+    )
     obs = run.reset(envs, step)
 
     while step < args.total_timesteps:

@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,12 +63,13 @@ class Run:
             signal.signal(signal.SIGCONT, self._note_pause)
         self._continuation = Continuation(args, self.algo, self.folder, self.rng, self.tell, self.steps_per_second)
 
-    def restore(self, parts: Mapping[str, Part], replay: Memory | None = None) -> int:
+    def restore(self, parts: Mapping[str, Part], replay: Memory | None = None, fixed: Sequence[str] = ()) -> int:
         """Name everything that makes up the training state; returns the step to go on from, 0 for a fresh run.
 
         The part called `policy` is what `save_policy` writes; a warm start loads it, and `observations`, alone.
+        `fixed` names the arguments that its weights mean nothing without.
         """
-        self._first_step = self._continuation.restore({**parts, "run": self, "curriculum": self._course}, replay)
+        self._first_step = self._continuation.restore({**parts, "run": self, "curriculum": self._course}, replay, fixed)
         if episodes.onlooker:
             episodes.onlooker.learner(parts, self.args)
         self._started = time.monotonic()
@@ -126,9 +127,10 @@ class Run:
         """Append one row; tags are CleanRL's (`losses/value_loss`)."""
         self._record.write(step + self._continuation.shift, values)
 
-    def log_episodes(self, step: int, ended: list[Episode]) -> None:
+    def log_episodes(self, step: int, ended: list[Episode], scores: Sequence[float] | None = None) -> None:
+        """Append a row for each; policies are judged by their returns, or by `scores` where those say more."""
+        self._recent.extend([episode.ret for episode in ended] if scores is None else scores)
         for episode in ended:
-            self._recent.append(episode.ret)
             self._course.add(step, episode.ret)
             self.log(step, {"charts/episodic_return": episode.ret, "charts/episodic_length": episode.length})
 
@@ -197,7 +199,8 @@ class Run:
 
     def _is_best(self) -> bool:
         mean = float(np.mean(self._recent)) if self._recent else -np.inf
-        better, self._best_return = mean > self._best_return, max(mean, self._best_return)
+        # of equals the newest: where all returns are the same, it has learned the longest
+        better, self._best_return = mean >= self._best_return, max(mean, self._best_return)
         return better
 
     def _write_policy(self, ending: str, step: int, state: Any, statistics: Mapping[str, np.ndarray] | None) -> Path:

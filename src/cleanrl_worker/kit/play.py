@@ -33,6 +33,8 @@ class Game(Protocol):
 
     single_observation_space: Any
     single_action_space: Any
+    lost_life: bool
+    """whether the last step ended an episode for the learner alone: memories begin anew there, as in training"""
 
     def start(self, episode: int, seed: int) -> np.ndarray: ...
 
@@ -71,13 +73,15 @@ def play_episode(
 ) -> Played | None:
     """Play one episode to its end or to `max_steps` (0: no limit); None when stopped on the way."""
     rng = None if greedy else np.random.default_rng(seed)
-    policy, obs = for_episode(policy), game.start(episode, seed)
+    acting, obs = for_episode(policy), game.start(episode, seed)
     ret = discounted = 0.0
     weight, length, ended = 1.0, 0, False
     while not ended and (length < max_steps or not max_steps):
         if any(stop.is_set() for stop in stops):
             return None
-        obs, reward, ended = game.step(policy(obs, rng))
+        obs, reward, ended = game.step(acting(obs, rng))
+        if game.lost_life:
+            acting = for_episode(policy)
         ret += reward
         discounted += weight * reward
         weight *= gamma
@@ -87,6 +91,8 @@ def play_episode(
 
 class FlatGame:
     """A Gymnasium environment as in training; filmed when a folder is given, by the order of its episodes."""
+
+    lost_life = False
 
     def __init__(self, make: kit_envs.EnvMaker) -> None:
         with kit_envs.plain_refusals(make.env_id):
@@ -99,7 +105,8 @@ class FlatGame:
         return np.asarray(self.env.reset(seed=seed)[0])[None]
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool]:
-        obs, reward, terminated, truncated, _ = self.env.step(action.tolist()[0] if self._discrete else action[0])
+        obs, reward, terminated, truncated, info = self.env.step(action.tolist()[0] if self._discrete else action[0])
+        self.lost_life = info.get("lost_life") is True
         return np.asarray(obs)[None], float(reward), bool(terminated or truncated)
 
     def close(self) -> None:
@@ -108,6 +115,8 @@ class FlatGame:
 
 class VectorGame:
     """A vector of one environment, for those that come in no other shape."""
+
+    lost_life = False
 
     def __init__(self, envs: VectorEnvs) -> None:
         self.envs = envs
@@ -119,6 +128,7 @@ class VectorGame:
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool]:
         reached = self.envs.step(action)
+        self.lost_life = bool(reached.terminations[0]) and not reached.episodes
         return reached.obs, float(reached.rewards[0]), bool(reached.episodes)
 
     def close(self) -> None:

@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -60,17 +60,21 @@ class Continuation:
     def stopping(self) -> bool:
         return self._asked_to_stop is not None
 
-    def restore(self, parts: Mapping[str, Part], replay: Memory | None) -> int:
-        """Remember what makes up the state; load it when `--resume` says so. Returns the step to go on from."""
+    def restore(self, parts: Mapping[str, Part], replay: Memory | None, fixed: Sequence[str] = ()) -> int:
+        """Remember what makes up the state; load it when `--resume` says so. Returns the step to go on from.
+
+        `fixed` names the arguments that weights mean nothing without: others than the saved ones are refused.
+        """
         self.parts, self.replay = parts, replay
         self._refuse_over_budget()
         self._handlers = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
         source, first = self.args.resume, int(os.environ.get(variables.MOSAIC_FIRST_STEP, 0))
         if source is None or source.is_file():
             self.shift = first
-            return 0 if source is None else self._warm_start(source)
+            return 0 if source is None else self._warm_start(source, fixed)
         try:
             found = checkpoints.newest(source, lambda message: self.tell("warning", {"message": message}))
+            self._refuse_others(source, found.document["args"], fixed)
             same = found.document.get("env_id") == self.args.env_id  # returns of another environment are none of ours
             kept = {k: v for k, v in parts.items() if same or k not in ("run", "curriculum")}
             checkpoints.restore(found, kept, self.rng, replay)
@@ -154,12 +158,13 @@ class Continuation:
         with contextlib.suppress(OSError):
             os.write(1, b"told to stop: saving a checkpoint first; another signal ends at once\n")
 
-    def _warm_start(self, path: Path) -> int:
+    def _warm_start(self, path: Path, fixed: Sequence[str]) -> int:
         """Weights and observation statistics of a policy file; everything else starts anew, at step 0."""
         self.args.total_timesteps = self.args.additional_timesteps or self.args.total_timesteps
         try:
             known = read_sidecar(path)
-            weights = policies.acting_network(policies.read(path.read_bytes()))[0]
+            weights, told = policies.acting_network(policies.read(path.read_bytes()))
+            self._refuse_others(path, told | (known.get("args") or {}), fixed)
             self.parts["policy"].load_state_dict(weights)
             for name in self.parts.keys() & {"target", "target_actor"}:  # untrained, it would undo what is loaded
                 self.parts[name].load_state_dict(weights)
@@ -191,6 +196,13 @@ class Continuation:
             self.tell("warning", {"message": f"there is nothing left to train: {done}; {more}"})
         kind = "exactly" if exact else "not bit for bit"
         print(f"resumed {kind} at step {found.step:,}" + ("; changed: " + ", ".join(said)) * bool(said), flush=True)
+
+    def _refuse_others(self, source: Path, saved: Mapping[str, Any], fixed: Sequence[str]) -> None:
+        for name in fixed:
+            if saved.get(name, now := getattr(self.args, name)) != now:
+                flag = f"--{name.replace('_', '-')}"
+                meant = f"it was trained with {flag} {saved[name]}, which its weights are for, not {now}"
+                raise self._does_not_fit(source, f"{meant}; leave {flag} out, or start a new run")
 
     def _does_not_fit(self, source: Path | None, reason: str) -> SystemExit:
         return SystemExit(f"{source} does not fit {self.algo} on {self.args.env_id}: {reason}")

@@ -24,7 +24,7 @@ class Atari(gym.Env[np.ndarray, np.int64]):
     """One game, named in any spelling; with `lives`, a lost one ends the episode and a reset goes on with the next.
 
     `game_over` tells the end of a game from that of a life; `ended_game` is what it was in the last step, also when
-    another game has begun since.
+    another game has begun since. Without `lives`, a step's `lost_life` tells of one after which the game goes on.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": pools.ATARI_FPS}  # type: ignore[misc]
@@ -75,9 +75,10 @@ class Atari(gym.Env[np.ndarray, np.int64]):
         self._screens[:] = 0
         for frame in range(SKIP):
             reward += self._ale.act(chosen)
-            if frame >= SKIP - 2:
-                self._ale.getScreenGrayscale(self._screens[frame - SKIP + 2])
-            if self._ale.game_over():
+            over = self._ale.game_over()
+            if over or frame >= SKIP - 2:  # of an end before the last two frames, the screen that was reached
+                self._ale.getScreenGrayscale(self._screens[frame % 2])
+            if over:
                 break
         truncated = bool(self._ale.game_truncated())
         self.game_over = self.ended_game = bool(self._ale.game_over())
@@ -87,7 +88,8 @@ class Atari(gym.Env[np.ndarray, np.int64]):
         if lost and not self._lives_end:
             self._go_on()
         terminated = (lost and self._lives_end) or (self.game_over and not truncated)
-        return self._stack.copy(), float(reward), terminated, truncated, {}
+        told = {"lost_life": True} if lost and not self._lives_end else {}
+        return self._stack.copy(), float(reward), terminated, truncated, told
 
     def render(self) -> Any:
         return self._env.render()

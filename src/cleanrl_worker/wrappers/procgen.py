@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
@@ -17,6 +17,7 @@ GAMES = tuple(
     starpilot
     """.split()
 )
+Backend = Literal["auto", "gymnasium", "envpool"]
 MODES = ("easy", "hard", "extreme", "memory", "exploration")
 # starpilot and EnvPool's StarpilotEasy-v0; procgen-starpilot-v0 is the procgen package's own, hard unless told
 _NAMES = re.compile(rf"(?:procgen:)?(procgen-)?({'|'.join(GAMES)})({'|'.join(MODES)})?(?:-v0)?", re.IGNORECASE)
@@ -27,7 +28,7 @@ def is_procgen(env_id: str) -> bool:
     return _NAMES.fullmatch(env_id) is not None
 
 
-def backend_of(env_id: str, asked: str) -> str:
+def backend_of(env_id: str, asked: Backend) -> Backend:
     """Who makes it where nobody was asked for: EnvPool makes Procgen's games, Gymnasium our image games."""
     return asked if asked != "auto" else "gymnasium" if env_id in OWN else "envpool"
 

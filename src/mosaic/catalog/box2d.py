@@ -36,7 +36,8 @@ _ROWS = (
         "continuous",
         "image",
         900.0,
-        "Drive a car around a random track seen from above as a 96×96 image: steering, gas and brake.",
+        "Drive a car around a random track seen from above as a 96×96 image: steering, gas and brake. "
+        "No algorithm here takes it yet.",
     ),
 )
 
