@@ -54,6 +54,7 @@ TINY = {
         [IMAGES, "--batch-size=4", *(f"--{name.replace('_', '-')}={value}" for name, value in LESSON.items())]
     ),
     "ppo_jax": f"{PPO} --env-id=MountainCar-v0",
+    "dqn_atari_jax": f"{IMAGES} --batch-size=4",
     "c51_jax": f"{DQN} --env-id=CartPole-v1",
     "sac_continuous_action_jax": f"{DQN} --env-id=Pendulum-v1",
     "td3_continuous_action_jax": f"{DQN} --env-id=Pendulum-v1",
@@ -62,7 +63,7 @@ TINY = {
 
 CATCH = "--env-id=mosaic/Catch-v0"
 BOUNDED = ("sac_continuous_action", "td3_continuous_action", "ddpg_continuous_action")
-JAX = tuple(name for name in TINY if name.endswith("_jax"))
+JAX = tuple(name for name in TINY if "_jax" in name)
 OWN_PROCESS = ("ppo", "dqn_jax")
 """run as real processes, one per framework; the others share this one, which has torch loaded"""
 

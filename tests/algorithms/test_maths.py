@@ -15,6 +15,7 @@ GAE_FILES = (
 CONTINUOUS_FILES = ("ppo_continuous_action", "rpo_continuous_action")
 SCHEDULE_FILES = ("dqn", "dqn_jax", "c51", "c51_jax", "pqn")
 SCHEDULE_FILES += ("dqn_atari", "c51_atari", "rainbow_atari", "qdagger_dqn_atari_impalacnn")
+SCHEDULE_FILES += ("dqn_atari_jax",)
 PROJECTION_FILES = ("c51", "c51_jax", "c51_atari", "rainbow_atari")
 RETURN_FILES = ("pqn", "pqn_atari_envpool", "pqn_atari_envpool_lstm")
 SCHEDULE_FILES += RETURN_FILES[1:]

@@ -96,6 +96,7 @@ CASES = {
     "ppo_jax on pendulums": PENDULUM,
     "ppo_jax on envpool": SMALL_PPO | {"env_backend": "envpool"},
     "ppo_jax on grids": GRID,
+    "dqn_atari_jax": IMAGES | {"target_network_frequency": 20},
     "c51_jax": SMALL_DQN,
     "sac_continuous_action_jax": SMALL_SAC,
     "td3_continuous_action_jax": SMALL_SAC,
