@@ -53,6 +53,7 @@ DEFAULT_ALGO_REGISTRY: dict[str, str] = {
         "qdagger_dqn_atari_impalacnn",
         "ppo_jax",
         "dqn_atari_jax",
+        "c51_atari_jax",
         "c51_jax",
         "sac_continuous_action_jax",
         "td3_continuous_action_jax",

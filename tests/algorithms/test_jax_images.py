@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from cleanrl_worker.agents import dqn_files
 from cleanrl_worker.agents.jax_images import NatureNetwork
 from cleanrl_worker.agents.jax_trees import arrays_of, outputs_of, params_of
-from cleanrl_worker.algorithms import dqn_atari, dqn_atari_jax
+from cleanrl_worker.algorithms import c51_atari, c51_atari_jax, dqn_atari, dqn_atari_jax
 from cleanrl_worker.kit.buffers import Transitions
 
 SPACES = SimpleNamespace(
@@ -64,3 +64,23 @@ def test_an_update_of_dqn_is_that_of_torch():
     same_gradients(online, learner.optimizer[0].mu)
     moved = zip(arrays_of(learner.params).values(), arrays_of(params).values(), strict=True)
     assert all(0 < np.abs(new - old).max() < 1.1e-4 for new, old in moved)
+
+
+def test_an_update_of_c51_is_that_of_torch():
+    network, atoms, rows = NatureNetwork(3 * 51), torch.linspace(-10, 10, 51), torch.arange(4)
+    online, params = both(lambda spaces: c51_atari.QNetwork(spaces, atoms), network)
+    with torch.no_grad():
+        next_pmfs = online(torch.tensor(SAMPLE.next_obs)).softmax(dim=2)
+        best = next_pmfs[rows, (next_pmfs @ atoms).argmax(dim=1)]
+        given = (torch.tensor(SAMPLE.rewards), 1 - torch.tensor(SAMPLE.terminations))
+        target = c51_atari.project(best, *given, atoms, 0.99)
+    logpmfs = F.log_softmax(online(torch.tensor(SAMPLE.obs))[rows, torch.tensor(SAMPLE.actions)], dim=1)
+    expected = -(target * logpmfs).sum(dim=1).mean()
+    expected.backward()
+
+    recipe = c51_atari_jax.Recipe(2.5e-4, 51, -10.0, 10.0, 0.99, 4)
+    learner = c51_atari_jax.first_learner(recipe, params)
+    learner, loss, value = c51_atari_jax.update(network, recipe, learner, SAMPLE)
+    old_values = (logpmfs.detach().exp() @ atoms).mean().item()
+    np.testing.assert_allclose((loss, value), (expected.item(), old_values), rtol=1e-3, atol=1e-5)
+    same_gradients(online, learner.optimizer[0].mu)

@@ -55,6 +55,7 @@ TINY = {
     "ppo_jax": SMALL_PPO,
     "ppo_jax on gymnasium": SMALL_PPO | {"env_id": "Pendulum-v1", "env_backend": "gymnasium"},
     "dqn_atari_jax": SMALL_IMAGE,
+    "c51_atari_jax": SMALL_IMAGE,
     "c51_jax": SMALL_DQN,
     "sac_continuous_action_jax": SMALL_SAC,
     "td3_continuous_action_jax": SMALL_SAC,
