@@ -159,6 +159,7 @@ _TELLING: tuple[tuple[str, str], ...] = (
     ("actor.0.weight", "ppo"),
     ("fc_mean.weight", "sac_continuous_action"),
     ("fc_mu.weight", "td3_continuous_action"),
+    ("params/Conv_0/kernel", "dqn_atari_jax"),
     ("params/Dense_0/kernel", "dqn_jax"),
     ("fc_logits.weight", "sac_atari"),
     ("advantage_head.0.weight_mu", "rainbow_atari"),

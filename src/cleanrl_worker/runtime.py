@@ -52,6 +52,8 @@ DEFAULT_ALGO_REGISTRY: dict[str, str] = {
         "sac_atari",
         "qdagger_dqn_atari_impalacnn",
         "ppo_jax",
+        "dqn_atari_jax",
+        "c51_atari_jax",
         "c51_jax",
         "sac_continuous_action_jax",
         "td3_continuous_action_jax",

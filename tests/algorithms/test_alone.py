@@ -54,6 +54,8 @@ TINY = {
         [IMAGES, "--batch-size=4", *(f"--{name.replace('_', '-')}={value}" for name, value in LESSON.items())]
     ),
     "ppo_jax": f"{PPO} --env-id=MountainCar-v0",
+    "dqn_atari_jax": f"{IMAGES} --batch-size=4",
+    "c51_atari_jax": f"{IMAGES} --batch-size=4",
     "c51_jax": f"{DQN} --env-id=CartPole-v1",
     "sac_continuous_action_jax": f"{DQN} --env-id=Pendulum-v1",
     "td3_continuous_action_jax": f"{DQN} --env-id=Pendulum-v1",
@@ -62,7 +64,7 @@ TINY = {
 
 CATCH = "--env-id=mosaic/Catch-v0"
 BOUNDED = ("sac_continuous_action", "td3_continuous_action", "ddpg_continuous_action")
-JAX = tuple(name for name in TINY if name.endswith("_jax"))
+JAX = tuple(name for name in TINY if "_jax" in name)
 OWN_PROCESS = ("ppo", "dqn_jax")
 """run as real processes, one per framework; the others share this one, which has torch loaded"""
 
@@ -266,6 +268,7 @@ REFUSED = [
     ("ppo_jax", "--num-minibatches=512", "a minibatch has one row, whose advantage cannot be normalised"),
     ("ppo_jax", "--env-id=Tiny/Many-v0", "takes multi_discrete ones; find one"),
     ("ppo_jax", "--network=grid --env-backend=gymnasium", "the grid network needs MiniGrid's observations, not Box("),
+    ("c51_atari_jax", "--v-min=10", "--v-min (10.0) must be less than --v-max (10.0)"),
     ("c51_jax", "--v-min=100", "--v-min (100.0) must be less than --v-max (100.0)"),
     ("ppo", "--env-id=Tiny/Told-v0", "the observations of Tiny/Told-v0 cannot be made flat"),
     ("dqn", "--env-id=MiniGrid-Empty-5x5-v0", "the observations of MiniGrid-Empty-5x5-v0 cannot be made flat"),

@@ -28,7 +28,7 @@ def test_commands_flags_and_choices_come_from_the_parser() -> None:
 
 
 def test_algorithms_environments_and_parameters_come_from_the_worker_and_the_catalog() -> None:
-    assert sorted(words("train", "dq")) == ["dqn", "dqn_atari", "dqn_jax"]
+    assert sorted(words("train", "dq")) == ["dqn", "dqn_atari", "dqn_atari_jax", "dqn_jax"]
     assert "CartPole-v1" in words("train", "ppo", "Cart")
     assert words("train", "ppo", "CartPole-v1", "--set", "learning_r") == ["learning_rate="]
     assert words("train", "--set", "gamma=1", "ppo", "CartPole-v1", "--fo") == ["--follow"]

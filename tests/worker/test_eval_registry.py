@@ -16,6 +16,8 @@ import torch
 from torch import nn
 
 from cleanrl_worker import eval_registry
+from cleanrl_worker.agents import dqn_files
+from cleanrl_worker.agents.jax_trees import tree_of
 from cleanrl_worker.agents.mlp import MLPAgent, SeparateMLPAgent
 from cleanrl_worker.algorithms import (
     c51,
@@ -186,6 +188,22 @@ def dense(*sizes: int) -> dict[str, Any]:
         for index, size in enumerate(pairwise(sizes))
     }
     return {"params": layers}
+
+
+def test_cleanrl_jax_file_for_images_is_read(tmp_path: Path) -> None:
+    from flax.serialization import to_bytes
+
+    torch.manual_seed(0)
+    network = dqn_atari.QNetwork(ATARI)
+    weights = dqn_files.as_flax({name: tensor.numpy() for name, tensor in network.state_dict().items()})
+    path = tmp_path / "dqn_atari_jax.cleanrl_model"
+    path.write_bytes(to_bytes(tree_of(weights)))
+    found = read_policy(path, env_id="Pong-v5")
+    assert found.algo == "dqn_atari_jax"
+    expected = network(torch.from_numpy(rows(ATARI))).argmax(dim=1)
+    assert build_policy(found, ATARI)(rows(ATARI), None).tolist() == expected.tolist()
+    other = SimpleNamespace(**vars(ATARI) | {"single_action_space": gym.spaces.Discrete(4)})
+    assert "size mismatch for params/Dense_1/bias: (6,), not (4,)" in refusal(path, other, env_id="Breakout-v5")
 
 
 def test_cleanrl_c51_jax_brings_its_args_in_the_file(tmp_path: Path) -> None:

@@ -507,6 +507,7 @@ BOUNDED = ("sac_continuous_action", "td3_continuous_action", "ddpg_continuous_ac
 BOUNDED += tuple(f"{name}_jax" for name in BOUNDED)
 TINY |= {name: {"learning_starts": 100_000, "buffer_size": 1000} for name in BOUNDED}
 IMAGES = ("dqn_atari", "c51_atari", "rainbow_atari", "sac_atari", "qdagger_dqn_atari_impalacnn")
+IMAGES += ("dqn_atari_jax", "c51_atari_jax")
 TINY |= {name: {"learning_starts": 100_000, "buffer_size": 1000} for name in IMAGES}
 TINY["qdagger_dqn_atari_impalacnn"] |= tiny_envs.small_lesson(6)
 TINY["ppo on grids"] = {**TINY["ppo"], "env_backend": "gymnasium", "mission": True, "memory": True}

@@ -1,10 +1,12 @@
-"""Trees of JAX arrays: as parts of checkpoints and policy files, and acting in numpy."""
+"""Trees of JAX arrays: as parameters of networks, as parts of checkpoints and policy files, and acting in numpy."""
 
+import math
 import os
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,11 +21,61 @@ def prepare(args: RunArgs) -> None:
         jax.config.update("jax_platforms", "cpu")
 
 
+def use_threads(args: RunArgs) -> None:
+    """Let XLA compute with as many CPU threads as `--num-threads` says (0: a thread per core); after `prepare`.
+
+    They are part of the recipe: another number adds in another order. XLA reads them once, at a process's first use.
+    """
+    args.num_threads = args.num_threads or os.cpu_count() or 1
+    before = os.environ.get("NPROC")
+    os.environ["NPROC"] = str(args.num_threads)
+    jax.devices()
+    del os.environ["NPROC"]
+    if before is not None:
+        os.environ["NPROC"] = before
+
+
 def compiled(what: str, function: Callable[[], Any]) -> None:
     """Call a jitted function once for nothing, so that training need not wait for its compiler; say how long."""
     started = time.monotonic()
     jax.block_until_ready(function())
     print(f"compiled {what} in {time.monotonic() - started:.1f} s", flush=True)
+
+
+def outputs_of(network: nn.Module, params: Any, *inputs: Any) -> jax.Array:
+    """What a network of one output answers: flax's own `apply` may answer anything."""
+    outputs: Any = network.apply({"params": params}, *inputs)
+    return outputs
+
+
+def first_params(network: nn.Module, seed: int, *inputs: Any) -> Any:
+    """Parameters drawn as flax does by default: kernels of LeCun's normal, cut off at two deviations, and no biases.
+
+    In numpy, for to compile flax's own way of it for a few convolutions takes five seconds.
+    """
+    rng = np.random.default_rng((seed, 1))  # a stream of its own: `run.rng` has the seed alone
+
+    def drawn(shape: tuple[int, ...]) -> np.ndarray:
+        if len(shape) == 1:
+            return np.zeros(shape, np.float32)
+        values = rng.standard_normal(shape)
+        while (far := np.abs(values) > 2.0).any():
+            values[far] = rng.standard_normal(far.sum())
+        deviation = math.sqrt(1.0 / math.prod(shape[:-1])) / 0.87962566  # what cutting off left of it
+        return (values * deviation).astype(np.float32)
+
+    return jax.device_put(tree_of({name: drawn(shape) for name, shape in _shapes(network, inputs).items()})["params"])
+
+
+def params_of(network: nn.Module, state: Mapping[str, Any], *inputs: Any) -> Any:
+    """The network's parameters from a policy file's arrays; ValueError where one is missing or of another shape."""
+    shapes = _shapes(network, inputs)
+    for name, shape in shapes.items():
+        if name not in state:
+            raise ValueError(f"it has no {name}")
+        if np.shape(state[name]) != shape:
+            raise ValueError(f"size mismatch for {name}: {np.shape(state[name])}, not {shape}")
+    return jax.device_put(tree_of({name: np.asarray(state[name], np.float32) for name in shapes})["params"])
 
 
 class Trees:
@@ -38,7 +90,7 @@ class Trees:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take every leaf that `state` has (a policy file has only what acts); one of another shape is refused."""
         paths, structure = jax.tree_util.tree_flatten_with_path(self.trees)
-        named = [(jax.tree_util.keystr(path, simple=True, separator="/"), leaf) for path, leaf in paths]
+        named = [(_path(path), leaf) for path, leaf in paths]
         if not any(name in state for name, _ in named):
             raise ValueError(f"it has none of {', '.join(name for name, _ in named[:3])}, …")
         for name, leaf in named:
@@ -50,8 +102,7 @@ class Trees:
 
 def arrays_of(tree: Any) -> dict[str, np.ndarray]:
     """The leaves by their paths."""
-    leaves = jax.tree_util.tree_leaves_with_path(tree)
-    return {jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(leaf) for path, leaf in leaves}
+    return {_path(path): np.asarray(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
 
 
 def tree_of(arrays: Mapping[str, Any]) -> dict[str, Any]:
@@ -79,3 +130,13 @@ def dense_layers(
         return x @ dense[-1][0] + dense[-1][1]
 
     return outputs
+
+
+def _shapes(network: nn.Module, inputs: tuple[Any, ...]) -> dict[str, tuple[int, ...]]:
+    """Of the network's parameters, by their paths."""
+    params = jax.eval_shape(lambda: network.init(jax.random.key(0), *inputs))
+    return {_path(path): leaf.shape for path, leaf in jax.tree_util.tree_leaves_with_path(params)}
+
+
+def _path(path: Any) -> str:
+    return jax.tree_util.keystr(path, simple=True, separator="/")

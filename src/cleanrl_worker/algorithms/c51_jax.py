@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from cleanrl_worker.agents.jax_trees import Trees, arrays_of, compiled, dense_layers, prepare, tree_of
+from cleanrl_worker.agents.jax_trees import Trees, arrays_of, compiled, dense_layers, outputs_of, prepare, tree_of
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment
 from cleanrl_worker.kit.args import Amount, Count, CountFrom0, CountFrom2, RunArgs, Share, parse, require
@@ -154,13 +154,13 @@ def update(
     """The learner after a batch, the loss, and the mean of what the actions taken are worth."""
     atoms = jnp.linspace(recipe.v_min, recipe.v_max, recipe.n_atoms)
     rows = jnp.arange(recipe.batch_size)
-    next_pmfs = jax.nn.softmax(network.apply({"params": learner.target}, sample.next_obs))  # type: ignore[arg-type]
+    next_pmfs = jax.nn.softmax(outputs_of(network, learner.target, sample.next_obs))
     best = (next_pmfs @ atoms).argmax(axis=1)
-    target_pmfs = project(next_pmfs[rows, best], sample.rewards, 1.0 - sample.terminations, atoms, recipe.gamma)  # type: ignore[arg-type]
+    rewards, alive = jnp.asarray(sample.rewards), 1.0 - jnp.asarray(sample.terminations)
+    target_pmfs = project(next_pmfs[rows, best], rewards, alive, atoms, recipe.gamma)
 
     def cross_entropy(params: Any) -> tuple[jax.Array, jax.Array]:
-        logits: jax.Array = network.apply({"params": params}, sample.obs)  # type: ignore[assignment]
-        logpmfs = jax.nn.log_softmax(logits[rows, sample.actions])
+        logpmfs = jax.nn.log_softmax(outputs_of(network, params, sample.obs)[rows, sample.actions])
         return -(target_pmfs * logpmfs).sum(axis=1).mean(), (jnp.exp(logpmfs) @ atoms).mean()
 
     (loss, value), gradients = jax.value_and_grad(cross_entropy, has_aux=True)(learner.params)

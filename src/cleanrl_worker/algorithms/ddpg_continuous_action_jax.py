@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from cleanrl_worker.agents.jax_trees import Trees, arrays_of, compiled, dense_layers, prepare, tree_of
+from cleanrl_worker.agents.jax_trees import Trees, arrays_of, compiled, dense_layers, outputs_of, prepare, tree_of
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment
 from cleanrl_worker.kit.args import Amount, Count, CountFrom0, RunArgs, Share, parse, require
@@ -139,13 +139,11 @@ def load_policy(state: dict[str, Any], spaces: Any, args: Mapping[str, Any]) -> 
 
 
 def act_by(limits: Limits, params: Any, obs: Any) -> jax.Array:
-    actions: jax.Array = Actor(limits).apply({"params": params}, obs)  # type: ignore[assignment]
-    return actions
+    return outputs_of(Actor(limits), params, obs)
 
 
 def value_of(params: Any, obs: Any, actions: Any) -> jax.Array:
-    values: jax.Array = QNetwork().apply({"params": params}, obs, actions)  # type: ignore[assignment]
-    return values
+    return outputs_of(QNetwork(), params, obs, actions)
 
 
 @partial(jax.jit, static_argnums=(0, 1))

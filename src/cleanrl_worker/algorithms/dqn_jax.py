@@ -1,4 +1,4 @@
-"""DQN in JAX for flat observations and discrete actions (Mnih et al. 2015). Siblings: dqn, c51_jax."""
+"""DQN in JAX for flat observations and discrete actions (Mnih et al. 2015). Siblings: dqn, c51_jax, dqn_atari_jax."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from cleanrl_worker.agents.jax_trees import Trees, arrays_of, compiled, dense_layers, prepare, tree_of
+from cleanrl_worker.agents.jax_trees import Trees, arrays_of, compiled, dense_layers, outputs_of, prepare, tree_of
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment
 from cleanrl_worker.kit.args import Amount, Count, CountFrom0, RunArgs, Share, parse, require
@@ -116,11 +116,11 @@ def update(
     network: QNetwork, recipe: Recipe, learner: Learner, sample: Transitions
 ) -> tuple[Learner, jax.Array, jax.Array]:
     """The learner after a batch, the loss, and the mean of what the actions taken are worth."""
-    next_values: jax.Array = network.apply({"params": learner.target}, sample.next_obs)  # type: ignore[assignment]
+    next_values = outputs_of(network, learner.target, sample.next_obs)
     td_target = sample.rewards + recipe.gamma * (1.0 - sample.terminations) * next_values.max(axis=1)
 
     def mse_loss(params: Any) -> tuple[jax.Array, jax.Array]:
-        values: jax.Array = network.apply({"params": params}, sample.obs)  # type: ignore[assignment]
+        values = outputs_of(network, params, sample.obs)
         taken = jnp.take_along_axis(values, sample.actions[:, None], axis=1).squeeze(1)
         return ((taken - td_target) ** 2).mean(), taken.mean()
 
