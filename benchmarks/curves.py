@@ -1,7 +1,7 @@
 """Learning curves as a small SVG, drawn by hand: every seed thin, their interquartile mean bold."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +11,7 @@ from mosaic.stats import iqm
 WIDTH, HEIGHT = 640, 360
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 36, 44
 INK, FAINT, SEED, BOLD, REFERENCE = "#333", "#ddd", "#9db8d9", "#1f5fa8", "#c0392b"
+OTHER_SEED, OTHER_BOLD = "#a9d8b0", "#2e8b45"
 
 
 @dataclass(frozen=True)
@@ -21,22 +22,25 @@ class Curve:
     steps: np.ndarray
     seeds: list[np.ndarray]
     reference: float | None = None
+    beside: list[np.ndarray] = field(default_factory=list)
+    """the same seeds, trained otherwise"""
+    last: int = 100
+    """episodes that a point averages"""
 
 
 def write_svg(path: Path, curve: Curve) -> Path:
     """Draw into a file and return its path."""
-    shown = np.concatenate([*curve.seeds, [] if curve.reference is None else [curve.reference]])
+    shown = np.concatenate([*curve.seeds, *curve.beside, [] if curve.reference is None else [curve.reference]])
     low, high = float(np.nanmin(shown)), float(np.nanmax(shown))
     margin = 0.05 * (high - low) or 1.0
     view = _View(0.0, float(curve.steps[-1]), low - margin, high + margin)
-    middle = np.array([_iqm_of_known(values) for values in np.array(curve.seeds).T])
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif">',
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/><g font-size="12" fill="{INK}">',
-        f'<text x="{LEFT}" y="20" font-size="14">{curve.title}: mean return of the last 100 episodes</text>',
+        f'<text x="{LEFT}" y="20" font-size="14">{curve.title}: mean return of the last {curve.last} episodes</text>',
         *_axes(view),
-        *(_line(view, curve.steps, values, SEED, 1.2) for values in curve.seeds),
-        _line(view, curve.steps, middle, BOLD, 2.5),
+        *_group(view, curve.steps, curve.seeds, SEED, BOLD, 2.5),
+        *_group(view, curve.steps, curve.beside, OTHER_SEED, OTHER_BOLD, 1.2),  # thin: the same curve stays visible
     ]
     if curve.reference is not None:
         y = view.y(curve.reference)
@@ -74,6 +78,13 @@ def _axes(view: _View) -> list[str]:
     middle = (LEFT + WIDTH - RIGHT) / 2
     parts.append(f'<text x="{middle:.0f}" y="{HEIGHT - 8}" text-anchor="middle">environment steps</text>')
     return parts
+
+
+def _group(view: _View, steps: np.ndarray, seeds: list[np.ndarray], thin: str, bold: str, width: float) -> list[str]:
+    if not seeds:
+        return []
+    middle = np.array([_iqm_of_known(values) for values in np.array(seeds).T])
+    return [*(_line(view, steps, values, thin, 1.2) for values in seeds), _line(view, steps, middle, bold, width)]
 
 
 def _line(view: _View, steps: np.ndarray, values: np.ndarray, colour: str, width: float) -> str:
