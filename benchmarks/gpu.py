@@ -61,6 +61,7 @@ CASES = (
     Case("ppo", "CartPole-v1", 100_000, 10_000, ("--num-steps=64",), 4_096, "1.5k"),
     Case("ddpg_continuous_action", "HalfCheetah-v5", 34_300, 25_300, SOON, 1_000),
     Case("c51", "CartPole-v1", 52_000, 12_000, SOON, 3_000),
+    Case("c51_atari", PONG, 14_000, 3_000, SMALL, 1_000, flags=EARLY, our_flags=GAMES),
 )
 
 
