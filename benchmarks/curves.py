@@ -11,8 +11,8 @@ from mosaic.stats import iqm
 WIDTH, HEIGHT = 640, 360
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 36, 44
 INK, FAINT, REFERENCE = "#333", "#ddd", "#c0392b"
-# a seed, and the mean of all: of the one way and of the other
-COLOURS = (("#9db8d9", "#1f5fa8"), ("#e3c08f", "#b9770e"))
+# a seed, the mean of all and how thick that is: of the one way and, thinner so that the first stays visible, of the other
+STYLES = (("#9db8d9", "#1f5fa8", 2.5), ("#e3c08f", "#b9770e", 1.2))
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,8 @@ class Curve:
     """the seeds of another way to do it, if there is one"""
     names: tuple[str, str] = ("", "")
     """what the two ways are called"""
+    last: int = 100
+    """episodes that a point averages"""
 
 
 def write_svg(path: Path, curve: Curve) -> Path:
@@ -38,12 +40,12 @@ def write_svg(path: Path, curve: Curve) -> Path:
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif">',
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/><g font-size="12" fill="{INK}">',
-        f'<text x="{LEFT}" y="20" font-size="14">{curve.title}: mean return of the last 100 episodes</text>',
+        f'<text x="{LEFT}" y="20" font-size="14">{curve.title}: mean return of the last {curve.last} episodes</text>',
         *_axes(view),
     ]
-    for seeds, name, colours, row in zip((curve.seeds, curve.others), curve.names, COLOURS, (0, 1), strict=True):
-        parts += _way(view, curve.steps, seeds, colours) if seeds else []
-        legend = f'x="{WIDTH - RIGHT}" y="{HEIGHT // 2 - 8 + 16 * row}" text-anchor="end" fill="{colours[1]}"'
+    for seeds, name, style, row in zip((curve.seeds, curve.others), curve.names, STYLES, (0, 1), strict=True):
+        parts += _way(view, curve.steps, seeds, style) if seeds else []
+        legend = f'x="{WIDTH - RIGHT}" y="{HEIGHT // 2 - 8 + 16 * row}" text-anchor="end" fill="{style[1]}"'
         parts += [f"<text {legend}>{name}</text>"] if curve.others else []
     if curve.reference is not None:
         y = view.y(curve.reference)
@@ -68,10 +70,10 @@ class _View:
         return HEIGHT - BOTTOM - (value - self.low) / (self.high - self.low) * (HEIGHT - TOP - BOTTOM)
 
 
-def _way(view: _View, steps: np.ndarray, seeds: list[np.ndarray], colours: tuple[str, str]) -> list[str]:
+def _way(view: _View, steps: np.ndarray, seeds: list[np.ndarray], style: tuple[str, str, float]) -> list[str]:
     middle = np.array([_iqm_of_known(values) for values in np.array(seeds).T])
-    thin = [_line(view, steps, values, colours[0], 1.2) for values in seeds]
-    return [*thin, _line(view, steps, middle, colours[1], 2.5)]
+    thin = [_line(view, steps, values, style[0], 1.2) for values in seeds]
+    return [*thin, _line(view, steps, middle, style[1], style[2])]
 
 
 def _axes(view: _View) -> list[str]:

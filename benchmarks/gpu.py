@@ -1,72 +1,67 @@
 """What CUDA graphs change on a GPU, and what they do not: same results, more steps per second.
 
     python benchmarks/gpu.py --pack DIR                     on a machine with a network: fetch what a bare one lacks
-    python benchmarks/gpu.py --wheels DIR [--parts …]       on the GPU's machine: check and time, a few minutes
+    python benchmarks/gpu.py --wheels DIR [--parts …]       on the GPU's machine: check and time, a few minutes a part
 
-A bare machine has Python 3.12, torch and numpy; the wheels are unpacked beside it, nothing is installed. The parts:
+A bare machine has Python 3.12, torch, jax and numpy; wheels are unpacked beside it, nothing is installed. The parts:
 
 check   each algorithm over 100 updates and more, replayed as graphs and not: the largest difference between the two
         final states; the same run twice; the same run cut in the middle and resumed. A function that cannot be
         recorded must go on without graphs, with one warning.
-speed   steps per second after the warm-up, with and without graphs: medians, and the least and the most.
+speed   steps per second after the warm-up, with and without graphs: medians, and the least and the most. For Atari also
+        CleanRL's own files of release 1.2.0, unchanged (cleanrl_driver.py tells what they stand on).
+learn   learning curves of three seeds, with graphs and without, several runs side by side.
+jax     the algorithms in JAX on the GPU and on the CPU; how much of the GPU's memory JAX takes.
+
+What has been measured is written down after each run: a call that is cut off leaves it.
 """
 
 import argparse
+import itertools
 import json
-import os
-import subprocess
 import sys
 import tempfile
-import zipfile
-from collections.abc import Iterator
+import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from report import markdown, save
+import gpu_check
+from gpu_place import SRC, Case, Failed, Found, Place, Rows, pack
+from report import RESULTS, markdown, save
 
-SRC = Path(__file__).resolve().parents[1] / "src"
-# What our files import besides torch and numpy, and what HalfCheetah and Pong need.
-WHEELS = (
-    *("gymnasium", "cloudpickle", "farama-notifications", "typing-extensions", "mujoco", "absl-py", "etils", "glfw"),
-    *("pyopengl", "ale-py", "pydantic", "pydantic-core", "annotated-types", "typing-inspection", "orjson"),
-    *("python-ulid", "psutil", "tyro", "docstring-parser", "typeguard", "tensorboard", "protobuf", "safetensors"),
-    *("imageio", "pillow", "zipp", "websockets", "fsspec", "importlib-resources", "packaging"),
-)
-GRAPHS, EAGER = "CUDA graphs", "no graphs"
-
-
-@dataclass(frozen=True)
-class Case:
-    """One algorithm with CleanRL's defaults: how far it trains, and from which step on the clock counts."""
-
-    algo: str
-    env_id: str
-    total: int
-    warm_up: int
-    checked_with: tuple[str, ...]
-    """flags that bring more than 100 updates into a short run"""
-    checked_steps: int
-    cleanrl: str = "–"
-    goal: str = "–"
-    """steps per second, on an H200"""
-
-    @property
-    def name(self) -> str:
-        return f"{self.algo} {self.env_id}"
-
-
+GRAPHS, EAGER, PEER = "CUDA graphs", "no graphs", "CleanRL"
+FLAGS = {GRAPHS: ("--cudagraphs",), EAGER: ("--no-cudagraphs",), "compiled": ("--compile",), "CPU": ("--no-cuda",)}
+SHARES = {EAGER: 0.25, PEER: 0.25, "CPU": 0.25}  # of the steps after the warm-up: they take as long for fewer
 SOON = ("--learning-starts=500",)
+GAMES = ("--env-backend=gymnasium", "--vectorization=native")  # ale-py's own vector environment
+# DQN learns from step 80,000 on and acts by its network after a million; both are moved to the front, for CleanRL too.
+EARLY = ("--learning-starts=2000", "--exploration-fraction=0.1")
+SMALL = ("--learning-starts=500", "--buffer-size=5000")
+PONG = "PongNoFrameskip-v4"
 CASES = (
-    Case("sac_continuous_action", "HalfCheetah-v5", 11_000, 6_000, SOON, 1_000, "74", "≥ 1,000"),
-    Case("td3_continuous_action", "HalfCheetah-v5", 35_000, 26_000, SOON, 1_000, "166", "≥ 2,000"),
-    Case("ddpg_continuous_action", "HalfCheetah-v5", 35_000, 26_000, SOON, 1_000),
+    Case("sac_continuous_action", "HalfCheetah-v5", 10_200, 5_200, SOON, 1_000, "74", "≥ 1,000"),
+    Case("td3_continuous_action", "HalfCheetah-v5", 34_300, 25_300, SOON, 1_000, "166", "≥ 2,000"),
     Case("ppo_continuous_action", "HalfCheetah-v5", 40_960, 4_096, (), 4_096, "340", "≥ 4,000"),
-    Case("dqn", "CartPole-v1", 80_000, 20_000, SOON, 3_000, "2.0k", "≥ 8k"),
-    Case("c51", "CartPole-v1", 60_000, 20_000, SOON, 3_000),
+    Case("dqn", "CartPole-v1", 72_000, 12_000, SOON, 3_000, "2.0k", "≥ 8k"),
+    Case(
+        *("ppo_atari", PONG, 61_440, 4_096, ("--num-steps=16",), 1_024),
+        goal="≥ 6.8×",
+        our_flags=GAMES,
+        peer=True,
+    ),
+    Case(
+        *("dqn_atari", PONG, 14_000, 3_000, SMALL, 1_000),
+        goal="≥ 4×",
+        flags=EARLY,
+        our_flags=GAMES,
+        peer=True,
+    ),
     Case("ppo", "CartPole-v1", 100_000, 10_000, ("--num-steps=64",), 4_096, "1.5k"),
+    Case("ddpg_continuous_action", "HalfCheetah-v5", 34_300, 25_300, SOON, 1_000),
+    Case("c51", "CartPole-v1", 52_000, 12_000, SOON, 3_000),
+    Case("c51_atari", PONG, 14_000, 3_000, SMALL, 1_000, flags=EARLY, our_flags=GAMES),
 )
 
 
@@ -75,15 +70,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pack", type=Path, help="only fetch the wheels into this folder")
     parser.add_argument("--wheels", type=Path, help="the folder that --pack made")
-    parser.add_argument("--parts", default="check,speed")
+    parser.add_argument("--parts", default="check,speed,jax,learn", help="of these four, by commas")
     parser.add_argument("--only", help="algorithms, by commas")
     parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--minutes", type=float, default=1e9, help="start no more timed runs after so many")
     parser.add_argument("--scale", type=float, default=1.0, help="multiplies the steps after the warm-up")
-    parser.add_argument("--modes", default=f"{GRAPHS},{EAGER}", help="also: compiled, CPU")
+    parser.add_argument("--modes", default=f"{GRAPHS},{EAGER},{PEER}", help="also: compiled, CPU")
+    parser.add_argument("--flags", default="", help="for all our timed runs, in one word: '--x=1 --y=2'")
+    parser.add_argument("--out", type=Path, help="folder for gpu.json and pictures (default: results/, docs/img/)")
     args = parser.parse_args()
     if args.pack:
         pack(args.pack)
         return
+    parts = {"check": check, "speed": speed, "learn": learn, "jax": in_jax}
+    if unknown := set(args.parts.split(",")) - set(parts):
+        parser.error(f"no part {', '.join(sorted(unknown))}; there are {', '.join(parts)}")
     with tempfile.TemporaryDirectory(prefix="mosaic-gpu-") as folder:
         place = Place(Path(folder), args.wheels)
         about = json.loads(place.python("-c", ABOUT))
@@ -92,9 +93,12 @@ def main() -> None:
         print(about, flush=True)
         cases = [case for case in CASES if not args.only or case.algo in args.only.split(",")]
         for part in args.parts.split(","):
-            rows, found = {"check": check, "speed": speed}[part](cases, place, args)
-            save("gpu", {"machine": about, **found})
-            print(f"\n{markdown(rows)}\n", flush=True)
+            begun = time.monotonic()
+            try:
+                parts[part](cases, place, Record(args.out or RESULTS, {"machine": about}), args)
+            except Failed as failure:
+                print(f"{part}: {failure}", flush=True)
+            print(f"{part} took {time.monotonic() - begun:.0f} s\n", flush=True)
 
 
 ABOUT = """
@@ -104,177 +108,158 @@ print(json.dumps({"gpu": gpu, "torch": torch.__version__, "python": platform.pyt
 """
 
 
-def pack(folder: Path) -> None:
-    """Fetch the wheels for a bare machine with Python 3.12."""
-    platforms = (f"--platform=manylinux_2_{glibc}_x86_64" for glibc in (17, 27, 28))
-    fetch = [sys.executable, "-m", "pip", "download", "--only-binary=:all:", "--no-deps", "--python-version=3.12"]
-    subprocess.run([*fetch, *platforms, f"--dest={folder}", *WHEELS], check=True)
+class Record:
+    """Figures, written to gpu.json whenever there are new ones."""
+
+    def __init__(self, folder: Path, found: Found) -> None:
+        self.folder, self._found = folder, found
+
+    def keep(self, name: str, value: Any) -> None:
+        self._found[name] = value
+        save("gpu", self._found, self.folder)
 
 
-class Place:
-    """A folder to work in, and an interpreter that finds our sources and the wheels."""
+def check(cases: list[Case], place: Place, record: Record, args: argparse.Namespace) -> None:
+    """The table of differences."""
+    rows: Rows = []
 
-    def __init__(self, folder: Path, wheels: Path | None) -> None:
-        self.folder = folder
-        self._runs = 0
-        for wheel in sorted(wheels.glob("*.whl")) if wheels else []:
-            with zipfile.ZipFile(wheel) as packed:
-                packed.extractall(folder / "site")
-        known = os.environ.get("PYTHONPATH", "")
-        self._environment = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join(filter(None, (str(SRC), known, str(folder / "site")))),
-            "MUJOCO_GL": "disabled",
-        }
+    def tell(row: dict[str, Any]) -> None:
+        rows.append(row)
+        record.keep("largest differences", rows)
 
-    def python(self, *command: str) -> str:
-        done = subprocess.run(
-            [sys.executable, *command], cwd=self.folder, env=self._environment, capture_output=True, text=True
-        )
-        if done.returncode:
-            raise SystemExit(f"{' '.join(command)[:300]} ended with {done.returncode}:\n{done.stderr[-3000:]}")
-        return done.stdout + "\n".join(line for line in done.stderr.splitlines() if "CUDA graphs" in line)
-
-    def train(self, case: Case, total: int, *flags: str) -> Path:
-        """The folder of a finished run."""
-        self._runs += 1
-        folder = self.folder / f"run-{self._runs}"
-        alone = (f"--env-id={case.env_id}", f"--run-dir={folder}", f"--total-timesteps={total}")
-        said = self.python("-m", f"cleanrl_worker.algorithms.{case.algo}", *alone, *flags)
-        if "CUDA graphs" in said:
-            print(f"{case.name}: {said.strip().splitlines()[-1]}", flush=True)
-        return folder
+    gpu_check.check(cases, place, tell)
+    print(f"\n{markdown(rows)}\n", flush=True)
 
 
-# -- check ----------------------------------------------------------------------------------------------------------
+def in_jax(cases: list[Case], place: Place, record: Record, args: argparse.Namespace) -> None:
+    """The table of JAX's two devices."""
+    rows: Rows = []
 
+    def tell(row: dict[str, Any]) -> None:
+        rows.append(row)
+        record.keep("jax", rows)
 
-Rows, Found = list[dict[str, Any]], dict[str, Any]
-
-
-def check(cases: list[Case], place: Place, args: argparse.Namespace) -> tuple[Rows, Found]:
-    """Several runs side by side: nothing is timed here."""
-    print(place.python("-c", FALLBACK).strip(), flush=True)
-    with ThreadPoolExecutor(max_workers=8) as pool:
-        rows = list(pool.map(lambda case: compare(case, place), cases))
-    return rows, {"largest differences": rows}
-
-
-def compare(case: Case, place: Place) -> dict[str, Any]:
-    """Final states of runs that should be the same."""
-    every = case.checked_steps // 2
-    whole = (*case.checked_with, f"--checkpoint-every={every}")
-    graphs, again, eager = (
-        place.train(case, case.checked_steps, *whole, flag)
-        for flag in ("--cudagraphs", "--cudagraphs", "--no-cudagraphs")
-    )
-    half = sorted((graphs / "checkpoints").glob("[0-9]*"), key=lambda path: int(path.name))[0]
-    resumed = place.train(case, case.checked_steps, f"--resume={half}")
-    return {
-        "algorithm": case.name,
-        "steps": case.checked_steps,
-        "graphs – no graphs": difference(graphs, eager),
-        "graphs – again": difference(graphs, again),
-        "graphs – resumed half way": difference(graphs, resumed),
-    }
-
-
-def difference(one: Path, other: Path) -> str:
-    """The largest one in the last states; generators are compared too."""
-    import numpy as np
-
-    states = []
-    for folder in (one, other):
-        last = max((folder / "checkpoints").glob("[0-9]*"), key=lambda path: int(path.name))
-        states.append(dict(arrays_of(last / "state.safetensors")))
-    worst = max(
-        float(np.abs(value.astype(np.float64) - states[1][name].astype(np.float64)).max(initial=0.0))
-        for name, value in states[0].items()
-    )
-    return "none" if worst == 0 else f"{worst:.1e}"
-
-
-def arrays_of(path: Path) -> Iterator[tuple[str, Any]]:
-    """Read here without the library: this process has the machine's own packages only."""
-    import numpy as np
-
-    data = path.read_bytes()
-    size = int.from_bytes(data[:8], "little")
-    kinds = {"F32": np.float32, "F64": np.float64, "I64": np.int64, "U8": np.uint8, "I32": np.int32, "BOOL": np.bool_}
-    for name, entry in json.loads(data[8 : 8 + size]).items():
-        if name != "__metadata__":
-            first, end = entry["data_offsets"]
-            yield name, np.frombuffer(data[8 + size + first : 8 + size + end], kinds[entry["dtype"]])
-
-
-FALLBACK = """
-import torch
-from types import SimpleNamespace
-from cleanrl_worker.kit import graphs
-told = []
-def a_run():
-    args = SimpleNamespace(cudagraphs=True, compile=False)
-    tell = lambda kind, payload: told.append((kind, payload["message"]))
-    return SimpleNamespace(args=args, device=torch.device("cuda"), tell=tell)
-total = torch.zeros((), device="cuda")
-
-@graphs.captured(a_run())
-def looks(x):
-    total.add_(x.sum())
-    if x.sum().item() == 0:  # a value is looked at: this cannot be recorded
-        total.zero_()
-    return torch.rand(4, device="cuda")
-
-calls = 0
-@graphs.captured(a_run())
-def breaks(x):
-    global calls
-    calls += 1
-    total.add_(x.sum())
-    if calls == graphs.WARM_UP + 1:
-        x.sum().item()
-    return torch.rand(4, device="cuda")
-
-for update in (looks, breaks):
-    total.zero_()
-    for _ in range(8):
-        update(torch.ones(4, device="cuda"))
-    assert total.item() == 32, total
-assert [kind for kind, _ in told] == ["warning", "warning"], told
-assert 0 < torch.rand(1000, device="cuda").mean().item() < 1
-print("what cannot be recorded goes on with one warning:", *(message for _, message in told), sep="\\n  ")
-"""
+    gpu_check.jax(place, tell)
+    print(f"\n{markdown(rows)}\n", flush=True)
 
 
 # -- speed ----------------------------------------------------------------------------------------------------------
 
-FLAGS = {GRAPHS: ("--cudagraphs",), EAGER: ("--no-cudagraphs",), "compiled": ("--compile",), "CPU": ("--no-cuda",)}
+Measured = dict[str, dict[str, list[float]]]
+"""by case and mode: steps per second of each repetition"""
 
 
-def speed(cases: list[Case], place: Place, args: argparse.Namespace) -> tuple[Rows, Found]:
-    """One run at a time, the modes taking turns."""
-    rows: Rows = []
-    found: Found = {f"steps per second, {mode}": {} for mode in args.modes.split(",")}
-    for case in cases:
-        total = case.warm_up + int((case.total - case.warm_up) * args.scale)
-        measured: dict[str, list[float]] = {mode: [] for mode in args.modes.split(",")}
-        for _ in range(args.repetitions):
-            for mode, speeds in measured.items():
-                speeds.append(steps_per_second(place.train(case, total, *FLAGS[mode]), case.warm_up))
-        shown = {mode: f"{median(s):,.0f} ({min(s):,.0f}–{max(s):,.0f})" for mode, s in measured.items()}
-        print(case.name, shown, flush=True)
-        rows.append({"steps/s": case.name, "CleanRL": case.cleanrl, "goal": case.goal, **shown})
-        for mode, speeds in measured.items():
-            found[f"steps per second, {mode}"][case.name] = [round(value, 1) for value in speeds]
-    return rows, found
+def speed(cases: list[Case], place: Place, record: Record, args: argparse.Namespace) -> None:
+    """One run at a time, cases and modes taking turns, so that each has a figure before any has two."""
+    end = time.monotonic() + 60 * args.minutes
+    measured: Measured = {}
+    for repetition, case in itertools.product(range(args.repetitions), cases):
+        for mode in args.modes.split(","):
+            if mode == PEER and not (case.peer and place.has_peer):
+                continue
+            if time.monotonic() > end:
+                continue
+            try:
+                found = steps_per_second(case, mode, place, args)
+            except Failed as failure:
+                print(f"{case.name}, {mode}: {failure}", flush=True)
+                continue
+            measured.setdefault(case.name, {}).setdefault(mode, []).append(round(found, 1))
+            record.keep("steps per second", measured)
+            print(f"{case.name}, {mode}, {repetition + 1}: {found:,.0f}", flush=True)
+    print(f"\n{markdown([row(case, measured[case.name]) for case in cases if case.name in measured])}\n", flush=True)
 
 
-def steps_per_second(folder: Path, warm_up: int) -> float:
+def steps_per_second(case: Case, mode: str, place: Place, args: argparse.Namespace) -> float:
     """Between the first update after the warm-up and the last one."""
+    total = case.warm_up + int((case.total - case.warm_up) * args.scale * SHARES.get(mode, 1.0))
+    if mode == PEER:
+        return float(json.loads(place.peer(case, total).strip().splitlines()[-1])["steps_per_second"])
+    folder = place.train(case, total, *case.flags, *FLAGS[mode], *args.flags.split())
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     updates = [(row["step"], row["time"]) for row in rows if any(tag.startswith("losses/") for tag in row)]
-    (first, start), *_, (last, end) = [update for update in updates if update[0] >= warm_up]
+    counted = [update for update in updates if update[0] >= case.warm_up]
+    if len(counted) < 2:
+        raise Failed("fewer than two updates after the warm-up; give a larger --scale")
+    (first, start), (last, end) = counted[0], counted[-1]
     return (last - first) / (end - start)
+
+
+def row(case: Case, measured: dict[str, list[float]]) -> dict[str, Any]:
+    """Medians, the least and the most; CleanRL's from this session where there is one."""
+    shown = {mode: f"{median(s):,.0f} ({min(s):,.0f}–{max(s):,.0f})" for mode, s in measured.items()}
+    times = "–"
+    if GRAPHS in measured and PEER in measured:
+        times = f"{median(measured[GRAPHS]) / median(measured[PEER]):.1f}×"
+    return {
+        "steps/s": case.name,
+        PEER: shown.get(PEER, case.cleanrl),
+        "goal": case.goal,
+        **{mode: shown.get(mode, "–") for mode in FLAGS if mode in measured or mode in (GRAPHS, EAGER)},
+        "graphs / CleanRL": times,
+        "repetitions": min(map(len, measured.values())),
+    }
+
+
+# -- learn ----------------------------------------------------------------------------------------------------------
+
+LEARNED = (
+    Case("sac_continuous_action", "Pendulum-v1", 6_000, 0, (), 0, our_flags=("--learning-starts=1000",)),
+    Case("td3_continuous_action", "Pendulum-v1", 8_000, 0, (), 0, our_flags=("--learning-starts=1000",)),
+    Case("dqn", "CartPole-v1", 50_000, 0, (), 0, our_flags=("--learning-starts=1000",)),
+    Case("ppo", "CartPole-v1", 60_000, 0, (), 0),
+)
+SEEDS = (1, 2, 3)
+AT_ONCE = 12
+LAST = 20  # episodes that a point of these short curves averages
+
+
+def learn(cases: list[Case], place: Place, record: Record, args: argparse.Namespace) -> None:
+    """The mean of the last episodes of each seed, both ways, and a picture of the curves."""
+    sys.path.insert(0, str(SRC))
+    chosen = [case for case in LEARNED if not args.only or case.algo in args.only.split(",")]
+    jobs = list(itertools.product(chosen, (GRAPHS, EAGER), SEEDS))
+    found: dict[tuple[str, str], list[list[tuple[int, float]]]] = {}
+    with ThreadPoolExecutor(max_workers=AT_ONCE) as pool:
+        trained = pool.map(lambda job: place.train(job[0], job[0].total, f"--seed={job[2]}", *FLAGS[job[1]]), jobs)
+        for (case, mode, _), folder in zip(jobs, trained, strict=True):
+            found.setdefault((case.name, mode), []).append(episodes_of(folder))
+    rows: Rows = []
+    for case in chosen:
+        final = {mode: [mean_of_last(run) for run in found[case.name, mode]] for mode in (GRAPHS, EAGER)}
+        shown = {mode: ", ".join(f"{value:.1f}" for value in values) for mode, values in final.items()}
+        rows.append({f"last {LAST} returns of seeds 1–3": case.name, "steps": case.total, **shown})
+        record.keep("returns after a short training", rows)
+        pictures = Path(__file__).parents[1] / "docs" / "img" if record.folder == RESULTS else record.folder
+        draw(pictures / f"gpu-{case.algo}.svg", case, found[case.name, GRAPHS], found[case.name, EAGER])
+    print(f"\n{markdown(rows)}\n", flush=True)
+
+
+def episodes_of(folder: Path) -> list[tuple[int, float]]:
+    """Steps and returns."""
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [(row["step"], row["charts/episodic_return"]) for row in rows if "charts/episodic_return" in row]
+
+
+def mean_of_last(episodes: list[tuple[int, float]]) -> float:
+    returns = [ret for _, ret in episodes[-LAST:]]
+    return sum(returns) / max(len(returns), 1)
+
+
+def draw(path: Path, case: Case, graphs: list[list[tuple[int, float]]], eager: list[list[tuple[int, float]]]) -> None:
+    """Both sets of seeds over common steps."""
+    import numpy as np
+    from curves import Curve, write_svg
+
+    steps = np.linspace(case.total / 50, case.total, 50)
+
+    def seen(episodes: list[tuple[int, float]], step: float) -> float:
+        known = [episode for episode in episodes if episode[0] <= step]
+        return mean_of_last(known) if known else float("nan")
+
+    groups = [[np.array([seen(run, step) for step in steps]) for run in runs] for runs in (graphs, eager)]
+    title = f"{case.name}, with CUDA graphs (blue) and without (green)"
+    write_svg(path, Curve(title, steps, groups[0], others=groups[1], names=("CUDA graphs", "no graphs"), last=LAST))
 
 
 if __name__ == "__main__":

@@ -10,10 +10,11 @@ from typing import Any
 RESULTS = Path(__file__).parent / "results"
 
 
-def save(name: str, results: dict[str, Any]) -> Path:
-    """Write results/<name>.json with the day and the machine; parts measured earlier stay."""
-    path = RESULTS / f"{name}.json"
-    kept = json.loads(path.read_text()) if path.exists() else {}
+def save(name: str, results: dict[str, Any], folder: Path = RESULTS) -> Path:
+    """Write <name>.json with the day and the machine; parts measured earlier, there or in results/, stay."""
+    path = folder / f"{name}.json"
+    earlier = path if path.exists() else RESULTS / path.name
+    kept = json.loads(earlier.read_text()) if earlier.exists() else {}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({**kept, **results, "measured": machine()}, indent=1) + "\n")
     return path

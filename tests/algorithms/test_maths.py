@@ -91,12 +91,13 @@ def test_the_projection_is_that_of_its_paper_and_loses_no_probability(name, low,
     np.testing.assert_allclose(found.sum(axis=1), 1.0, rtol=1e-5)
 
 
-def test_the_projection_is_the_same_as_a_product():
+@pytest.mark.parametrize("name", ["c51", "c51_atari"])
+def test_the_projection_is_the_same_as_a_product(name):
     generator = torch.Generator().manual_seed(0)
     atoms, pmfs = torch.linspace(-1.3, 0.7, 21), torch.rand((64, 21), generator=generator).softmax(dim=1)
     shifts = (torch.randn(64, generator=generator), (torch.rand(64, generator=generator) < 0.7).float())
-    found = module("c51").project(pmfs, *shifts, atoms, 0.9, as_product=True)
-    torch.testing.assert_close(found, module("c51").project(pmfs, *shifts, atoms, 0.9), atol=1e-6, rtol=1e-4)
+    found = module(name).project(pmfs, *shifts, atoms, 0.9, as_product=True)
+    torch.testing.assert_close(found, module(name).project(pmfs, *shifts, atoms, 0.9), atol=1e-6, rtol=1e-4)
 
 
 @pytest.mark.parametrize("name", RETURN_FILES)

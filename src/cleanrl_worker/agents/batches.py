@@ -1,6 +1,7 @@
 """Samples of a replay memory as tensors, where the networks are."""
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -11,6 +12,7 @@ from cleanrl_worker.kit.buffers import ReplayBuffer, Transitions
 SMALLEST_TWIN = 4096
 # A GPU's memory is for networks first, and page-locked memory cannot be swapped out.
 TWIN_SHARE, LARGEST_TWIN = 0.5, 8 * 2**30
+BLOCK = 64  # frames sent in one piece: more than come between two draws
 
 
 class Batch(NamedTuple):
@@ -36,10 +38,9 @@ class Batches:
         self._twin: torch.Tensor | None = None
         if not self._on_gpu:
             return
-        self._row = _row_type(replay)
+        self._row = _row_type(replay, Transitions._fields)
         words, needed = self._row.itemsize // 4, self._row.itemsize * replay.capacity
-        room = min(LARGEST_TWIN, TWIN_SHARE * torch.cuda.mem_get_info(device)[0])
-        if replay.capacity >= SMALLEST_TWIN and needed <= room:
+        if replay.capacity >= SMALLEST_TWIN and needed <= _room(device):
             self._twin = torch.empty((replay.capacity, words), dtype=torch.int32, device=device)
             self._ring = torch.zeros((replay.capacity, words), dtype=torch.int32, pin_memory=True)
             for name in Transitions._fields:
@@ -90,9 +91,102 @@ class Batches:
         self._sent = added
 
 
-def _row_type(replay: ReplayBuffer) -> np.dtype:
+class Frames(Protocol):
+    """A replay memory that keeps each frame once (`wrappers.frames`)."""
+
+    capacity: int
+    seen: int
+    frames: np.ndarray
+    stacks: np.ndarray
+    actions: np.ndarray
+    rewards: np.ndarray
+    terminations: np.ndarray
+
+    @property
+    def first(self) -> int: ...
+
+    def __len__(self) -> int: ...
+
+    def take(self, numbers: np.ndarray) -> Transitions: ...
+
+
+class FrameBatches:
+    """Draws from a memory of frames, the same transitions on every device; observations are bytes.
+
+    On a GPU that has room, the frames have a twin there (a million of Atari's take 7.5 GB): a draw sends the frames
+    that are new and which of them a transition is made of. Where there is no room it sends the frames of the sample.
+    """
+
+    def __init__(self, replay: Frames, size: int, device: torch.device) -> None:
+        self._replay, self._size = replay, size
+        self._on_gpu = device.type == "cuda"
+        if not self._on_gpu:
+            return
+        frame, stack = replay.frames.shape[1:], replay.stacks.shape[1]
+        self._row = _row_type(replay, ("stacks", "actions", "rewards", "terminations"))
+        self._staging = torch.empty((size, self._row.itemsize // 4), dtype=torch.int32, pin_memory=True)
+        self._drawn = torch.empty_like(self._staging, device=device)
+        self._has_twin = replay.frames.nbytes <= _room(device)
+        on_gpu, at_once = (len(replay.frames), BLOCK) if self._has_twin else (size * stack, size * stack)
+        self._frames = torch.empty((on_gpu, *frame), dtype=torch.uint8, device=device)
+        self._frame_staging = torch.empty((at_once, *frame), dtype=torch.uint8, pin_memory=True)
+        self._sent = 0
+        self._stream, self._copied = torch.cuda.current_stream(), torch.cuda.Event()
+
+    def draw(self, rng: np.random.Generator) -> torch.Tensor:
+        """What `at` makes a batch of; on a GPU always the same tensor, filled anew."""
+        replay = self._replay
+        chosen = replay.first + rng.integers(0, len(replay), self._size)
+        if not self._on_gpu:
+            return torch.from_numpy(chosen)
+        where = chosen % replay.capacity
+        slots = replay.stacks[where] % len(replay.frames)
+        self._copied.synchronize()  # page-locked memory is ours again when the draw before has been sent
+        if self._has_twin:
+            self._send_new()
+        else:
+            replay.frames.take(slots.reshape(-1), axis=0, out=self._frame_staging.numpy(), mode="clip")
+            self._frames.copy_(self._frame_staging, non_blocking=True)
+            slots = np.arange(slots.size).reshape(slots.shape)
+        staged = self._staging.numpy().view(self._row)
+        staged["stacks"][:, 0] = slots
+        for name in ("actions", "rewards", "terminations"):
+            staged[name][:, 0] = getattr(replay, name)[where]
+        self._drawn.copy_(self._staging, non_blocking=True)
+        self._copied.record(self._stream)
+        return self._drawn
+
+    def at(self, drawn: torch.Tensor) -> Batch:
+        """The batch of a draw. It may be called inside an update that is recorded."""
+        if not self._on_gpu:
+            return Batch(*(torch.from_numpy(part) for part in self._replay.take(drawn.numpy())))
+        slots, *others = (_column(drawn, self._row, name) for name in ("stacks", "actions", "rewards", "terminations"))
+        shown = self._frames.index_select(0, slots.reshape(-1)).unflatten(0, slots.shape)
+        actions, rewards, terminations = others
+        return Batch(shown[:, :-1], actions, rewards, shown[:, 1:], terminations)
+
+    def _send_new(self) -> None:
+        """The frames that the twin does not have yet."""
+        frames, seen = self._replay.frames, self._replay.seen
+        self._sent = max(self._sent, seen - len(frames))
+        while self._sent < seen:
+            start = self._sent % len(frames)
+            count = min(BLOCK, seen - self._sent, len(frames) - start)
+            self._copied.synchronize()
+            self._frame_staging.numpy()[:count] = frames[start : start + count]
+            self._frames[start : start + count].copy_(self._frame_staging[:count], non_blocking=True)
+            self._copied.record(self._stream)
+            self._sent += count
+
+
+def _room(device: torch.device) -> float:
+    """How many bytes of a GPU a twin may take."""
+    return min(LARGEST_TWIN, TWIN_SHARE * torch.cuda.mem_get_info(device)[0])
+
+
+def _row_type(replay: ReplayBuffer | Frames, names: Sequence[str]) -> np.dtype:
     """A transition in one piece."""
-    arrays = ((name, getattr(replay, name)) for name in Transitions._fields)
+    arrays = ((name, getattr(replay, name)) for name in names)
     return np.dtype([(name, array.dtype, array.shape[1:]) for name, array in arrays], align=True)
 
 

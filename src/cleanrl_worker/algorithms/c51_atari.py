@@ -13,9 +13,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from cleanrl_worker.agents.adam import FlatAdam
-from cleanrl_worker.agents.layers import numbers
+from cleanrl_worker.agents.batches import FrameBatches
+from cleanrl_worker.agents.courier import Courier
 from cleanrl_worker.kit import envs as kit_envs
-from cleanrl_worker.kit import experiment
+from cleanrl_worker.kit import experiment, graphs
 from cleanrl_worker.kit.args import Amount, Count, CountFrom0, CountFrom2, RunArgs, Share, as_json, parse, require
 from cleanrl_worker.kit.episodes import is_due
 from cleanrl_worker.kit.policy import Policy
@@ -65,6 +66,10 @@ class Args(RunArgs):
     """steps before the first update"""
     train_frequency: Count = 4
     """steps between two updates"""
+    cudagraphs: bool = True
+    """on a GPU, replay each update and each choice as one CUDA graph"""
+    compile: bool = False
+    """compile the updates with torch.compile: a slower start, other random numbers"""
 
 
 class QNetwork(nn.Module):
@@ -123,15 +128,25 @@ def linear_schedule(start: float, end: float, duration: float, step: int) -> flo
 
 
 def project(
-    pmfs: torch.Tensor, rewards: torch.Tensor, alive: torch.Tensor, atoms: torch.Tensor, gamma: float
+    pmfs: torch.Tensor,
+    rewards: torch.Tensor,
+    alive: torch.Tensor,
+    atoms: torch.Tensor,
+    gamma: float,
+    *,
+    as_product: bool = False,
 ) -> torch.Tensor:
     """The distribution of `rewards + gamma * alive * returns`, back on the atoms that `pmfs` of returns is on (eq. 7).
 
-    Each shifted atom gives its probability to the two atoms around it, the nearer one getting the more.
+    Each shifted atom gives its probability to the two atoms around it, the nearer one getting the more. On a GPU a sum
+    whose terms arrive in any order differs from run to run; as a product it does not.
     """
     low, high, last = atoms[0], atoms[-1], len(atoms) - 1
     shifted = (rewards.unsqueeze(1) + gamma * alive.unsqueeze(1) * atoms).clamp(low, high)
     places = ((shifted - low) * (last / (high - low))).clamp_(max=last)  # rounding may lead beyond the last
+    if as_product:
+        apart = places.unsqueeze(2) - torch.arange(len(atoms), device=atoms.device)
+        return torch.bmm(pmfs.unsqueeze(1), (1.0 - apart.abs()).clamp_(min=0.0)).squeeze(1)
     below = places.floor()
     share = (places - below) * pmfs
     below = below.long()
@@ -154,6 +169,8 @@ def main(args: Args | None = None) -> None:
     optimizer = FlatAdam(q_network.parameters(), lr=args.learning_rate, eps=0.01 / args.batch_size)
     rows = torch.arange(args.batch_size, device=device)
     buffer = FrameReplay(args.buffer_size, envs.single_observation_space.shape)
+    batches = FrameBatches(buffer, args.batch_size, device)
+    courier = Courier(device)
     step = run.restore(
         {"policy": q_network, "target": target_network, "optimizer": optimizer},
         buffer,
@@ -164,44 +181,58 @@ def main(args: Args | None = None) -> None:
     def saved() -> dict[str, Any]:
         return {"model_weights": q_network.state_dict(), "args": as_json(args)}
 
+    @graphs.captured(run)
+    @torch.no_grad()
+    def choose(seen: torch.Tensor) -> torch.Tensor:
+        """The greedy actions."""
+        return q_network.values(seen).argmax(dim=1)
+
+    @graphs.captured(run)
+    def learn(drawn: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The loss, and the log-probabilities of the returns of the actions that were taken."""
+        batch = batches.at(drawn)
+        with torch.no_grad():
+            next_pmfs = target_network(batch.next_obs).softmax(dim=2)
+            best = (next_pmfs @ atoms).argmax(dim=1)
+            shifts = (batch.rewards, 1.0 - batch.terminations)
+            target_pmfs = project(next_pmfs[rows, best], *shifts, atoms, args.gamma, as_product=atoms.is_cuda)
+        old_logpmfs = F.log_softmax(q_network(batch.obs)[rows, batch.actions], dim=1)
+        loss = -(target_pmfs * old_logpmfs).sum(dim=1).mean()
+        optimizer.step(loss)
+        return loss.detach(), old_logpmfs.detach()
+
     while step < args.total_timesteps:
-        # 1 act
-        epsilon = linear_schedule(args.start_e, args.end_e, args.exploration_fraction * args.total_timesteps, step)
+        previous, step = step, step + args.num_envs
+
+        # 1 choose
+        epsilon = linear_schedule(args.start_e, args.end_e, args.exploration_fraction * args.total_timesteps, previous)
         if run.rng.random() < epsilon:
             actions = run.rng.integers(0, envs.single_action_space.n, args.num_envs)
         else:
-            with torch.no_grad():
-                actions = q_network.values(torch.from_numpy(obs).to(device)).argmax(dim=1).cpu().numpy()
+            actions = courier.fetch(choose(courier.send(obs)))
+
+        # 2 learn: before acting, so that a GPU computes while the environments step
+        learns = len(buffer) > 0 and step > args.learning_starts and is_due(args.train_frequency, previous, step)
+        if learns:
+            loss, old_logpmfs = learn(batches.draw(run.rng))
+
+        # 3 act
         reached = envs.step(actions)
         buffer.add(obs, actions, reached)
         obs = reached.obs
-        previous, step = step, step + args.num_envs
         if reached.episodes:
             run.log_episodes(step, reached.episodes)
             run.keep_best(step, saved)
+        if learns and is_due(100, previous, step):
+            old_values = old_logpmfs.exp() @ atoms
+            run.log(step, {"losses/loss": loss.item(), "losses/q_values": old_values.mean().item()})
+            run.log_speed(step)
 
-        # 2 learn
-        if step > args.learning_starts and is_due(args.train_frequency, previous, step):
-            sample = buffer.sample(args.batch_size, run.rng)
-            with torch.no_grad():
-                next_pmfs = target_network(torch.from_numpy(sample.next_obs).to(device)).softmax(dim=2)
-                best = (next_pmfs @ atoms).argmax(dim=1)
-                alive = 1.0 - numbers(sample.terminations, device)
-                target_pmfs = project(next_pmfs[rows, best], numbers(sample.rewards, device), alive, atoms, args.gamma)
-            taken = torch.from_numpy(sample.actions).to(device)
-            old_logpmfs = F.log_softmax(q_network(torch.from_numpy(sample.obs).to(device))[rows, taken], dim=1)
-            loss = -(target_pmfs * old_logpmfs).sum(dim=1).mean()
-            optimizer.step(loss)
-            if is_due(100, previous, step):
-                old_values = old_logpmfs.detach().exp() @ atoms
-                run.log(step, {"losses/loss": loss.item(), "losses/q_values": old_values.mean().item()})
-                run.log_speed(step)
-
-        # 3 move the target network
+        # 4 move the target network
         if step > args.learning_starts and is_due(args.target_network_frequency, previous, step):
             target_network.load_state_dict(q_network.state_dict())
 
-        # 4 checkpoint
+        # 5 checkpoint
         if run.checkpoint_due(previous, step):
             obs = run.checkpoint(previous, step, envs)
 

@@ -10,9 +10,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from cleanrl_worker.agents.adam import FlatAdam, flattened
-from cleanrl_worker.agents.layers import numbers
+from cleanrl_worker.agents.batches import FrameBatches
+from cleanrl_worker.agents.courier import Courier
 from cleanrl_worker.kit import envs as kit_envs
-from cleanrl_worker.kit import experiment
+from cleanrl_worker.kit import experiment, graphs
 from cleanrl_worker.kit.args import Amount, Count, CountFrom0, RunArgs, Share, parse, require
 from cleanrl_worker.kit.episodes import is_due
 from cleanrl_worker.kit.policy import Policy
@@ -58,6 +59,10 @@ class Args(RunArgs):
     """steps before the first update"""
     train_frequency: Count = 4
     """steps between two updates"""
+    cudagraphs: bool = True
+    """on a GPU, replay each update and each choice as one CUDA graph"""
+    compile: bool = False
+    """compile the updates with torch.compile: a slower start, other random numbers"""
 
 
 class QNetwork(nn.Module):
@@ -118,45 +123,60 @@ def main(args: Args | None = None) -> None:
     optimizer = FlatAdam(q_network.parameters(), lr=args.learning_rate)
     target = flattened(target_network.parameters())
     buffer = FrameReplay(args.buffer_size, envs.single_observation_space.shape)
+    batches = FrameBatches(buffer, args.batch_size, device)
+    courier = Courier(device)
     step = run.restore({"policy": q_network, "target": target_network, "optimizer": optimizer}, buffer)
     obs = run.reset(envs, step)
 
+    @graphs.captured(run)
+    @torch.no_grad()
+    def choose(seen: torch.Tensor) -> torch.Tensor:
+        """The greedy actions."""
+        return q_network(seen).argmax(dim=1)
+
+    @graphs.captured(run)
+    def learn(drawn: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The loss, and the values of the actions that were taken."""
+        batch = batches.at(drawn)
+        with torch.no_grad():
+            target_max = target_network(batch.next_obs).max(dim=1).values
+            td_target = batch.rewards + args.gamma * (1.0 - batch.terminations) * target_max
+        old_values = q_network(batch.obs).gather(1, batch.actions.unsqueeze(1)).squeeze(1)
+        loss = F.mse_loss(old_values, td_target)
+        optimizer.step(loss)
+        return loss.detach(), old_values.detach()
+
     while step < args.total_timesteps:
-        # 1 act
-        epsilon = linear_schedule(args.start_e, args.end_e, args.exploration_fraction * args.total_timesteps, step)
+        previous, step = step, step + args.num_envs
+
+        # 1 choose
+        epsilon = linear_schedule(args.start_e, args.end_e, args.exploration_fraction * args.total_timesteps, previous)
         if run.rng.random() < epsilon:
             actions = run.rng.integers(0, envs.single_action_space.n, args.num_envs)
         else:
-            with torch.no_grad():
-                actions = q_network(torch.from_numpy(obs).to(device)).argmax(dim=1).cpu().numpy()
+            actions = courier.fetch(choose(courier.send(obs)))
+
+        # 2 learn: before acting, so that a GPU computes while the environments step
+        learns = len(buffer) > 0 and step > args.learning_starts and is_due(args.train_frequency, previous, step)
+        if learns:
+            loss, old_values = learn(batches.draw(run.rng))
+
+        # 3 act
         reached = envs.step(actions)
         buffer.add(obs, actions, reached)
         obs = reached.obs
-        previous, step = step, step + args.num_envs
         if reached.episodes:
             run.log_episodes(step, reached.episodes)
             run.keep_best(step, q_network.state_dict)
+        if learns and is_due(100, previous, step):
+            run.log(step, {"losses/td_loss": loss.item(), "losses/q_values": old_values.mean().item()})
+            run.log_speed(step)
 
-        # 2 learn
-        if step > args.learning_starts and is_due(args.train_frequency, previous, step):
-            sample = buffer.sample(args.batch_size, run.rng)
-            with torch.no_grad():
-                target_max = target_network(torch.from_numpy(sample.next_obs).to(device)).max(dim=1).values
-                alive = 1.0 - numbers(sample.terminations, device)
-                td_target = numbers(sample.rewards, device) + args.gamma * alive * target_max
-            taken = torch.from_numpy(sample.actions).to(device).unsqueeze(1)
-            old_values = q_network(torch.from_numpy(sample.obs).to(device)).gather(1, taken).squeeze(1)
-            loss = F.mse_loss(old_values, td_target)
-            optimizer.step(loss)
-            if is_due(100, previous, step):
-                run.log(step, {"losses/td_loss": loss.item(), "losses/q_values": old_values.mean().item()})
-                run.log_speed(step)
-
-        # 3 move the target network
+        # 4 move the target network
         if step > args.learning_starts and is_due(args.target_network_frequency, previous, step):
             target.lerp_(optimizer.flat, args.tau)
 
-        # 4 checkpoint
+        # 5 checkpoint
         if run.checkpoint_due(previous, step):
             obs = run.checkpoint(previous, step, envs)
 
