@@ -11,7 +11,7 @@ from mosaic.stats import iqm
 WIDTH, HEIGHT = 640, 360
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 36, 44
 INK, FAINT, REFERENCE = "#333", "#ddd", "#c0392b"
-# a seed, the mean of all and how thick that is: of the one way and, thinner so that the first stays visible, of the other
+# a seed, the mean of all, how thick: of the one way and, thinner so that the first stays visible, of the other
 STYLES = (("#9db8d9", "#1f5fa8", 2.5), ("#e3c08f", "#b9770e", 1.2))
 
 

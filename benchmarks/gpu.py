@@ -258,8 +258,7 @@ def draw(path: Path, case: Case, graphs: list[list[tuple[int, float]]], eager: l
         return mean_of_last(known) if known else float("nan")
 
     groups = [[np.array([seen(run, step) for step in steps]) for run in runs] for runs in (graphs, eager)]
-    title = f"{case.name}, with CUDA graphs (blue) and without (green)"
-    write_svg(path, Curve(title, steps, groups[0], others=groups[1], names=("CUDA graphs", "no graphs"), last=LAST))
+    write_svg(path, Curve(case.name, steps, groups[0], others=groups[1], names=(GRAPHS, EAGER), last=LAST))
 
 
 if __name__ == "__main__":
