@@ -32,9 +32,9 @@ LOG = "storage.log"
 SYNC_SECONDS, LOOK_SECONDS = 15.0, 1.0
 FIRST_RETRY, LONGEST_RETRY = 1.0, 60.0
 # At the end of a run: as long as bytes move, but not for ever; a run that was told to stop has less time.
-FLUSH_SECONDS, STOPPED_FLUSH_SECONDS, SILENT_SECONDS = 600.0, 60.0, 60.0
-# What is left after the flush are the last event and the manifest.
-CLOSE_SECONDS = 20.0
+FLUSH_SECONDS, STOPPED_FLUSH_SECONDS, SILENT_SECONDS = 600.0, 60.0, 30.0
+# What is left after the flush are the last event and the manifest; where that failed, little hope.
+CLOSE_SECONDS, HOPELESS_SECONDS = 20.0, 1.0
 # A process whose shell was killed stores what it can for so long.
 LINGER_SECONDS = 120.0
 _BEAT_SECONDS = 30.0
@@ -57,6 +57,7 @@ class Syncer:
 
     def __init__(self, paths: RunPaths, url: str, environment: Mapping[str, str], checkpoints: Path) -> None:
         self._status, self._url, self._asked, self._told = paths.folder / STATUS, url, 0, ""
+        self._gave_up = False
         self._status.unlink(missing_ok=True)
         # -P: a json.py in the folder that the run was started from is not ours to import.
         command = [sys.executable, "-P", "-m", "cleanrl_worker.syncing", "--home", str(paths.home)]
@@ -82,7 +83,7 @@ class Syncer:
 
     def flush(self, seconds: float, hurry: Callable[[], bool], beat: Callable[[], None]) -> str | None:
         """Wait until everything is stored, at most so long or until `hurry`; the line to report when it is not."""
-        self._asked += 1
+        self._asked, self._gave_up = self._asked + 1, False
         if not self._say(b"flush\n"):
             return self.poll()
         now = time.monotonic()
@@ -99,6 +100,7 @@ class Syncer:
                 beat_at += _BEAT_SECONDS
                 beat()
             time.sleep(0.1)
+        self._gave_up = True
         return self._epitaph()
 
     def close(self, seconds: float = CLOSE_SECONDS) -> str | None:
@@ -109,11 +111,11 @@ class Syncer:
             except OSError:
                 pass  # it is gone already, which its exit code tells
         try:
-            code = self._process.wait(seconds)
+            code = self._process.wait(HOPELESS_SECONDS if self._gave_up else seconds)
         except subprocess.TimeoutExpired:
             self.kill()
-            return self._epitaph()
-        return self._epitaph() if code else None
+            code = 1
+        return self._epitaph() if code and not self._gave_up else None
 
     def kill(self) -> None:
         """End the process now; what it was uploading is not seen by anybody."""
