@@ -20,14 +20,15 @@ from cleanrl_worker.causes import REQUEUE, describe_end
 from cleanrl_worker.config import worker_variables
 from cleanrl_worker.eval_telemetry import make_relay
 from cleanrl_worker.process import STOP_SIGNALS, AlgorithmProcess, Signals, child_environment
-from cleanrl_worker.syncing import FLUSH_SECONDS, STOPPED_FLUSH_SECONDS, Syncer, checkpoint_folder, storage_of
 from cleanrl_worker.telemetry import LifecycleEmitter, Notes, ScriptScalars
 from cleanrl_worker.tracking import Tracker, project_of
 from cleanrl_worker.vitals import Vitals
 from cleanrl_worker.wandb_keys import wandb_variables, with_key, without_key
+from mosaic.wire import variables
 from mosaic.wire.errors import MosaicError, StorageError
 from mosaic.wire.paths import RunPaths
 from mosaic.wire.secrets import is_secret, mask_secrets
+from mosaic.wire.syncing import FLUSH_SECONDS, STOPPED_FLUSH_SECONDS, Syncer, checkpoint_folder, storage_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -163,7 +164,8 @@ class Attempt:
             "algorithm_pid": self._process.pid,
         }
         self._emitter.run_started(config.run_id, self._about(started))
-        if url := storage_of(config.extras):
+        hosted = self._phase is not None and environment.get(variables.MOSAIC_SCRIPT) == "1"
+        if not hosted and (url := storage_of(config.extras)):  # a script's host stores the whole run
             folder = paths.checkpoints if self._phase is not None else checkpoint_folder(paths, environment)
             self._syncer = Syncer(paths, url, self._inherited, folder)
 

@@ -14,13 +14,13 @@ from cleanrl_worker.lock import holding
 from cleanrl_worker.needs import Needs, needs_of, shortages
 from cleanrl_worker.phase import Phase, PhaseEmitter, is_phase
 from cleanrl_worker.process import Signals
-from cleanrl_worker.syncing import storage_of
 from cleanrl_worker.telemetry import LifecycleEmitter
 from mosaic.wire.errors import ConfigError, StoreError
 from mosaic.wire.events import EventLog, cut_torn_tail
 from mosaic.wire.paths import RunPaths
 from mosaic.wire.secrets import is_secret, mask_secrets
 from mosaic.wire.storage import AwayError, Storage
+from mosaic.wire.syncing import storage_of
 
 if TYPE_CHECKING:
     from cleanrl_worker.command import Plan

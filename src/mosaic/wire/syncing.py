@@ -1,6 +1,6 @@
 """The copy in a store: a process of its own that uploads a run's files as they come, and the shell's handle on it.
 
-    python -m cleanrl_worker.syncing --home DIR --run-id RUN --url URL [--checkpoints DIR]
+    python -m mosaic.wire.syncing --home DIR --run-id RUN --url URL [--checkpoints DIR]
 
 A line on stdin asks for everything to be stored now; at the end of stdin it stores once more and ends. storage.json in
 the run's folder says how far it is. Credentials come through the environment only.
@@ -60,7 +60,7 @@ class Syncer:
         self._gave_up = False
         self._status.unlink(missing_ok=True)
         # -P: a json.py in the folder that the run was started from is not ours to import.
-        command = [sys.executable, "-P", "-m", "cleanrl_worker.syncing", "--home", str(paths.home)]
+        command = [sys.executable, "-P", "-m", "mosaic.wire.syncing", "--home", str(paths.home)]
         command += ["--run-id", paths.run_id, "--url", url, "--checkpoints", str(checkpoints)]
         try:
             with (paths.logs / LOG).open("ab") as log:
@@ -148,7 +148,7 @@ class Syncer:
 
 def main(argv: list[str] | None = None) -> int:
     """Follow the run until told to end; 1 where not everything could be stored."""
-    parser = argparse.ArgumentParser(prog="python -m cleanrl_worker.syncing", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m mosaic.wire.syncing", description=__doc__)
     parser.add_argument("--home", type=Path, required=True)
     parser.add_argument("--run-id", required=True)
     parser.add_argument("--url", required=True)
