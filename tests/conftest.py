@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,24 @@ for number in (signal.SIGHUP, signal.SIGINT):
 # The same examples each time, and as much time as a busy machine needs: what fails must have a cause in the code.
 settings.register_profile("steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")
+
+
+@pytest.fixture(scope="session")
+def _s3_server() -> Iterator[dict[str, str]]:
+    from s3_server import serving
+
+    with serving() as told:
+        yield told
+
+
+@pytest.fixture
+def s3(_s3_server: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    """The URL of an empty place on a real S3 server; whoever needs credentials finds them in the environment."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for name, value in _s3_server.items():
+        monkeypatch.setenv(name, value)
+    return f"s3://lab/{tmp_path.parent.name}-{tmp_path.name}/runs"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -46,6 +46,7 @@ class Layer:
 
 LAYERS = (
     Layer(("mosaic.wire.ring",), others=STDLIB_ONLY),
+    Layer(("mosaic.wire.storage",), ours=("mosaic.wire",), others=("fsspec",)),
     Layer(("mosaic.wire",), others=("pydantic", "orjson", "ulid", "grpc", "google", "tensorboard", "numpy")),
     Layer(("mosaic.catalog",), others=STDLIB_ONLY),
     Layer(("mosaic.stats",), others=("numpy",)),
@@ -74,9 +75,10 @@ HEAVY = {"torch", "jax", "jaxlib", "flax", "optax"}
 MAY_BE_HEAVY = (*SIDE, AGENTS, WRAPPERS, ALGORITHMS)
 # The worker's top, the frame publisher, the loading of plug-ins that strangers wrote, a session with an environment
 # that they wrote, and the daemon's loop and the GUI's stream of changes, which must go on for the other runs and pages.
+# And the stores: each comes with a package that has exceptions of its own for everything.
 MAY_CATCH_ALL = (
     *(f"{WORKER}.{name}" for name in ("attempt", "cli", "fastlane", "lane", "renderer", "scene")),
-    *("mosaic.wire.workers", "mosaic.trainer.daemon", "mosaic.web.live"),
+    *("mosaic.wire.workers", "mosaic.wire.storage", "mosaic.trainer.daemon", "mosaic.web.live"),
 )
 
 MODULE_LINES, FUNCTION_LINES = 400, 60

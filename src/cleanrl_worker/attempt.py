@@ -24,9 +24,11 @@ from cleanrl_worker.telemetry import LifecycleEmitter, Notes, ScriptScalars
 from cleanrl_worker.tracking import Tracker, project_of
 from cleanrl_worker.vitals import Vitals
 from cleanrl_worker.wandb_keys import wandb_variables, with_key, without_key
+from mosaic.wire import variables
 from mosaic.wire.errors import MosaicError, StorageError
 from mosaic.wire.paths import RunPaths
 from mosaic.wire.secrets import is_secret, mask_secrets
+from mosaic.wire.syncing import FLUSH_SECONDS, STOPPED_FLUSH_SECONDS, Syncer, checkpoint_folder, storage_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -64,6 +66,7 @@ class Attempt:
         self._inherited: dict[str, str] = {}
         self._process: AlgorithmProcess | None = None
         self._tracker: Tracker | None = None
+        self._syncer: Syncer | None = None
         self._publisher: Publisher | None = None
         self._handed_over: Mapping[str, str] = {}
         self._vitals = Vitals()
@@ -111,6 +114,8 @@ class Attempt:
                 self._process.close()
             if self._tracker is not None:
                 self._tracker.kill()
+            if self._syncer is not None and (trouble := self._syncer.close()):
+                print(f"cleanrl-worker: {trouble}", file=sys.stderr)
             if self._publisher is not None and (trouble := self._publisher.close()):
                 print(f"cleanrl-worker: {trouble}", file=sys.stderr)
             clean.close()  # last: the ring of an algorithm that lives is not swept up
@@ -159,6 +164,10 @@ class Attempt:
             "algorithm_pid": self._process.pid,
         }
         self._emitter.run_started(config.run_id, self._about(started))
+        hosted = self._phase is not None and environment.get(variables.MOSAIC_SCRIPT) == "1"
+        if not hosted and (url := storage_of(config.extras)):  # a script's host stores the whole run
+            folder = paths.checkpoints if self._phase is not None else checkpoint_folder(paths, environment)
+            self._syncer = Syncer(paths, url, self._inherited, folder)
 
     def _follow(self, heartbeat_seconds: float, grace_seconds: float) -> int:
         process = self._alive
@@ -201,6 +210,8 @@ class Attempt:
         self._emitter.flush()
         if self._tracker is not None and (trouble := self._tracker.poll()):
             self._warn(trouble)
+        if self._syncer is not None and (trouble := self._syncer.poll()):
+            self._warn(trouble)
 
     def _end(self, returncode: int) -> dict[str, Any]:
         """Pass on what is left, close everything, and emit the last event."""
@@ -215,6 +226,11 @@ class Attempt:
             if trouble:
                 self._warn(trouble)
         manifest = self._write_manifest()
+        if self._syncer is not None:
+            self._signals.received.clear()
+            seconds = FLUSH_SECONDS if self._stopped_by is None else STOPPED_FLUSH_SECONDS
+            if trouble := self._syncer.flush(seconds, lambda: bool(self._signals.received), self._beat):
+                self._warn(trouble)
         if returncode == 0:
             completed = {"manifest": manifest, **self._relay.closing()}
             self._emitter.run_completed(self._config.run_id, self._about(completed))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cleanrl_worker import phase
-from cleanrl_worker.saved import check_paths, read_object
+from cleanrl_worker.saved import check_paths, fetch_missing, read_object
 from mosaic.wire import variables
 from mosaic.wire.curriculum import read_schedule
 from mosaic.wire.errors import ConfigError, nearest, shown
@@ -62,6 +62,7 @@ RESERVED_EXTRAS: dict[str, str] = {
     "supports_checkpoint": "bool",
     "max_restarts": "count",
     "grace_seconds": "seconds",
+    "storage_url": "str",
     "python": "str",
 }
 # The discount of an evaluation is the worker's; in training it is a parameter of the algorithm.
@@ -219,6 +220,7 @@ def _build(
     if phase.is_phase(run_id):
         phase.settle(flat, extras, check_run_id(run_id))
     values: dict[str, Any] = {name: flat.get(name) for name in ("algo", "env_id", "total_timesteps", "seed")}
+    fetch_missing(extras, check_run_id(run_id))
     check_paths(extras, values)
     _count_frames(values, extras)
     if values["env_id"] is None and extras.get("curriculum_schedule"):
@@ -270,12 +272,13 @@ def check_extras(extras: object) -> None:
 
 
 def _apply_variables(extras: dict[str, Any], settings: Mapping[str, str]) -> None:
-    """TRACK_TENSORBOARD and TRACK_WANDB count where the extras do not say."""
+    """TRACK_TENSORBOARD, TRACK_WANDB and MOSAIC_STORAGE_URL count where the extras do not say."""
     if _is_on(settings, variables.TRACK_WANDB):
         _set_default(extras, "track_wandb", True)
     if _is_on(settings, variables.TRACK_TENSORBOARD):
         folder = "tensorboard_eval" if extras.get("mode") == "policy_eval" else "tensorboard"
         _set_default(extras, "tensorboard_dir", folder)
+    _set_default(extras, "storage_url", settings.get(variables.MOSAIC_STORAGE_URL))
 
 
 def _set_default(extras: dict[str, Any], name: str, value: Any) -> None:

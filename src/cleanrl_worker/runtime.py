@@ -15,9 +15,12 @@ from cleanrl_worker.needs import Needs, needs_of, shortages
 from cleanrl_worker.phase import Phase, PhaseEmitter, is_phase
 from cleanrl_worker.process import Signals
 from cleanrl_worker.telemetry import LifecycleEmitter
+from mosaic.wire.errors import ConfigError, StoreError
 from mosaic.wire.events import EventLog, cut_torn_tail
 from mosaic.wire.paths import RunPaths
 from mosaic.wire.secrets import is_secret, mask_secrets
+from mosaic.wire.storage import AwayError, Storage
+from mosaic.wire.syncing import storage_of
 
 if TYPE_CHECKING:
     from cleanrl_worker.command import Plan
@@ -146,7 +149,7 @@ class CleanRLWorkerRuntime:
         """Do the run, or only check it when this is a dry run."""
         plan = self.plan
         if self._dry_run:
-            return self._summary("dry-run")
+            return self._summary("dry-run", storage=self._check_storage())
         self.paths.create()
         with holding(self.paths):
             return self._summary("completed", self._run(plan))
@@ -164,11 +167,25 @@ class CleanRLWorkerRuntime:
         finally:
             emitter.close()
 
+    def _check_storage(self) -> tuple[str, ...]:
+        """Refuse a store that does not let us write; one that does not answer may do so by the time of the run."""
+        if not (url := storage_of(self.config.extras)):
+            return ()
+        try:
+            Storage(url).check()
+        except AwayError as error:
+            return (f"{error}; training goes on without its copy, which is tried again and again",)
+        except StoreError as error:
+            raise ConfigError(str(error)) from None
+        return ()
+
     def _warnings(self) -> tuple[str, ...]:
         short = shortages(self.needs, self.paths.folder) if self.needs else ()
         return tuple(dict.fromkeys((*self.config.warnings, *self.plan.warnings, *short)))
 
-    def _summary(self, status: str, manifest: dict[str, Any] | None = None) -> RuntimeSummary:
+    def _summary(
+        self, status: str, manifest: dict[str, Any] | None = None, storage: tuple[str, ...] = ()
+    ) -> RuntimeSummary:
         return RuntimeSummary(
             status=status,
             module=self.plan.name,
@@ -176,7 +193,7 @@ class CleanRLWorkerRuntime:
             argv=self.plan.argv,
             config=self.config.to_dict(),
             extras=self.config.extras,
-            warnings=self._warnings(),
+            warnings=(*self._warnings(), *storage),
             needs=self.needs,
             run_id=self.config.run_id,
             manifest=manifest,

@@ -10,9 +10,11 @@ from typing import Any
 
 from cleanrl_worker import eval_plan
 from mosaic.wire.checkpoints import checkpoints_of, saved_state
-from mosaic.wire.errors import ConfigError, shown
+from mosaic.wire.errors import ConfigError, StoreError, shown
 from mosaic.wire.paths import RunPaths, resolve_home
 from mosaic.wire.sidecars import sidecar_of
+from mosaic.wire.storage import OFF, check_url
+from mosaic.wire.stored import ensure, fetch_newest
 
 NEEDED = ("algo", "env_id", "seed")  # of a run that goes on from a policy or plays it
 
@@ -48,6 +50,42 @@ def check_paths(extras: dict[str, Any], values: dict[str, Any]) -> None:
         values["algo"] = values["algo"] or ""
     if mode != "train" and values["total_timesteps"] is None:
         values["total_timesteps"] = extras.get("additional_timesteps") or 0
+
+
+def fetch_missing(extras: dict[str, Any], run_id: str) -> None:
+    """Fetch the policy or checkpoint that a config names from its run's store where this machine lacks it.
+
+    A run that goes on from its own checkpoint, on another machine than before, gets its logs and curves as well.
+    """
+    url = str(extras.get("storage_url") or "").strip()
+    off = url.lower() == OFF
+    if url and not off:
+        check_url(url, "extras.storage_url")
+    own, home = RunPaths(run_id), resolve_home()
+    for name in ("policy_path", "checkpoint_path"):
+        for path in _places(str(extras.get(name) or "")):
+            try:
+                if url and not off and path == own.checkpoints and not own.events.exists():
+                    fetch_newest(own, url)
+                ensure(path, home, "" if off else url)
+            except StoreError as error:
+                raise ConfigError(f"extras.{name}: {error}") from None
+
+
+def _places(text: str) -> list[Path]:
+    """The paths in runs' folders that a person may mean; one of another machine's home stands for that of this one."""
+    if not text:
+        return []
+    if re.fullmatch(r"[\w-]{1,128}", text):
+        return [RunPaths(text).folder]
+    path = Path(text).expanduser()
+    return [path if path.is_absolute() else resolve_home() / path, *_moved(path)]
+
+
+def _moved(path: Path) -> list[Path]:
+    """The same file of the same run below this home."""
+    found = re.search(r"(?:^|/)(var/trainer/runs/[\w-]+/.*)$", path.as_posix())
+    return [resolve_home() / found[1]] if found else []
 
 
 def find_checkpoint(text: str) -> Path:
@@ -99,7 +137,7 @@ def find_path(text: str) -> Path:
     for base in (Path.cwd(), resolve_home()):
         if (base / path).exists():
             return base / path
-    return Path.cwd() / path
+    return next((moved for moved in _moved(path) if moved.exists()), Path.cwd() / path)
 
 
 def read_object(text: str, what: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mosaic.commands.connection import connect_or_start
+from mosaic.commands.fetch import fetch_for
 from mosaic.commands.naming import find_run
 from mosaic.commands.printing import print_json
 from mosaic.commands.settings import add_settings, find_schema, parse_settings, payload_of, split_settings
@@ -141,6 +142,7 @@ def _checkpoint(client: Client, source: str) -> tuple[str, str]:
     path = _path(source)
     if path is None:
         run = client.get_run(find_run(client, source))
+        fetch_for(run)
         return run.run_id, run.algo
     if path.is_dir() and not checkpoints_of(path):
         raise ConfigError(f"there is no checkpoint in {source}")
@@ -175,13 +177,20 @@ def _policy(client: Client, source: str, *, best: bool) -> Path:
     elif source.endswith(POLICY):
         raise ConfigError(f"{source} is no policy file; give a file that ends in {POLICY}, or a run")
     else:
-        last = _saved_policy(client.get_run(find_run(client, source)))
+        run = client.get_run(find_run(client, source))
+        last = _saved_policy(run)
+        for name in (last, _best(last)) if best else (last,):
+            fetch_for(run, str(name.relative_to(run.folder)))
     if not best:
         return last
-    found = last.with_name(last.name.removesuffix(POLICY) + ".best" + POLICY)
+    found = _best(last)
     if not found.is_file():
         raise ConfigError(f"there is no best policy beside {last}")
     return found
+
+
+def _best(last: Path) -> Path:
+    return last.with_name(last.name.removesuffix(POLICY) + ".best" + POLICY)
 
 
 def _newest_policy(folder: Path) -> Path:

@@ -91,15 +91,20 @@ def delete(args: argparse.Namespace) -> int:
     """Delete after a question on a terminal; says what was freed."""
     from pathlib import Path
 
+    from mosaic.wire.paths import RunPaths
+    from mosaic.wire.stored import url_of
+
     with connect() as client:
         runs = [client.get_run(run_id) for run_id in find_runs(client, args.runs)]
         sizes = {run.run_id: folder_bytes(Path(run.folder)) for run in runs}
         if not args.yes and sys.stdin.isatty() and not args.json and not _agreed(runs, sizes):
             return 1
         for run in runs:
+            copy = url_of(RunPaths(run.run_id, Path(run.folder).parents[3]))
             client.delete_run(run.run_id)
             if not args.json:
-                print(f"deleted {run.run_id} ({run.algo} on {run.env_id}): {size(sizes[run.run_id])} freed")
+                kept = f"; its copy in {copy} stays" if copy else ""
+                print(f"deleted {run.run_id} ({run.algo} on {run.env_id}): {size(sizes[run.run_id])} freed{kept}")
     if args.json:
         print_json({"deleted": [run.run_id for run in runs], "bytes": sum(sizes.values())})
     return 0

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mosaic.commands.connection import connect
+from mosaic.commands.fetch import fetch_for
 from mosaic.commands.following import LEFT
 from mosaic.commands.naming import add_run, find_run
 from mosaic.commands.printing import add_json, print_json, say, short_id
@@ -58,6 +59,7 @@ def logs(args: argparse.Namespace) -> int:
     """Print a log file, or follow it to the run's end."""
     with connect() as client:
         run = client.get_run(find_run(client, args.run))
+        fetch_for(run, "logs/cleanrl.stdout.log")
         path = log_file(run, stderr=args.stderr, worker=args.worker)
         start = 0 if args.lines is None else tail_offset(path, args.lines)
         texts = _follow(client, run, path, start) if args.follow else _texts(path, start)

@@ -18,7 +18,7 @@ from mosaic.wire.workers import DRY_RUN, discover_workers
 FORWARDED = (
     *(variables.CUDA_VISIBLE_DEVICES, variables.MUJOCO_GL, variables.WANDB_MODE, variables.WANDB_EMAIL),
     *(variables.OMP_NUM_THREADS, variables.OMP_WAIT_POLICY, variables.OPENBLAS_NUM_THREADS, variables.MKL_NUM_THREADS),
-    *(variables.TRACK_TENSORBOARD, variables.TRACK_WANDB, variables.CLEANRL_NUM_ENVS),
+    *(variables.TRACK_TENSORBOARD, variables.TRACK_WANDB, variables.CLEANRL_NUM_ENVS, variables.MOSAIC_STORAGE_URL),
     *(variables.CLEANRL_FASTLANE_INTERVAL_MS, variables.CLEANRL_FASTLANE_MAX_DIM, variables.CLEANRL_FASTLANE_BUDGET),
     *(variables.GYM_GUI_FASTLANE_ENABLED, variables.GYM_GUI_FASTLANE_VIDEO_MODE),
     *(variables.GYM_GUI_FASTLANE_GRID_LIMIT, variables.GYM_GUI_FASTLANE_SLOT),

@@ -33,6 +33,7 @@ from mosaic.wire.events import EventLog
 from mosaic.wire.paths import RunPaths
 from mosaic.wire.phases import COMPLETED, STOPPED, PhaseRecord, last_step, read_phases
 from mosaic.wire.secrets import is_secret, mask_secrets
+from mosaic.wire.syncing import FLUSH_SECONDS, STOPPED_FLUSH_SECONDS, Syncer, storage_of
 
 POLL_SECONDS = 0.25
 HEARTBEAT_SECONDS = 30.0
@@ -86,6 +87,7 @@ class _Host:
         self._paused_before = 0.0
         self._pause_told = True
         self._asked: set[int] = set()
+        self._syncer: Syncer | None = None
 
     def to_end(self, attempt: int, temporary: Path) -> int:
         """Start the script, follow it, tell how it ended."""
@@ -103,13 +105,28 @@ class _Host:
         digest = hashlib.sha256(json.dumps(self._config, sort_keys=True).encode()).hexdigest()
         started = {"mode": "script", "total_timesteps": self._config.get("total_timesteps"), "config_digest": digest}
         self._log.append("run_started", self._about({**started, "seed": self._config.get("seed"), "pid": os.getpid()}))
+        if url := storage_of(self._config.get("extras") or {}):
+            self._syncer = Syncer(self._paths, url, os.environ, self._paths.checkpoints)
         while self._bash.poll() is None:
             while self._received:
                 self._act_on(self._received.popleft())
             self._look_after()
             self._wait()
         self._end_group()
-        return self._end(self._bash.returncode)
+        self._store()
+        code = self._end(self._bash.returncode)
+        if self._syncer is not None and (trouble := self._syncer.close()):
+            print(f"mosaic: {trouble}", file=sys.stderr)
+        return code
+
+    def _store(self) -> None:
+        """Let the store have everything but the last event, which says that there is nothing more to come."""
+        if self._syncer is None:
+            return
+        self._received.clear()
+        seconds = FLUSH_SECONDS if self._stopped_by is None else STOPPED_FLUSH_SECONDS
+        if trouble := self._syncer.flush(seconds, lambda: bool(self._received), lambda: None):
+            self._log.append("warning", {"message": trouble})
 
     def _wait(self) -> None:
         """Sleep until the script ends, or it is time to look again."""
@@ -162,6 +179,8 @@ class _Host:
 
     def _look_after(self) -> None:
         now = time.monotonic()
+        if self._syncer is not None and (trouble := self._syncer.poll()):
+            self._log.append("warning", {"message": trouble})
         if self._stopped_by is not None:
             if now >= self._kill_at:
                 self._signal_group(signal.SIGKILL)

@@ -22,6 +22,7 @@ from mosaic.wire.job import JobConfig
 from mosaic.wire.paths import new_run_id, write_atomic
 from mosaic.wire.scripts import find_script
 from mosaic.wire.secrets import is_secret, mask_secrets, proxy_variables, without_secrets
+from mosaic.wire.storage import default_url
 from mosaic.wire.workers import WorkerCapabilities, discover_workers, schema_of
 
 GRACE_SECONDS = 120.0
@@ -154,6 +155,9 @@ class Submissions:
                 config[name] = value
         if told.script is not None:
             self._add_script_defaults(config, told.script, worker)
+        stored = job.environment.get(variables.MOSAIC_STORAGE_URL) or default_url(self._registry.home)
+        if stored and not _object(config.get("extras")).get("storage_url"):
+            config["extras"] = {**_object(config.get("extras")), "storage_url": stored}
         extras = _object(config.get("extras"))
         trains = extras.get("mode") in (None, "", "train") and "total_frames" not in {
             *extras,
@@ -289,7 +293,16 @@ def _group(name: str | None, config: Mapping[str, Any], extras: Mapping[str, Any
     if name:
         return name[:200]
     recipe = {key: config.get(key) for key in ("algo", "env_id", "total_timesteps")}
-    shown_only = ("notes", "seed_override", "wandb_run_name", "telemetry", "agent_id", "video_mode", "grid_limit")
+    shown_only = (
+        "notes",
+        "seed_override",
+        "wandb_run_name",
+        "telemetry",
+        "agent_id",
+        "video_mode",
+        "grid_limit",
+        "storage_url",
+    )
     recipe["extras"] = {
         key: value for key, value in extras.items() if key not in shown_only and not key.startswith("fastlane_")
     }

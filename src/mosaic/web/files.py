@@ -7,8 +7,9 @@ from urllib.parse import unquote
 
 from starlette.responses import FileResponse, PlainTextResponse, Response
 
-from mosaic.wire.errors import ConfigError, shown
+from mosaic.wire.errors import ConfigError, StorageError, StoreError, shown
 from mosaic.wire.paths import RunPaths
+from mosaic.wire.stored import ensure
 
 # What a browser may show by itself. Everything else, a page or a drawing that could hold a script above all, is
 # only ever downloaded.
@@ -40,6 +41,7 @@ def find_file(paths: RunPaths, relative: str) -> Path:
     if relative == paths.config_file.name:
         return paths.config_file
     found = paths.inside(relative)
+    ensure(found, paths.home)
     if not found.is_file():
         raise FileNotFoundError(f"run {paths.run_id} has no file {shown(relative)}")
     return found
@@ -50,6 +52,8 @@ def file_response(home: Path, run_id: str, relative: str, *, download: bool = Fa
     try:
         path = find_file(RunPaths(run_id, home), relative)
         status = path.stat()
+    except (StoreError, StorageError) as error:
+        return PlainTextResponse(f"The file cannot be fetched: {error}", 502, headers=HEADERS)
     except (ConfigError, OSError):
         return PlainTextResponse("There is no such file of this run.", 404, headers=HEADERS)
     media_type = SHOWN.get(path.suffix.lower())

@@ -9,15 +9,26 @@ from collections import deque
 from collections.abc import Collection
 from pathlib import Path
 
-from mosaic.wire.errors import EventError
+from mosaic.wire.errors import EventError, MosaicError
 from mosaic.wire.events import Event, decode
 from mosaic.wire.paths import RunPaths
+from mosaic.wire.stored import ensure
 
 # As much of a log as a browser scrolls through without effort; the whole is a download away.
 LOG_BYTES = 400_000
 # An event's line begins with its kind, so that those not asked for need not be parsed.
 _KIND = re.compile(rb'\{"event":\s?"(\w+)"')
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b\x0c\x0e-\x1f]")
+
+
+def fetch_logs(paths: RunPaths) -> str:
+    """Fetch what the run's store has of its logs; why that cannot be done, else ""."""
+    try:
+        ensure(paths.stdout_log, paths.home)
+        ensure(paths.logs, paths.home)
+    except MosaicError as error:
+        return str(error)
+    return ""
 
 
 def logs_of(paths: RunPaths) -> dict[str, Path]:

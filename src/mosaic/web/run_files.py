@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from mosaic.wire import checkpoints
-from mosaic.wire.errors import ConfigError, storage_error
+from mosaic.wire.errors import ConfigError, MosaicError, storage_error
 from mosaic.wire.paths import RunPaths, write_atomic
+from mosaic.wire.stored import StoredRun, url_of
+from mosaic.wire.upload import STATUS
 
 MOST_FILES = 500
 MOST_NOTES = 200_000
@@ -29,6 +31,8 @@ class Saved:
     exact: bool
     score: float | None
     pinned: bool
+    here: bool = True
+    """else only the run's store has it"""
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,59 @@ class File:
     path: str
     size: int
     changed_at: float
+    here: bool = True
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """What a run's store has and this machine lacks; `trouble` says why that is not known."""
+
+    url: str
+    saved: tuple[Saved, ...] = ()
+    files: tuple[File, ...] = ()
+    trouble: str = ""
+    stored_at: float = 0.0
+
+    @property
+    def size(self) -> int:
+        return sum(one.size for one in (*self.saved, *self.files))
+
+
+def list_elsewhere(paths: RunPaths) -> Elsewhere | None:
+    """What can be fetched; None for a run that is stored nowhere. Asks the store, which takes a moment."""
+    if not (url := url_of(paths)):
+        return None
+    status = read_json(paths.folder / STATUS)
+    told, stored_at = str(status.get("error") or ""), float(status.get("stored_at") or 0.0)
+    try:
+        manifest = StoredRun(paths, url).manifest()
+    except MosaicError as error:
+        return Elsewhere(url, trouble=str(error), stored_at=stored_at)
+    if manifest is None:
+        return Elsewhere(url, trouble=told, stored_at=stored_at)
+    saved = [
+        Saved(
+            *(name, one.step, one.saved_at, sum(manifest.files[path].size for path in one.files)),
+            *(one.exact, one.score, one.pinned, False),
+        )
+        for name, one in manifest.checkpoints.items()
+        if not (paths.folder / name / "state.json").exists()
+    ]
+    files = [
+        File(name, entry.size, entry.changed_at, False)
+        for name, entry in manifest.plain_files().items()
+        if not (paths.folder / name).exists()
+    ]
+    return Elsewhere(url, tuple(saved), tuple(files), told, stored_at)
+
+
+def fetch_all(paths: RunPaths, checkpoint: str = "") -> None:
+    """Fetch one checkpoint, or everything but the checkpoints."""
+    stored = StoredRun(paths, url_of(paths))
+    if checkpoint:
+        stored.fetch_path(checkpoint)
+    else:
+        stored.fetch()
 
 
 def list_checkpoints(paths: RunPaths) -> list[Saved]:

@@ -18,6 +18,7 @@ import httpx
 from mosaic.web.tensorboard_process import READY
 from mosaic.wire.errors import ConfigError, WorkerError
 from mosaic.wire.paths import RunPaths
+from mosaic.wire.stored import ensure
 
 # From the last request or sign of an open tab on. Starting one takes seconds, keeping one 150 MB.
 IDLE_SECONDS = 300.0
@@ -58,7 +59,7 @@ class TensorBoards:
             if board is None or not board.lives:
                 await self._end(run_id)
                 paths = RunPaths(run_id, self._home)
-                logs = log_folder(paths)
+                logs = await asyncio.to_thread(log_folder, paths)
                 while len(self._boards) >= self._most:
                     await self._end(min(self._boards.values(), key=lambda one: one.used_at).run_id)
                 board = self._boards[run_id] = await _start(run_id, logs, board_name(paths))
@@ -102,7 +103,9 @@ class TensorBoards:
 
 
 def log_folder(paths: RunPaths) -> Path:
-    """Where a run's event files lie."""
+    """Where a run's event files lie; they are fetched where only the run's store has them."""
+    for folder in (paths.tensorboard, paths.tensorboard_eval):
+        ensure(folder, paths.home)
     for folder in (paths.tensorboard, paths.tensorboard_eval):
         if any(folder.rglob("*tfevents*")):
             return folder

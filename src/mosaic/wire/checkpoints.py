@@ -44,10 +44,10 @@ def write_checkpoint(folder: Path, step: int, document: Mapping[str, Any], files
     about = {"format": FORMAT, "step": step, **document, "saved_at": _next_moment(folder), "files": sums}
     # the standard json module: orjson refuses the 128-bit numbers of numpy's generators
     body = json.dumps(about, indent=1).encode()
-    _write_file(beside / "state.json", _sealed(body))
+    _write_file(beside / "state.json", sealed(body))
     _sync(beside)
     if final.exists():  # the same step again, after a resumption from before it: the newer copy stands
-        _remove(final)
+        remove(final)
     os.replace(beside, final)
     _sync(folder)
     return final
@@ -56,7 +56,7 @@ def write_checkpoint(folder: Path, step: int, document: Mapping[str, Any], files
 def read_checkpoint(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
     """The document and the files, each checked; CheckpointError says what is wrong."""
     try:
-        document = _read_document(path)
+        document = read_document(path)
         if document["format"] > FORMAT:
             raise NewerFormatError(
                 f"checkpoint {path} has format {document['format']}, this version reads up to {FORMAT}: "
@@ -112,13 +112,13 @@ def mirror(source: Path, folder: Path) -> None:
         for file in path.iterdir():
             _link(file, beside / file.name)
         if final.exists():
-            _remove(final)
+            remove(final)
         os.replace(beside, final)
         if segments := _segments(path):
             adopt_segments(source / REPLAY, folder / REPLAY, segments)
     for path in find_all(folder):
         if path.parent == folder and not (source / path.name).exists():
-            _remove(path)
+            remove(path)
 
 
 def find_all(folder: Path) -> list[Path]:
@@ -203,7 +203,7 @@ def prune(folder: Path, budget_bytes: int | None, step: int | None = None) -> No
         keep.pop()
     for path in others:
         if path not in keep:
-            _remove(path)
+            remove(path)
     for leftover in folder.glob(".*"):  # of a process that was killed while it wrote or removed one
         shutil.rmtree(leftover, ignore_errors=True)
     for leftover in (folder / REPLAY).glob(".*"):
@@ -230,7 +230,7 @@ def _link(source: Path, target: Path) -> None:
         shutil.copy2(source, target)
 
 
-def _remove(path: Path) -> None:
+def remove(path: Path) -> None:
     """Out of sight in one move: a checkpoint that is half removed must never be seen."""
     hidden = path.with_name(f".{path.name}.removed")
     shutil.rmtree(hidden, ignore_errors=True)
@@ -242,22 +242,27 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _read_document(path: Path) -> dict[str, Any]:
-    data = (path / "state.json").read_bytes()
-    outer = json.loads(data)
-    if data != _sealed(data[len(_sealed(b"")) - 1 : -1]):
+def read_document(path: Path) -> dict[str, Any]:
+    """The document of a checkpoint; its checksum is checked, the files that it names are not."""
+    if (document := unsealed((path / "state.json").read_bytes())) is None:
         raise CheckpointError(f"checkpoint {path}: state.json does not match its checksum")
-    return dict(outer["state"])
+    return document
 
 
-def _sealed(body: bytes) -> bytes:
+def sealed(body: bytes) -> bytes:
     """A document as `state.json` holds it: behind its checksum."""
     return b'{"checksum": "%s", "state": %s}' % (digest(body).encode(), body)
 
 
+def unsealed(data: bytes) -> dict[str, Any] | None:
+    """The document behind its checksum; None where the two do not match."""
+    outer = json.loads(data)
+    return dict(outer["state"]) if data == sealed(data[len(sealed(b"")) - 1 : -1]) else None
+
+
 def _document(path: Path) -> dict[str, Any]:
     try:
-        return _read_document(path)
+        return read_document(path)
     except (OSError, ValueError, KeyError, TypeError, CheckpointError):
         return {}
 

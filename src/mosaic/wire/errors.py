@@ -11,6 +11,7 @@ MosaicError
 │   ├── UnknownRunError              a run that the registry does not hold
 │   ├── MoveError                    what the run's present state does not allow
 │   └── UnavailableError             the registry cannot be read or written for the moment: try again
+├── StoreError                       a storage URL whose store does not answer, refuses, or lacks what is asked for
 └── WorkerError                      a plug-in or a worker process that does not work
     └── StorageError                 a full disk, an unwritable folder
 """
@@ -68,6 +69,10 @@ class MoveError(TrainerError):
 
 class UnavailableError(TrainerError):
     """The registry cannot be read or written for the moment; trying again is right."""
+
+
+class StoreError(MosaicError):
+    """A store (`storage_url`) that does not answer, does not let us, or lacks what was asked for."""
 
 
 class WorkerError(MosaicError):

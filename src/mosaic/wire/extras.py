@@ -6,6 +6,7 @@ EXTRA_OF = {
     "dm_control": "dm_control",
     "envpool": "envpool",
     "flax": "jax",
+    "fsspec": "storage",
     "imageio": "mujoco",
     "jax": "jax",
     "mujoco": "mujoco",
@@ -13,6 +14,7 @@ EXTRA_OF = {
     "multi_agent_ale_py": "multiagent",
     "optax": "jax",
     "pettingzoo": "multiagent",
+    "s3fs": "storage",
     "shimmy": "dm_control",
 }
 

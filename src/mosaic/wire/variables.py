@@ -30,6 +30,9 @@ MOSAIC_ATTEMPT = _variable("MOSAIC_ATTEMPT", "nonce of one start of a run; the d
 MOSAIC_STEP_LOG = _variable("MOSAIC_STEP_LOG", "where the algorithm writes its steps (extras.telemetry steps)")
 MOSAIC_TARGET = _variable("MOSAIC_TARGET", "HOST:PORT of the daemon that clients talk to")
 MOSAIC_TOKEN = _variable("MOSAIC_TOKEN", "the daemon's token for clients that cannot read its file")
+MOSAIC_STORAGE_URL = _variable(
+    "MOSAIC_STORAGE_URL", "where runs keep a copy of their files (file://, s3://, …) unless extras.storage_url says"
+)
 
 MOSAIC_CA = _variable("MOSAIC_CA", "certificate file by which clients know a daemon that listens with TLS")
 XDG_STATE_HOME = _variable("XDG_STATE_HOME", "the user's state folder (default: ~/.local/state)")

@@ -27,6 +27,7 @@ from mosaic.web.forms.requests import PolicyValues, build_policy_eval_request
 from mosaic.web.forms.rows import Row
 from mosaic.web.layout import page_at, tell
 from mosaic.wire.errors import ConfigError, MosaicError
+from mosaic.wire.stored import ensure
 
 TOLD = ("env_id", "algo", "seed")
 OVERRIDE = Row(
@@ -194,5 +195,7 @@ def add(web: Web) -> None:
         if web.worker is not None and not web.worker.supports_policy_load:
             raise ConfigError(f"the worker {web.worker.label} cannot load policies; install one that can")
         asked = context.client.request.query_params.get("policy", "")
+        if asked:
+            await web.do(lambda: ensure(web.home / asked, web.home))
         found = await web.do(lambda: find_policies(web.home))
         await PolicyPage(web, found, asked).show()

@@ -23,6 +23,7 @@ from mosaic.web.words import number
 from mosaic.wire.checkpoints import checkpoints_of
 from mosaic.wire.errors import ConfigError, RunIdError
 from mosaic.wire.paths import RunPaths, check_run_id
+from mosaic.wire.stored import ensure
 
 
 class ResumePage(TrainingPage):
@@ -155,12 +156,14 @@ def add(web: Web) -> None:
         asked = context.client.request.query_params
         run_id, path = asked.get("run", ""), asked.get("checkpoint", "")
         if run_id and not path:
+            await web.do(lambda: ensure(RunPaths(run_id, web.home).folder, web.home))
             newest = await web.do(lambda: find_checkpoints(web.home, check_run_id(run_id)))
             if not newest:
                 raise ConfigError(f"run {run_id} has saved no checkpoint, so it cannot be resumed")
             path = str(newest[0].path.relative_to(web.home))
         elif path:
             path = _of_run(path, run_id, web)
+            await web.do(lambda: ensure(web.home / path, web.home))
         found = await web.do(lambda: find_checkpoints(web.home))
         await ResumePage(web, found, path).show()
 

@@ -15,6 +15,7 @@ from mosaic.web.layout import page_at, tell, trouble
 from mosaic.web.pages.play_stage import Stage
 from mosaic.web.play_session import PlaySession, find_policy
 from mosaic.wire.errors import ConfigError, MosaicError
+from mosaic.wire.stored import ensure
 
 # A forgotten page holds a process of half a gigabyte.
 IDLE_SECONDS = 600.0
@@ -31,6 +32,8 @@ def add(web: Web) -> None:
         if not policy and not env:
             await _draw_choice(web)
             return
+        if policy:
+            await web.do(lambda: ensure(web.home / policy, web.home))
         path = find_policy(web.home, policy) if policy else None
         PlayPage(web, command, {"policy": path, "env_id": env, "greedy": bool(greedy)}).draw()
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from nicegui import ui
 
 from mosaic.web import run_files, words
-from mosaic.web.layout import tell
+from mosaic.web.layout import tell, trouble
 from mosaic.web.pages.run_header import home_path
-from mosaic.web.run_files import File, Saved
+from mosaic.web.run_files import Elsewhere, File, Saved
 from mosaic.wire.errors import MosaicError
 
 if TYPE_CHECKING:
@@ -26,16 +27,23 @@ async def show(page: RunPage) -> None:
     shown: dict[str, Any] = {"state": page.run.state, "artifacts": page.run.artifacts}
 
     async def draw() -> None:
-        saved, policies, videos, everything = await page.web.do(
+        saved, policies, videos, everything, elsewhere = await page.web.do(
             lambda: (
                 run_files.list_checkpoints(page.paths),
                 run_files.list_policies(page.paths),
                 run_files.list_videos(page.paths),
                 run_files.list_files(page.paths),
+                run_files.list_elsewhere(page.paths),
             )
         )
         column.clear()
         with column:
+            if elsewhere is not None:
+                _draw_store(page, elsewhere, draw)
+                saved = sorted([*saved, *elsewhere.saved], key=lambda one: -one.saved_at)
+                policies = _with(policies, elsewhere, ".cleanrl_model")
+                videos = _with(videos, elsewhere, ".mp4")
+                everything = sorted([*everything, *elsewhere.files], key=lambda one: one.path)
             _draw_checkpoints(page, saved, draw)
             _draw_policies(page, policies)
             _draw_videos(page, videos)
@@ -49,6 +57,44 @@ async def show(page: RunPage) -> None:
 
     await draw()
     page.hear(heard)
+
+
+def _with(here: list[File], elsewhere: Elsewhere, ending: str) -> list[File]:
+    """The files of a kind, those of the store among them, the last saved first."""
+    found = [*here, *(one for one in elsewhere.files if one.path.endswith(ending))]
+    return sorted(found, key=lambda one: -one.changed_at)
+
+
+def _draw_store(page: RunPage, elsewhere: Elsewhere, redraw: Callable[[], Any]) -> None:
+    """Where the run's copy lies, and what of it is not here."""
+    with ui.row().classes("w-full items-center gap-3"):
+        stored = f", up to date {words.age(elsewhere.stored_at)}" if elsewhere.stored_at else ""
+        ui.label(f"A copy is kept in {elsewhere.url}{stored}.").classes("text-sm break-all").props('data-store="true"')
+        count = len(elsewhere.files) + len(elsewhere.saved)
+        if count:
+            ui.label(f"{count:,} of its items ({words.size(elsewhere.size)}) are only there.").classes("text-sm")
+        if elsewhere.files:
+            _fetch_button(page, "Fetch the files", "", redraw)
+    if elsewhere.trouble:
+        trouble(elsewhere.trouble)
+
+
+def _fetch_button(page: RunPage, word: str, checkpoint: str, then: Callable[[], Any]) -> None:
+    """A button that fetches and goes on; it turns meanwhile."""
+
+    async def fetch() -> None:
+        button.props("loading")
+        try:
+            await page.web.do(lambda: run_files.fetch_all(page.paths, checkpoint))
+        except MosaicError as error:
+            button.props(remove="loading")
+            tell(error)
+            return
+        found = then()
+        if isinstance(found, Awaitable):
+            await found
+
+    button = ui.button(word, icon="cloud_download", on_click=fetch).props("flat no-caps dense")
 
 
 def _draw_checkpoints(page: RunPage, saved: list[Saved], redraw: Callable[[], Any]) -> None:
@@ -68,9 +114,12 @@ def _draw_checkpoints(page: RunPage, saved: list[Saved], redraw: Callable[[], An
                 ui.label(f"{words.size(one.size)} · {words.age(one.saved_at)}{score}{kind}").classes(
                     "text-sm opacity-80 grow"
                 )
-                _pin_switch(page, one, redraw)
-                checkpoint = quote(home_path(page, one.path), safe="")
-                _link_button("Resume", "restore", f"/resume?run={page.run_id}&checkpoint={checkpoint}")
+                address = f"/resume?run={page.run_id}&checkpoint={quote(home_path(page, one.path), safe='')}"
+                if one.here:
+                    _pin_switch(page, one, redraw)
+                    _link_button("Resume", "restore", address)
+                else:
+                    _fetch_button(page, "Fetch and resume", one.path, functools.partial(ui.navigate.to, address))
 
 
 def _pin_switch(page: RunPage, one: Saved, redraw: Callable[[], Any]) -> None:

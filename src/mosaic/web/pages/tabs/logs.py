@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from nicegui import ui
 
-from mosaic.web.log_files import LogTail, logs_of
+from mosaic.web.log_files import LogTail, fetch_logs, logs_of
 from mosaic.web.pages.run_header import BUTTON
 
 if TYPE_CHECKING:
@@ -19,7 +19,10 @@ POLL_SECONDS = 0.7
 
 async def show(page: RunPage) -> None:
     """Draw the tab with the end of the most telling log."""
+    trouble = await page.web.do(lambda: fetch_logs(page.paths))
     found = await page.web.do(lambda: logs_of(page.paths))
+    if trouble:
+        ui.label(trouble).classes("text-sm opacity-80")
     if not found:
         waits = "It has not started yet; its output appears here." if not page.run.ended else page.run.reason
         ui.label(f"This run has no logs. {waits}").classes("opacity-80")
