@@ -121,7 +121,7 @@ class Daemon:
         self.dispatcher.adopt()
         self._server = grpc.server(
             futures.ThreadPoolExecutor(THREADS, thread_name_prefix="call"),
-            interceptors=[TokenCheck(self._token, self.happenings)],
+            interceptors=[TokenCheck(self._token, self.happenings, self._parts.attempts)],
             options=[*channel.OPTIONS, ("grpc.so_reuseport", 0)],
         )
         trainer_pb2_grpc.add_TrainerServicer_to_server(TrainerService(self._parts), self._server)

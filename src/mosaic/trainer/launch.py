@@ -6,10 +6,10 @@ import json
 import shutil
 import sqlite3
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mosaic.trainer.executors.contract import Claimed, Launch
 from mosaic.trainer.scripts import script_command
 from mosaic.trainer.submission import worker_environment
 from mosaic.wire import variables
@@ -19,25 +19,14 @@ from mosaic.wire.metrics import encode_resumed
 from mosaic.wire.paths import RunPaths, write_atomic
 
 
-@dataclass(frozen=True)
-class Launch:
-    """Everything an executor needs."""
-
-    command: tuple[str, ...]
-    environment: dict[str, str]
-    folder: Path
-    stdout: Path
-    stderr: Path
-
-
 def prepare(
     row: sqlite3.Row,
     recipe: tuple[Mapping[str, Any], Mapping[str, Any], Sequence[str]],
     paths: RunPaths,
-    secrets: Mapping[str, str],
+    secrets: Mapping[str, str] | None,
     target: str,
 ) -> Launch:
-    """Write the attempt's config file and say how to start its worker."""
+    """Write the attempt's config file and say how to start its worker; `secrets` None: on another machine."""
     payload, config, command = recipe
     told = payload["metadata"]["worker"]
     paths.create()
@@ -48,22 +37,37 @@ def prepare(
     else:
         flat = _next_attempt(config, paths, _checkpoints(payload, paths))
     own = paths.worker_config(row["slot"])
+    handed = secrets or {}
     environment = {
-        **worker_environment(paths.home),
-        **{name: value for name, value in payload["environment"].items() if name not in secrets},
-        **secrets,
+        **({} if secrets is None else worker_environment(paths.home)),
+        **{name: value for name, value in payload["environment"].items() if name not in handed},
+        **handed,
         variables.MOSAIC_RUN_ID: row["run_id"],
         variables.MOSAIC_ATTEMPT: row["nonce"],
-        **_visible_gpus(row),
+        **({} if secrets is None else _visible_gpus(row)),
     }
     if told.get("script"):
         argv, more = script_command(told["script"], flat, own, paths, command, environment, row["attempt"])
         environment |= more
     else:
         write_atomic(own, json.dumps(flat, indent=2) + "\n")
-        grpc = ["--grpc", "--grpc-target", target] if told.get("use_grpc") else []
+        # On another machine the relay speaks with the daemon, not the worker.
+        grpc = ["--grpc", "--grpc-target", target] if told.get("use_grpc") and secrets is not None else []
         argv = [*command, "--config", str(own), *grpc, *payload["arguments"], *told["arguments"]]
-    return Launch(tuple(argv), environment, paths.home, paths.worker_stdout_log, paths.worker_stderr_log)
+    return Launch(
+        run_id=row["run_id"],
+        nonce=row["nonce"],
+        command=tuple(argv),
+        environment=environment,
+        folder=paths.home,
+        stdout=paths.worker_stdout_log,
+        stderr=paths.worker_stderr_log,
+        claim=Claimed(row["cpus"], row["memory_mb"], row["gpus_requested"]),
+        config=flat,
+        grace=row["grace"],
+        resources=payload.get("resources") or {},
+        attempt=row["attempt"],
+    )
 
 
 def discard(payload: Mapping[str, Any], paths: RunPaths) -> None:
