@@ -290,18 +290,18 @@ class Dispatcher:
         for row in queued:
             if self._not_before.get(row["run_id"], 0.0) > self._clock():
                 continue
-            if not self._executors.has(row["executor"]):
-                self._say_no_way(row)
-            elif not self._executors.of(row["executor"]).here:
+            executor = self._executors.of(row["executor"])
+            if problem := self._executors.problem(row["executor"]) or executor.waits_for():
+                self._say_why(row, problem)
+            elif not executor.here:
                 left -= 1
                 if left >= 0:  # the cluster has the queue
                     self._start(row, [])
             elif (gpus := room.grant(_claim(row))) is not None:
                 self._start(row, gpus)
 
-    def _say_no_way(self, row: sqlite3.Row) -> None:
-        """A run of a cluster that this daemon, started otherwise than the one before, has no way to: it waits."""
-        problem = self._executors.problem(row["executor"])
+    def _say_why(self, row: sqlite3.Row, problem: str) -> None:
+        """A run whose cluster is not there: still starting, or unknown to a daemon with other settings; it waits."""
         if row["reason"] != problem:
             self._attempts.note(row["run_id"], reason=problem)
             self._happenings.warn("run.waits", row["run_id"], reason=problem)

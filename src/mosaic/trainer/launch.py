@@ -6,16 +6,13 @@ import json
 import shutil
 import sqlite3
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from mosaic.trainer.executors.contract import Claimed, Launch
+from mosaic.trainer.resumption import checkpoints_of, next_attempt, start_over
 from mosaic.trainer.scripts import script_command
 from mosaic.trainer.submission import worker_environment
 from mosaic.wire import variables
-from mosaic.wire.checkpoints import find_all, saved_state
-from mosaic.wire.events import cut_torn_tail
-from mosaic.wire.metrics import encode_resumed
 from mosaic.wire.paths import RunPaths, write_atomic
 
 
@@ -30,13 +27,15 @@ def prepare(
     payload, config, command = recipe
     told = payload["metadata"]["worker"]
     paths.create()
-    if row["attempt"] == 1:
-        flat = dict(config)
+    if row["attempt"] == 1 or secrets is None:
+        flat = dict(config)  # another machine may hold other checkpoints: its relay finds out how the run goes on
     elif told.get("script"):
-        flat = _start_over(config, paths)  # which of its phases were done, only the script could tell
+        flat = start_over(config, paths)  # which of its phases were done, only the script could tell
     else:
-        flat = _next_attempt(config, paths, _checkpoints(payload, paths))
+        flat = next_attempt(config, paths, checkpoints_of(payload["environment"], paths))
     own = paths.worker_config(row["slot"])
+    if secrets is None:
+        write_atomic(paths.attempt, row["nonce"] + "\n")
     handed = secrets or {}
     environment = {
         **({} if secrets is None else worker_environment(paths.home)),
@@ -78,35 +77,6 @@ def discard(payload: Mapping[str, Any], paths: RunPaths) -> None:
     if not kept.get("persist_logs", True):
         for file in (paths.stdout_log, paths.stderr_log, paths.worker_stdout_log, paths.worker_stderr_log):
             file.unlink(missing_ok=True)
-
-
-def _next_attempt(config: Mapping[str, Any], paths: RunPaths, checkpoints: Path) -> dict[str, Any]:
-    """The config with which a run goes on from its newest checkpoint, or starts over where it has none."""
-    flat = {**config, "extras": dict(config.get("extras") or {})}
-    extras = flat["extras"]
-    if extras.get("mode") != "policy_eval" and find_all(checkpoints):
-        extras |= {"mode": "resume_training", "checkpoint_path": str(checkpoints)}
-        extras.pop("policy_path", None)
-        if extras.pop("additional_timesteps", None):
-            # The first attempt worked out its end, and saved it; more on top of that would be too many.
-            flat["total_timesteps"] = saved_state(checkpoints).get("args", {}).get("total_timesteps")
-        return flat
-    return _start_over(flat, paths)
-
-
-def _start_over(config: Mapping[str, Any], paths: RunPaths) -> dict[str, Any]:
-    """The same config once more: the rows of the attempt before no longer count."""
-    if paths.metrics.exists():
-        cut_torn_tail(paths.metrics)
-        with paths.metrics.open("ab") as file:
-            file.write(encode_resumed(-1))
-    return dict(config)
-
-
-def _checkpoints(payload: Mapping[str, Any], paths: RunPaths) -> Path:
-    """Where a run's checkpoints lie; a place that its environment names is honoured."""
-    given = payload["environment"].get(variables.MOSAIC_CHECKPOINT_DIR)
-    return Path(given) if given else paths.checkpoints
 
 
 def _visible_gpus(row: sqlite3.Row) -> dict[str, str]:

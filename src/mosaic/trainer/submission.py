@@ -154,6 +154,7 @@ class Submissions:
         name = job.resources.executor or self._executors.default
         if problem := self._executors.problem(name):
             raise ConfigError(f"resources.executor: {problem}")
+        self._executors.of(name).check(job.resources.model_dump())
         return name
 
     def _completed(self, run_id: str, job: JobConfig, worker: WorkerCapabilities) -> dict[str, Any]:

@@ -85,7 +85,7 @@ class Publisher:
                     if self._converse(trainer_pb2_grpc.TrainerStub(channel)):
                         return
             except grpc.RpcError as error:
-                if error.code() in _FINAL:
+                if error.code() in FINAL:
                     self.refused = error.details() or error.code().name
                     return
             except MosaicError as error:  # a certificate that cannot be read
@@ -205,7 +205,7 @@ class _Silent(grpc.RpcError):
 
 
 # The daemon will say the same the next time.
-_FINAL = (
+FINAL = (
     *(grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.INVALID_ARGUMENT),
     *(grpc.StatusCode.NOT_FOUND, grpc.StatusCode.FAILED_PRECONDITION),
 )

@@ -27,9 +27,6 @@ class Executors:
         """The executor of this name; of a run whose executor is gone, one that knows nothing."""
         return self._found.get(name) or self._found["local"]
 
-    def has(self, name: str) -> bool:
-        return name in self._found
-
     def problem(self, name: str) -> str:
         """Why runs cannot go there, "" where they can."""
         if name in self._found:

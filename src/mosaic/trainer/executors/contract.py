@@ -76,6 +76,12 @@ class Executor(Protocol):
     here: bool
     """whether its runs are processes of this machine: they take its slots, and the daemon sees their rings"""
 
+    def check(self, resources: Mapping[str, Any]) -> None:
+        """Refuse, at the submission, `resources` that it could never start; ConfigError."""
+
+    def waits_for(self) -> str:
+        """What must happen before anything can be started, "" where nothing must."""
+
     def start(self, launch: Launch) -> Identity:
         """Start a worker that needs nothing of this process to live. ClusterError: try again later."""
 

@@ -8,14 +8,16 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import psutil
 
 from mosaic.trainer.executors.contract import Exit, Identity, Launch
 from mosaic.wire import variables
-from mosaic.wire.errors import WorkerError, storage_error
+from mosaic.wire.errors import ConfigError, WorkerError, storage_error
 
 # psutil's create_time has this resolution, too.
 _TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
@@ -29,6 +31,15 @@ class LocalExecutor:
 
     def __init__(self) -> None:
         self._children: dict[Identity, subprocess.Popen[bytes]] = {}
+
+    def check(self, resources: Mapping[str, Any]) -> None:
+        """What only a cluster understands is not passed over in silence."""
+        if resources.get("slurm"):
+            raise ConfigError('resources.slurm goes with executor "slurm"; this run would run on the daemon\'s machine')
+
+    def waits_for(self) -> str:
+        """Nothing: this machine is here."""
+        return ""
 
     def start(self, launch: Launch) -> Identity:
         """Start a worker that needs nothing of this process to live: its own session, files instead of pipes."""
