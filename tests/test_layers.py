@@ -18,7 +18,7 @@ SHELL = tuple(
     for name in (
         *("cli", "config", "schema", "source", "interpreter", "runtime", "telemetry", "analytics", "command"),
         *("environments", "lock", "saved", "process", "tracking", "handover", "hub", "eval_plan", "eval_telemetry"),
-        *("vitals", "causes", "attempt", "phase", "wandb_keys", "live", "handshake", "lane_sender", "outlet"),
+        *("vitals", "causes", "attempt", "phase", "wandb_keys", "live", "handshake", "outlet"),
         *("schedule", "needs"),
     )
 )

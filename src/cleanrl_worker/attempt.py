@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
     from cleanrl_worker.command import Plan
     from cleanrl_worker.config import CleanRLWorkerConfig
-    from cleanrl_worker.handshake import Publisher
     from cleanrl_worker.phase import Phase
+    from mosaic.wire.publisher import Publisher
 
 # Often enough that a viewer sees episodes as they come, seldom enough to cost nothing.
 POLL_SECONDS = 0.25

@@ -12,7 +12,7 @@ import pytest
 from mosaic.trainer.attempts import Attempts, Registration
 from mosaic.trainer.bus import Bus
 from mosaic.trainer.client import Client
-from mosaic.trainer.dispatcher import Controls
+from mosaic.trainer.controls import Controls
 from mosaic.trainer.executors.local import Identity
 from mosaic.trainer.frames import FrameHub
 from mosaic.trainer.gpu import Machine

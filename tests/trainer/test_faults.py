@@ -15,6 +15,7 @@ import pytest
 from mosaic.trainer.attempts import Attempts, Registration
 from mosaic.trainer.bus import Bus
 from mosaic.trainer.dispatcher import Dispatcher
+from mosaic.trainer.executors.choice import Executors
 from mosaic.trainer.executors.local import Identity, LocalExecutor, boot_id, start_ticks
 from mosaic.trainer.gpu import Machine
 from mosaic.trainer.launch import prepare
@@ -59,7 +60,7 @@ class Bench:
         self.executor = LocalExecutor()
         self.dispatcher = Dispatcher(
             *(self.registry, self.attempts, self.relay, self.bus, Vault(), self.happenings, Machine((), 4.0, 10_000)),
-            executor=self.executor,
+            executors=Executors(local=self.executor),
             clock=lambda: self.monotonic(),
         )
         self.dispatcher.adopt()

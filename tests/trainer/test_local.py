@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from mosaic.trainer.executors.contract import Launch
 from mosaic.trainer.executors.local import Exit, Identity, LocalExecutor, elapsed_seconds, processes_of, start_ticks
 from mosaic.wire.errors import StorageError, WorkerError
 
@@ -23,7 +24,8 @@ def start(tmp_path: Path) -> Iterator[Callable[..., tuple[LocalExecutor, Identit
         executor = LocalExecutor()
         variables = {**os.environ, "MOSAIC_ATTEMPT": nonce, **environment}
         command = [sys.executable, "-c", code]
-        identity = executor.start(command, variables, tmp_path, tmp_path / "out", tmp_path / "err")
+        files = (tmp_path, tmp_path / "out", tmp_path / "err")
+        identity = executor.start(Launch("r", "n0nce", tuple(command), variables, *files))
         begun.append((executor, identity))
         return executor, identity
 
@@ -108,6 +110,6 @@ def test_a_dead_child_that_nobody_reaped_does_not_live() -> None:
 def test_what_cannot_be_started_is_said_clearly(tmp_path: Path) -> None:
     executor = LocalExecutor()
     with pytest.raises(WorkerError, match="cannot start '/no/such/python'"):
-        executor.start(["/no/such/python"], {}, tmp_path, tmp_path / "out", tmp_path / "err")
+        executor.start(Launch("r", "n", ("/no/such/python",), {}, tmp_path, tmp_path / "out", tmp_path / "err"))
     with pytest.raises(StorageError, match="cannot write"):
-        executor.start(["x"], {}, tmp_path, tmp_path / "missing" / "out", tmp_path / "err")
+        executor.start(Launch("r", "n", ("x",), {}, tmp_path, tmp_path / "missing" / "out", tmp_path / "err"))

@@ -11,7 +11,7 @@ from typing import Any
 from mosaic.wire import variables
 from mosaic.wire.errors import ConfigError, WorkerError, nearest
 from mosaic.wire.paths import resolve_home
-from mosaic.wire.settings import parse_setting
+from mosaic.wire.settings import EXECUTORS, parse_setting
 from mosaic.wire.workers import DRY_RUN, discover_workers
 
 # The daemon was started somewhere else, at another time: what a person sets here for one run goes with the run.
@@ -40,6 +40,15 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--worker-id", metavar="TEXT", help="a name for the worker (cleanrl-worker-…)")
     parser.add_argument("--max-seconds", type=float, metavar="N", help="end the run after so many seconds")
     parser.add_argument("--dry-run", action="store_true", help="submit a run that only checks itself and ends")
+    parser.add_argument("--executor", choices=EXECUTORS, help="where it runs (default: as the daemon's settings say)")
+    parser.add_argument("--cpus", type=float, metavar="N", help="cores that the run claims (1)")
+    parser.add_argument(
+        "--slurm",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="an option of sbatch, with --executor slurm: partition=gpu, time=4:00:00; may be repeated",
+    )
     parser.add_argument("--gpus", type=int, default=0, metavar="N", help="GPUs for this run alone; CPU if none exist")
 
 
@@ -89,8 +98,8 @@ def payload_of(config: Mapping[str, Any], args: argparse.Namespace) -> dict[str,
     payload: dict[str, Any] = {"metadata": {"worker": {"config": dict(config)}}}
     if args.name:
         payload["run_name"] = args.name
-    if args.gpus:
-        payload["resources"] = {"gpus": {"requested": args.gpus}}
+    if resources := resources_of(args):
+        payload["resources"] = resources
     if args.max_seconds is not None:
         payload["schedule"] = {"max_duration_seconds": args.max_seconds}
     if args.worker_id:
@@ -99,6 +108,21 @@ def payload_of(config: Mapping[str, Any], args: argparse.Namespace) -> dict[str,
         payload["metadata"]["worker"]["arguments"] = list(DRY_RUN)
     environment = forwarded(str(config.get("algo") or ""), str(config.get("env_id") or ""))
     return {**payload, "environment": environment} if environment else payload
+
+
+def resources_of(args: argparse.Namespace) -> dict[str, Any]:
+    """What the run claims and where it runs, as far as it was said."""
+    found: dict[str, Any] = {"gpus": {"requested": args.gpus}} if args.gpus else {}
+    if args.executor:
+        found["executor"] = args.executor
+    if args.cpus is not None:
+        found["cpus"] = args.cpus
+    if args.slurm:
+        if args.executor not in (None, "slurm"):
+            raise ConfigError(f"--slurm goes with --executor slurm, not with {args.executor}")
+        pairs = (text.partition("=") for text in args.slurm)
+        found["slurm"] = {key.strip().lstrip("-"): value if equals else True for key, equals, value in pairs}
+    return found
 
 
 def forwarded(algo: str, env_id: str) -> dict[str, str]:

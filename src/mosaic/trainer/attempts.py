@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mosaic.trainer.executors.local import Identity
+from mosaic.trainer.executors.contract import Identity
 from mosaic.trainer.registry import QUEUE, Registry, next_count, update
 from mosaic.trainer.states import LIVE, State
 from mosaic.wire.errors import AccessError, MoveError, UnknownRunError
@@ -28,6 +28,7 @@ class Registration:
     identity: Identity
     reads_files: bool = True
     nonce: str = ""
+    node: str = ""
 
 
 class Attempts:
@@ -79,6 +80,7 @@ class Attempts:
                 gpus=json.dumps(list(gpus)),
                 warnings=json.dumps([*kept, *(text for text in warnings if text not in kept)]),
                 **NO_WORKER,
+                reads_files=1,
                 exit_code=None,
                 signal="",
             )
@@ -90,8 +92,8 @@ class Attempts:
         """Remember the worker of the attempt that the nonce names."""
         with self._database.write() as connection:
             connection.execute(
-                "UPDATE runs SET pid = ?, start_ticks = ?, boot_id = ? WHERE run_id = ? AND nonce = ?",
-                (identity.pid, identity.start_ticks, identity.boot_id, run_id, nonce),
+                "UPDATE runs SET pid = ?, start_ticks = ?, boot_id = ?, job = ? WHERE run_id = ? AND nonce = ?",
+                (identity.pid, identity.start_ticks, identity.boot_id, identity.job, run_id, nonce),
             )
         self._registry.notify()
 
@@ -106,12 +108,14 @@ class Attempts:
                 row = self._registry.row(connection, run_id)
             elif state not in LIVE:
                 raise MoveError(f"run {run_id} is {state}; a worker registers after it was started")
-            elif row["session_hash"] and state != State.LOST:
+            elif row["session_hash"] and state != State.LOST and row["executor"] == "local":
                 raise MoveError(f"run {run_id} has a registered worker already ({row['worker_id']})")
-            elif row["nonce"] and told.nonce != row["nonce"]:
+            if (row["nonce"] or told.nonce) and told.nonce != row["nonce"]:
                 raise AccessError(f"run {run_id} was started anew; this worker is of an earlier attempt")
             columns: dict[str, Any] = {"worker_id": told.worker_id, "session_hash": _hash(token)}
-            if row["external"]:
+            if row["executor"] != "local":
+                columns |= {"reads_files": int(told.reads_files), "node": told.node or row["node"]}
+            elif row["external"]:
                 columns |= {
                     "pid": told.identity.pid if told.reads_files else 0,
                     "start_ticks": told.identity.start_ticks,
@@ -133,6 +137,17 @@ class Attempts:
         if row["state"] not in LIVE:
             raise AccessError(f"run {run_id} is {row['state']}; its session is over")
         return row
+
+    def admits(self, session: str, nonce: str) -> bool:
+        """Whether a live run has this session token or this nonce: what a node shows instead of the daemon's token."""
+        marks = ", ".join(f"'{state}'" for state in sorted(LIVE))
+        given = [(column, value) for column, value in (("session_hash", session and _hash(session)), ("nonce", nonce))]
+        with self._database.read() as connection:
+            return any(
+                connection.execute(f"SELECT 1 FROM runs WHERE {name} = ? AND state IN ({marks})", (value,)).fetchone()
+                for name, value in given
+                if value
+            )
 
     def settle(self, run_id: str, to: State, reason: str, **columns: Any) -> None:
         """Give a live run its end."""
@@ -183,7 +198,10 @@ class Attempts:
 
 
 # The columns of an attempt's worker, before there is one; and those that end with an attempt.
-NO_WORKER: dict[str, Any] = {"pid": 0, "start_ticks": 0, "boot_id": "", "worker_id": "", "closing": ""}
+NO_WORKER: dict[str, Any] = {
+    **{"pid": 0, "start_ticks": 0, "boot_id": "", "worker_id": "", "closing": ""},
+    **{"job": "", "node": ""},
+}
 OVER: dict[str, Any] = {
     **{"session_hash": "", "asked": "", "asked_reason": "", "asked_grace": None, "asked_sent": 0},
     "gpus": "[]",
@@ -192,7 +210,9 @@ OVER: dict[str, Any] = {
 
 def identity_of(row: sqlite3.Row) -> Identity | None:
     """The worker of a run's present attempt, None where none is recorded."""
-    return Identity(row["pid"], row["start_ticks"], row["boot_id"]) if row["pid"] else None
+    if not row["pid"] and not row["job"]:
+        return None
+    return Identity(row["pid"], row["start_ticks"], row["boot_id"], row["job"])
 
 
 def _hash(token: str) -> str:

@@ -28,7 +28,9 @@ import grpc
 
 from mosaic.trainer.attempts import Attempts
 from mosaic.trainer.bus import Bus
+from mosaic.trainer.controls import Controls
 from mosaic.trainer.dispatcher import Dispatcher
+from mosaic.trainer.executors.settings import ExecutorSettings, add_flags, given_flags, make_executors
 from mosaic.trainer.frames import FrameHub
 from mosaic.trainer.gpu import Machine
 from mosaic.trainer.registry import Registry
@@ -74,7 +76,14 @@ class Listening:
 class Daemon:
     """One daemon per home. `serve` returns when `stop` was called; runs go on."""
 
-    def __init__(self, home: Path, listening: Listening, *, cpu_slots: float | None = None) -> None:
+    def __init__(
+        self,
+        home: Path,
+        listening: Listening,
+        *,
+        cpu_slots: float | None = None,
+        settings: ExecutorSettings | None = None,
+    ) -> None:
         listening.check()
         if cpu_slots is not None and not cpu_slots > 0:
             raise ConfigError(f"--slots takes a number above 0, not {cpu_slots:g}: no run could ever start")
@@ -91,10 +100,15 @@ class Daemon:
         bus, vault, attempts = Bus(), Vault(), Attempts(self.registry)
         relay = Relay(self.registry, bus, self.happenings)
         self.target = listening.target
+        controls, given = Controls(), settings or ExecutorSettings()
+        executors = make_executors(given, self.home, controls, lambda: self.target, listening.certificate)
         self.dispatcher = Dispatcher(
-            *(self.registry, attempts, relay, bus, vault, self.happenings, machine), target=lambda: self.target
+            *(self.registry, attempts, relay, bus, vault, self.happenings, machine),
+            executors=executors,
+            target=lambda: self.target,
+            controls=controls,
         )
-        submissions = Submissions(self.registry, vault, self.happenings, machine)
+        submissions = Submissions(self.registry, vault, self.happenings, machine, executors=executors)
         for name in submissions.workers:
             self.happenings.note("worker.discovered", worker=name)
         for problem in submissions.problems:
@@ -106,7 +120,7 @@ class Daemon:
             handshakes=Handshakes(self.registry, attempts, self.happenings),
             bus=bus,
             frames=FrameHub(self.registry, self.happenings),
-            controls=self.dispatcher.controls,
+            controls=controls,
             vault=vault,
             happenings=self.happenings,
             machine=machine,
@@ -121,7 +135,7 @@ class Daemon:
         self.dispatcher.adopt()
         self._server = grpc.server(
             futures.ThreadPoolExecutor(THREADS, thread_name_prefix="call"),
-            interceptors=[TokenCheck(self._token, self.happenings)],
+            interceptors=[TokenCheck(self._token, self.happenings, self._parts.attempts)],
             options=[*channel.OPTIONS, ("grpc.so_reuseport", 0)],
         )
         trainer_pb2_grpc.add_TrainerServicer_to_server(TrainerService(self._parts), self._server)
@@ -219,10 +233,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a daemon in the foreground until SIGTERM or SIGINT."""
     args = _parser().parse_args(argv)
     try:
+        home = Path(args.home) if args.home else resolve_home()
         daemon = Daemon(
-            Path(args.home) if args.home else resolve_home(),
+            home,
             Listening(args.listen, args.tls_cert, args.tls_key, args.insecure_listen),
             cpu_slots=args.slots,
+            settings=ExecutorSettings.read(given_flags(args), home),
         )
         daemon.start()
     except ConfigError as error:
@@ -340,6 +356,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--tls-key", type=Path, help="its private key (PEM)")
     add("--insecure-listen", action="store_true", help="listen beyond this machine without TLS")
     add("--slots", type=float, help="CPU slots, one per run unless it asks for more (default: the number of cores)")
+    add_flags(parser)
     return parser
 
 

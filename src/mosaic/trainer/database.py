@@ -137,6 +137,12 @@ MIGRATIONS = (
     ALTER TABLE runs ADD COLUMN "group" TEXT NOT NULL DEFAULT '';
     CREATE INDEX runs_by_group ON runs ("group");
     """,
+    # 4: where a run runs: the executor, the cluster's name for its job, and the node once one has it.
+    """
+    ALTER TABLE runs ADD COLUMN executor TEXT NOT NULL DEFAULT 'local';
+    ALTER TABLE runs ADD COLUMN job TEXT NOT NULL DEFAULT '';
+    ALTER TABLE runs ADD COLUMN node TEXT NOT NULL DEFAULT '';
+    """,
 )
 
 

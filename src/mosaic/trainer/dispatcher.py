@@ -4,29 +4,33 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from mosaic.trainer.attempts import Attempts, identity_of
 from mosaic.trainer.bus import Bus
-from mosaic.trainer.executors.local import Exit, Identity, LocalExecutor, elapsed_seconds
+from mosaic.trainer.controls import Controls
+from mosaic.trainer.executors.choice import Executors
+from mosaic.trainer.executors.contract import ClusterError, Executor, Exit, Identity
 from mosaic.trainer.gpu import Claim, Machine, Room
 from mosaic.trainer.launch import discard, prepare
+from mosaic.trainer.orders import read_exit
 from mosaic.trainer.registry import Registry
 from mosaic.trainer.relay import Relay
 from mosaic.trainer.states import ENDED, State
 from mosaic.trainer.submission import Vault
+from mosaic.trainer.verdict import judge
 from mosaic.wire.errors import MosaicError, MoveError, StorageError, UnavailableError, UnknownRunError
 from mosaic.wire.frames import sweep
 from mosaic.wire.happenings import Happenings
 
-REQUEUE = 75  # a worker's exit code for "my state is saved, start me again"
-REFUSED = 2
 # A remote worker sends a heartbeat every 30 s; three missed ones are silence.
 SILENCE_SECONDS = 100.0
+# The relay of a cluster's node says every few seconds that it lives.
+FAR_SILENCE_SECONDS = 60.0
+# A cluster takes a submission in a tenth of a second or more; the runs that go on must be looked after meanwhile.
+STARTS_PER_TICK = 8
 # A run that ends at once, again and again, is started at growing distances.
 QUICK_SECONDS, LONGEST_PAUSE = 10.0, 60.0
 # A process that was started in the very moment of the crash shows its environment only after a while.
@@ -45,22 +49,6 @@ class Watch:
     next_seq: int = -1
 
 
-class Controls:
-    """What remote workers are to be told; their streams take it from here."""
-
-    def __init__(self) -> None:
-        self._told: dict[str, list[tuple[str, float]]] = {}
-        self._lock = threading.Lock()
-
-    def tell(self, run_id: str, what: str, grace: float = 0.0) -> None:
-        with self._lock:
-            self._told.setdefault(run_id, []).append((what, grace))
-
-    def take(self, run_id: str) -> list[tuple[str, float]]:
-        with self._lock:
-            return self._told.pop(run_id, [])
-
-
 class Dispatcher:
     """Everything that happens to runs by themselves happens in `tick`, in one thread."""
 
@@ -74,25 +62,27 @@ class Dispatcher:
         happenings: Happenings,
         machine: Machine,
         *,
-        executor: LocalExecutor | None = None,
+        executors: Executors | None = None,
         clock: Callable[[], float] = time.monotonic,
         target: Callable[[], str] = lambda: "127.0.0.1:50055",
+        controls: Controls | None = None,
     ) -> None:
         self._registry, self._attempts, self._relay, self._bus = registry, attempts, relay, bus
         self._vault, self._happenings, self._machine = vault, happenings, machine
-        self._executor = executor or LocalExecutor()
+        self._executors = executors or Executors()
         self._clock, self._target = clock, target
         self._watches: dict[str, Watch] = {}
         self._not_before: dict[str, float] = {}
         self._pauses: dict[str, float] = {}
         self._unrecorded: dict[str, Identity] = {}
-        self.controls = Controls()
+        self.controls = controls or Controls()
 
     def adopt(self) -> None:
         """Take over what an earlier daemon left: workers that live, and starts that it did not live to record."""
         self._sweep()
         for row in self._attempts.live():
-            if not row["reads_files"] or row["state"] == State.LOST:
+            far = not self._executors.of(row["executor"]).here
+            if not far and (not row["reads_files"] or row["state"] == State.LOST):
                 continue
             identity = self._identity(row)
             for _ in range(ADOPTION_LOOKS if row["nonce"] else 0):
@@ -100,8 +90,9 @@ class Dispatcher:
                     break
                 time.sleep(ADOPTION_SECONDS / ADOPTION_LOOKS)
                 identity = self._identity(row)
-            if identity is not None and self._executor.alive(identity):
-                self._happenings.note("run.adopted", row["run_id"], pid=identity.pid, state=row["state"])
+            if identity is not None and self._executors.of(row["executor"]).alive(identity):
+                whom = {"job": identity.job} if identity.job else {"pid": identity.pid}
+                self._happenings.note("run.adopted", row["run_id"], state=row["state"], **whom)
 
     def tick(self) -> None:
         """Read what workers wrote, look after every live run, and start what there is room for."""
@@ -124,7 +115,7 @@ class Dispatcher:
         """A run's worker, also one that was started but could not be written down."""
         identity = identity_of(row)
         if identity is None and row["nonce"]:
-            identity = self._unrecorded.get(row["nonce"]) or self._executor.find(row["nonce"])
+            identity = self._unrecorded.get(row["nonce"]) or self._executors.of(row["executor"]).find(row["nonce"])
             if identity is not None:
                 self._attempts.record_process(row["run_id"], row["nonce"], identity)
                 self._unrecorded.pop(row["nonce"], None)
@@ -133,14 +124,18 @@ class Dispatcher:
     def _look_after(self, row: sqlite3.Row) -> None:
         run_id, identity = row["run_id"], self._identity(row)
         watch = self._watches.setdefault(run_id, Watch(heard=self._clock()))
-        if not row["reads_files"]:
+        if not row["reads_files"] and row["external"]:
             self._look_after_remote(row, watch)
             return
         if identity is None and row["external"]:
             return
-        if identity is None or not self._executor.alive(identity):
-            self._settle(row, identity)
+        executor = self._executors.of(row["executor"])
+        told = None if executor.here else read_exit(self._registry.paths(run_id), row["nonce"])
+        if identity is None or told is not None or not executor.alive(identity):
+            self._settle(row, identity, told)
             return
+        if not executor.here:
+            self._look_far(row, identity, executor, watch)
         self._enforce_limits(row, identity)
         row = self._attempts.row(run_id)
         if row["asked"]:
@@ -148,25 +143,41 @@ class Dispatcher:
         else:
             watch.asked = ""
 
+    def _look_far(self, row: sqlite3.Row, identity: Identity, executor: Executor, watch: Watch) -> None:
+        """A run of a cluster: note the node that has it, and when neither it nor its files say anything any more."""
+        run_id = row["run_id"]
+        node = executor.running_on(identity)
+        if node and node != row["node"]:
+            self._attempts.note(run_id, node=node)
+            self._happenings.note("run.placed", run_id, node=node, job=identity.job)
+        if row["events_seq"] != watch.next_seq:
+            watch.next_seq, watch.heard = row["events_seq"], self._clock()
+        unheard = self.controls.silent_seconds(row["nonce"])
+        silent = min([self._clock() - watch.heard, *([] if unheard is None else [unheard])])
+        if row["state"] in (State.READY, State.EXECUTING, State.PAUSED) and silent > FAR_SILENCE_SECONDS:
+            if self._attempts.mark(run_id, State.LOST, f"nothing was heard of {node or 'its node'} for {silent:.0f} s"):
+                self._happenings.warn("run.lost", run_id, node=node)
+
     def _enforce_limits(self, row: sqlite3.Row, identity: Identity) -> None:
         if row["asked"] == "cancel":
             return
         limit, steps = row["max_duration"], row["max_steps"]
-        if limit is not None and row["ran_seconds"] + elapsed_seconds(identity) >= limit:
+        if (
+            limit is not None
+            and row["ran_seconds"] + self._executors.of(row["executor"]).elapsed_seconds(identity) >= limit
+        ):
             self._registry.cancel_run(row["run_id"], reason=f"max_duration_seconds {limit:g} reached")
         elif steps is not None and row["step"] >= steps:
             self._registry.cancel_run(row["run_id"], reason=f"max_steps {steps} reached")
 
     def _answer(self, row: sqlite3.Row, identity: Identity, watch: Watch) -> None:
         """Do what was asked of a run; a signal is sent once, force is used when the grace period is over."""
-        run_id, asked = row["run_id"], row["asked"]
+        run_id, asked, executor = row["run_id"], row["asked"], self._executors.of(row["executor"])
         if asked == "cancel":
             self._stop(row, identity, watch)
         elif asked and asked != watch.asked:
             self._happenings.note(f"run.{asked}_requested", run_id)
-            act, to = (
-                (self._executor.pause, State.PAUSED) if asked == "pause" else (self._executor.go_on, State.EXECUTING)
-            )
+            act, to = (executor.pause, State.PAUSED) if asked == "pause" else (executor.go_on, State.EXECUTING)
             if not act(identity, row["nonce"]):  # nobody but us will tell
                 self._attempts.mark(run_id, to, "", answered=asked)
                 self._happenings.note("run.paused" if asked == "pause" else "run.continued", run_id)
@@ -174,6 +185,7 @@ class Dispatcher:
 
     def _stop(self, row: sqlite3.Row, identity: Identity, watch: Watch) -> None:
         grace = row["grace"] if row["asked_grace"] is None else row["asked_grace"]
+        executor = self._executors.of(row["executor"])
         if watch.asked != "cancel":
             watch.kill_at = self._clock() + grace + AFTER_GRACE
             watch.asked = "cancel"  # also if nothing below can be written: a second SIGTERM would end it at once
@@ -182,15 +194,15 @@ class Dispatcher:
             )
             if row["asked_sent"]:  # by the daemon before this one
                 return
-            self._executor.terminate(identity)
+            executor.terminate(identity, row["nonce"], grace)
             self._attempts.note(row["run_id"], asked_sent=1)
             if row["state"] == State.PAUSED:
-                self._executor.wake(identity, row["nonce"])
+                executor.wake(identity, row["nonce"])
         elif watch.kill_at is not None:
             watch.kill_at = min(watch.kill_at, self._clock() + grace + AFTER_GRACE)
             if self._clock() >= watch.kill_at:
                 self._happenings.warn("run.killed", row["run_id"], grace_seconds=f"{grace:g}")
-                self._executor.kill_tree(identity, row["nonce"])
+                executor.kill_tree(identity, row["nonce"])
 
     def _look_after_remote(self, row: sqlite3.Row, watch: Watch) -> None:
         run_id = row["run_id"]
@@ -211,18 +223,20 @@ class Dispatcher:
             if self._attempts.mark(run_id, State.LOST, f"its worker has said nothing for {SILENCE_SECONDS:.0f} s"):
                 self._happenings.warn("run.lost", run_id)
 
-    def _settle(self, row: sqlite3.Row, identity: Identity | None) -> None:
+    def _settle(self, row: sqlite3.Row, identity: Identity | None, told: Exit | None = None) -> None:
         """A worker has ended: read the rest of what it wrote, end what it left, and say how the run stands."""
-        run_id = row["run_id"]
-        ended = Exit(None) if identity is None else self._executor.exit(identity)
-        if row["reads_files"]:
-            self._executor.kill_tree(identity, row["nonce"])
+        run_id, executor = row["run_id"], self._executors.of(row["executor"])
+        ended = told or (Exit(None) if identity is None else executor.exit(identity))
+        if executor.here and row["reads_files"]:
+            executor.kill_tree(identity, row["nonce"])
         row = self._relay.drain(run_id)
         if row["state"] in ENDED:
             return
-        end = self._judge(row, identity, ended)
-        ran = elapsed_seconds(identity) if identity is not None else 0.0
+        end = judge(row, identity, ended, lambda: self._last_words(row))
+        ran = executor.elapsed_seconds(identity) if identity is not None else 0.0
         try:
+            if end.lost and row["state"] != State.LOST and self._attempts.mark(run_id, State.LOST, end.reason):
+                self._happenings.warn("run.lost", run_id, reason=end.reason)
             if end.state is State.INIT:
                 self._attempts.requeue(run_id, end.reason, counted=end.counted, ran_seconds=ran, new=end.began)
                 self._delay(run_id, ran)
@@ -238,43 +252,17 @@ class Dispatcher:
                     discard(self._attempts.recipe(row)[0], self._registry.paths(run_id))
         except (MoveError, UnknownRunError) as error:  # somebody else settled it in between
             self._happenings.warn("daemon.trouble", run_id, error=error)
-        if row["reads_files"]:
+        if executor.here and row["reads_files"]:
             self._sweep(run_id)
         self._watches.pop(run_id, None)
+        self.controls.forget(row["nonce"])
         if identity is not None:
-            self._executor.forget(identity)
+            executor.forget(identity)
 
     def _sweep(self, run_id: str | None = None) -> None:
         """Remove the frame rings that dead processes left, of one run or of all."""
         for name in sweep(run_id):
             self._happenings.note("fastlane.swept", run_id or "-", ring=name)
-
-    def _judge(self, row: sqlite3.Row, identity: Identity | None, ended: Exit) -> End:
-        """How an attempt ended, from its closing event, its exit code, and what was asked of it."""
-        closing = json.loads(row["closing"]) if row["closing"] else {}
-        payload: Mapping[str, Any] = closing.get("payload", {})
-        if row["mode"] == "script" and "script" not in payload:  # a phase's, of a worker that knows nothing of scripts
-            closing, payload = {}, {}
-        told = payload.get("exit_code")
-        code = ended.code if ended.code is not None else told if type(told) is int and abs(told) < 1 << 31 else None
-        name = ended.signal or str(payload.get("signal") or "")
-        if closing.get("event") == "run_completed":
-            return End(State.COMPLETED, "", 0)
-        if row["asked"] == "cancel":
-            return End(State.CANCELLED, row["asked_reason"], code, name)
-        if ended.code == 0 and not closing:
-            return End(State.COMPLETED, "", 0)
-        if identity is None and row["reads_files"] and not row["external"] and not row["pid"] and not row["closing"]:
-            if row["state"] == State.HANDSHAKE:
-                return End(State.INIT, "its worker was never started", began=False)
-        if code == REQUEUE:
-            return End(State.INIT, "its worker was told to stop and asked to be started again")
-        if code == REFUSED and not closing and not row["events_seq"]:
-            return End(State.FAILED, f"refused: {self._last_words(row) or 'the worker gave no reason'}", code)
-        reason = _reason(payload, code, name, self._last_words(row))
-        if row["restarts"] < row["max_restarts"] and not row["external"]:
-            return End(State.INIT, reason, counted=True)
-        return End(State.FAILED, reason, code, name)
 
     def _last_words(self, row: sqlite3.Row) -> str:
         """The last line that the worker itself wrote to stderr."""
@@ -296,14 +284,27 @@ class Dispatcher:
         queued = self._attempts.queued()
         if not queued:
             return
-        held = [(_claim(row), json.loads(row["gpus"])) for row in self._attempts.live() if row["reads_files"]]
-        room = Room.beside(self._machine, held)
+        here = [row for row in self._attempts.live() if row["reads_files"] and self._executors.of(row["executor"]).here]
+        room = Room.beside(self._machine, [(_claim(row), json.loads(row["gpus"])) for row in here])
+        left = STARTS_PER_TICK
         for row in queued:
             if self._not_before.get(row["run_id"], 0.0) > self._clock():
                 continue
-            gpus = room.grant(_claim(row))
-            if gpus is not None:
+            executor = self._executors.of(row["executor"])
+            if problem := self._executors.problem(row["executor"]) or executor.waits_for():
+                self._say_why(row, problem)
+            elif not executor.here:
+                left -= 1
+                if left >= 0:  # the cluster has the queue
+                    self._start(row, [])
+            elif (gpus := room.grant(_claim(row))) is not None:
                 self._start(row, gpus)
+
+    def _say_why(self, row: sqlite3.Row, problem: str) -> None:
+        """A run whose cluster is not there: still starting, or unknown to a daemon with other settings; it waits."""
+        if row["reason"] != problem:
+            self._attempts.note(row["run_id"], reason=problem)
+            self._happenings.warn("run.waits", row["run_id"], reason=problem)
 
     def _start(self, row: sqlite3.Row, gpus: list[int]) -> None:
         run_id = row["run_id"]
@@ -312,7 +313,8 @@ class Dispatcher:
         warnings = (
             [f"the daemon was restarted and no longer has {', '.join(gone)}: tracking is offline"] if gone else []
         )
-        if row["gpus_requested"] and not gpus:
+        executor = self._executors.of(row["executor"])
+        if row["gpus_requested"] and not gpus and executor.here:
             warnings.append("this machine has fewer GPUs than were asked for; this attempt trains on the CPU")
         begun = self._attempts.begin(run_id, gpus, warnings)
         if begun is None:
@@ -322,11 +324,10 @@ class Dispatcher:
         self._happenings.note("run.starting", run_id, attempt=begun["attempt"], slot=begun["slot"], gpus=gpus or None)
         try:
             recipe = self._attempts.recipe(begun)
-            launch = prepare(begun, recipe, self._registry.paths(run_id), secrets, self._target())
-            identity = self._executor.start(
-                launch.command, launch.environment, launch.folder, launch.stdout, launch.stderr
-            )
-        except (StorageError, OSError) as error:  # a full disk is no fault of the run: it waits
+            paths = self._registry.paths(run_id)
+            launch = prepare(begun, recipe, paths, secrets if executor.here else None, self._target())
+            identity = executor.start(launch)
+        except (StorageError, ClusterError, OSError) as error:  # a full disk is no fault of the run: it waits
             self._attempts.requeue(run_id, self._happenings.masked(str(error)), counted=False, new=False)
             self._delay(run_id, 0.0)
             self._happenings.warn("run.requeued", run_id, reason=error)
@@ -339,30 +340,9 @@ class Dispatcher:
         self._unrecorded[begun["nonce"]] = identity
         self._attempts.record_process(run_id, begun["nonce"], identity)
         self._unrecorded.pop(begun["nonce"])
-        self._happenings.note("run.started", run_id, pid=identity.pid)
-
-
-@dataclass(frozen=True)
-class End:
-    """How an attempt ended; INIT means that another one follows."""
-
-    state: State
-    reason: str = ""
-    code: int | None = None
-    signal: str = ""
-    counted: bool = False
-    began: bool = True
-
-
-def _reason(payload: Mapping[str, Any], code: int | None, signal: str, last_words: str) -> str:
-    """Why a run failed, in one line."""
-    if payload.get("error"):
-        return str(payload["error"])
-    told = signal or (f"exit code {code}" if code is not None else "")
-    if not told:
-        return "its worker ended without a closing event"
-    hint = payload.get("hint") or (last_words if not payload else "")
-    return f"{told}: {hint}" if hint else told
+        self._happenings.note(
+            "run.started", run_id, **({"job": identity.job} if identity.job else {"pid": identity.pid})
+        )
 
 
 def _claim(row: sqlite3.Row) -> Claim:

@@ -45,7 +45,8 @@ class FrameHub:
             raise ConfigError("max_fps is a number of frames per second, 0 or more")
         pause = 1.0 / min(MOST_FPS, max_fps or DEFAULT_FPS)
         with self._registry.database.read() as connection:
-            local = bool(self._registry.row(connection, run_id)["reads_files"])
+            row = self._registry.row(connection, run_id)
+            local = row["reads_files"] and row["executor"] == "local"
         found = (self._from_ring if local else self._from_worker)(run_id, pause, active)
         return self._told(run_id, found)
 

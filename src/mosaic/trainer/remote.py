@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from mosaic.trainer.attempts import Attempts, Registration
-from mosaic.trainer.executors.local import Identity, boot_id
+from mosaic.trainer.events_file import read_lines
+from mosaic.trainer.executors.contract import Identity
+from mosaic.trainer.executors.local import boot_id
 from mosaic.trainer.registry import Registry
+from mosaic.wire._pb import trainer_pb2 as pb
 from mosaic.wire.channel import PROTO_VERSION
 from mosaic.wire.errors import ConfigError, EventError, MosaicError, shown, storage_error
 from mosaic.wire.events import Event, cut_torn_tail, decode, encode, last_seq
 from mosaic.wire.happenings import Happenings
-from mosaic.wire.paths import check_run_id
+from mosaic.wire.paths import RunPaths, check_run_id
 
 # What a publisher may send before it hears that something was stored.
 PUBLISHER_CREDITS = 400
+CHUNK_BYTES = 1 << 20
 
 
 class Handshakes:
@@ -26,9 +30,18 @@ class Handshakes:
         self._registry, self._attempts, self._happenings = registry, attempts, happenings
 
     def register(
-        self, run_id: str, proto_version: str, worker_id: str, identity: Identity, run_folder: str, nonce: str
+        self,
+        run_id: str,
+        proto_version: str,
+        worker_id: str,
+        identity: Identity,
+        run_folder: str,
+        nonce: str,
+        *,
+        sees_files: bool = False,
+        node: str = "",
     ) -> tuple[str, bool]:
-        """A session token, and whether the daemon reads the run's files itself."""
+        """A session token, and whether the daemon reads the run's files itself; a cluster's node says if it does."""
         try:
             check_run_id(run_id)
             if proto_version != PROTO_VERSION:
@@ -38,7 +51,8 @@ class Handshakes:
                 )
             here = identity.boot_id == boot_id() and _same(run_folder, self._registry.paths(run_id).folder)
             name = worker_id or f"worker-{run_id[:8]}"
-            token = self._attempts.register(run_id, Registration(name[:200], identity, here, nonce))
+            told = Registration(name[:200], identity, here or sees_files, nonce, node[:200])
+            token = self._attempts.register(run_id, told)
         except MosaicError as error:
             self._happenings.warn("worker.refused", shown(run_id, 40), reason=error)
             raise
@@ -82,6 +96,18 @@ class Mirror:
             if new:
                 _append(self._metrics, new)
                 self.metrics_offset += len(new)
+
+
+def kept_lines(paths: RunPaths) -> Iterator[pb.FileChunk]:
+    """The whole lines of a run's events and metrics, in pieces."""
+    for path in (paths.events, paths.metrics):
+        offset = 0
+        while True:
+            lines, end = read_lines(path, offset, CHUNK_BYTES)
+            if not lines:
+                break
+            yield pb.FileChunk(path=paths.relative(path), data=b"".join(lines))
+            offset = end
 
 
 def _append(path: Path, data: bytes) -> None:

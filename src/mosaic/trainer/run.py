@@ -68,6 +68,11 @@ class Run:
     external: bool = False
     group: str = ""
     """shared by runs that differ in nothing but their seed: a name that was given, or "#" and a digest"""
+    executor: str = "local"
+    job: str = ""
+    """the cluster's name for the job of its present attempt"""
+    node: str = ""
+    """the machine of the cluster that has it"""
     curve: tuple[float, ...] = ()
     """its returns in a few points, where a list was asked for them"""
     payload: dict[str, Any] = field(default_factory=dict)

@@ -17,18 +17,18 @@ import psutil
 from mosaic.trainer import messages
 from mosaic.trainer.attempts import Attempts
 from mosaic.trainer.bus import Bus
-from mosaic.trainer.dispatcher import Controls
-from mosaic.trainer.executors.local import Identity
+from mosaic.trainer.controls import Controls
+from mosaic.trainer.executors.contract import Identity
 from mosaic.trainer.frames import FrameHub
 from mosaic.trainer.gpu import Machine
 from mosaic.trainer.registry import Registry
-from mosaic.trainer.remote import Handshakes
+from mosaic.trainer.remote import Handshakes, kept_lines
 from mosaic.trainer.streams import EventStream, PublisherStream, frame_controls, watch_runs
 from mosaic.trainer.submission import Submissions, Vault
 from mosaic.wire import errors
 from mosaic.wire._pb import trainer_pb2 as pb
 from mosaic.wire._pb import trainer_pb2_grpc
-from mosaic.wire.channel import PROTO_VERSION, SESSION_KEY, TOKEN_KEY
+from mosaic.wire.channel import ATTEMPT_KEY, PROTO_VERSION, SESSION_KEY, TOKEN_KEY
 from mosaic.wire.events import from_line
 from mosaic.wire.happenings import Happenings
 from mosaic.wire.paths import check_run_id
@@ -39,6 +39,8 @@ THREADS, MOST_STREAMS = 256, 200
 MOST_PAYLOAD = 1 << 20
 # Status messages travel in headers, which are small.
 LONGEST_MESSAGE = 2000
+
+NODE_CALLS = frozenset({"RegisterWorker", "PublishTelemetry", "PublishFrames", "FetchRun"})
 
 STATUS: tuple[tuple[type[errors.MosaicError], grpc.StatusCode], ...] = (
     (errors.UnknownRunError, grpc.StatusCode.NOT_FOUND),
@@ -178,11 +180,16 @@ class TrainerService(trainer_pb2_grpc.TrainerServicer):
     def RegisterWorker(
         self, request: pb.RegisterWorkerRequest, context: grpc.ServicerContext
     ) -> pb.RegisterWorkerResponse:
+        shown = metadata_of(context.invocation_metadata(), ATTEMPT_KEY)
+        if shown and not hmac.compare_digest(shown.encode(), request.attempt.encode()):
+            raise errors.AccessError("a node registers for the attempt that it shows, and for no other")
         identity = Identity(request.pid, request.start_ticks, request.boot_id)
         token, reads_files = self.parts.handshakes.register(
-            request.run_id, request.proto_version, request.worker_id, identity, request.run_folder, request.attempt
+            *(request.run_id, request.proto_version, request.worker_id, identity, request.run_folder, request.attempt),
+            sees_files=request.sees_files,
+            node=request.node,
         )
-        secrets = {} if reads_files else self.parts.vault.of(request.run_id)
+        secrets = self.parts.vault.of(request.run_id) if not reads_files or request.node else {}
         if secrets and not self.parts.secure:
             self.parts.happenings.warn("worker.secrets_withheld", request.run_id, names=",".join(secrets))
             secrets = {}
@@ -204,6 +211,12 @@ class TrainerService(trainer_pb2_grpc.TrainerServicer):
         parts = self.parts
         session = metadata_of(context.invocation_metadata(), SESSION_KEY)
         yield from frame_controls(parts.attempts, parts.frames, session, request_iterator, context.is_active)
+
+    @streamed
+    def FetchRun(self, request: pb.FetchRunRequest, context: grpc.ServicerContext) -> Iterator[pb.FileChunk]:
+        session = metadata_of(context.invocation_metadata(), SESSION_KEY)
+        self.parts.attempts.check_session(request.run_id, session)
+        yield from kept_lines(self.parts.registry.paths(request.run_id))
 
     @streamed
     def StreamFrames(self, request: pb.StreamFramesRequest, context: grpc.ServicerContext) -> Iterator[pb.Frame]:
@@ -245,7 +258,9 @@ class TrainerService(trainer_pb2_grpc.TrainerServicer):
                 for gpu in parts.machine.gpus
             ],
             cpu_slots=parts.machine.cpu_slots,
-            cpu_slots_free=max(0.0, parts.machine.cpu_slots - sum(row["cpus"] for row in live)),
+            cpu_slots_free=max(
+                0.0, parts.machine.cpu_slots - sum(row["cpus"] for row in live if row["executor"] == "local")
+            ),
             subscribers=parts.bus.subscribers,
             rss_bytes=psutil.Process().memory_info().rss,
             workers=sorted(parts.submissions.workers),
@@ -254,18 +269,31 @@ class TrainerService(trainer_pb2_grpc.TrainerServicer):
 
 
 class TokenCheck(grpc.ServerInterceptor):
-    """Lets a call through only with the daemon's token."""
+    """Lets a call through only with the daemon's token; a cluster's node speaks for its own attempt without."""
 
-    def __init__(self, token: str, happenings: Happenings) -> None:
-        self._expected, self._happenings = f"Bearer {token}".encode(), happenings
+    def __init__(self, token: str, happenings: Happenings, attempts: Attempts | None = None) -> None:
+        self._expected, self._happenings, self._attempts = f"Bearer {token}".encode(), happenings, attempts
 
     def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
         given = metadata_of(handler_call_details.invocation_metadata, TOKEN_KEY)
         handler = continuation(handler_call_details)
         if handler is None or hmac.compare_digest(given.encode(errors="replace"), self._expected):
             return handler
+        if handler_call_details.method.rpartition("/")[2] in NODE_CALLS and self._admits(handler_call_details):
+            return handler
         self._happenings.warn("access.denied", call=handler_call_details.method)
         return _denied(handler)
+
+    def _admits(self, details: Any) -> bool:
+        """The call itself then looks whether it is about that very run."""
+        session, attempt = (metadata_of(details.invocation_metadata, key) for key in (SESSION_KEY, ATTEMPT_KEY))
+        shown = attempt if details.method.endswith("/RegisterWorker") else session
+        if self._attempts is None or not shown:
+            return False
+        try:
+            return self._attempts.admits(session, attempt)
+        except errors.UnavailableError:
+            return True  # the call will say so; a node that was denied would give its run up
 
 
 def _denied(handler: Any) -> Any:

@@ -13,8 +13,9 @@ import grpc
 from mosaic.trainer import messages
 from mosaic.trainer.attempts import Attempts
 from mosaic.trainer.bus import CREDITS, MOST_CREDITS, Bus, Ended, Resumed, Starved, Subscription
-from mosaic.trainer.dispatcher import Controls
+from mosaic.trainer.controls import Controls
 from mosaic.trainer.frames import FrameHub
+from mosaic.trainer.orders import write_exit
 from mosaic.trainer.registry import Registry
 from mosaic.trainer.remote import PUBLISHER_CREDITS, Mirror
 from mosaic.trainer.run import Change, Run
@@ -198,15 +199,17 @@ class PublisherStream:
             raise ConfigError("the first message of PublishTelemetry names its run_id")
         run_id = first.run_id
         row = self._attempts.check_session(run_id, self._session)
-        if row["reads_files"]:
+        if row["reads_files"] and row["executor"] == "local":
             raise ConfigError(f"run {run_id} lies on this machine; the daemon reads its files itself")
-        mirror = Mirror(self._registry, run_id)
+        attempt = row["nonce"] or run_id
+        # Where a node writes the very files that are read here, its stream carries orders and nothing to store.
+        mirror = None if row["reads_files"] else Mirror(self._registry, run_id)
         yield _stored(mirror)
         yield pb.Control(credits=pb.Control.Credits(credits=PUBLISHER_CREDITS))
-        thread = threading.Thread(target=self._receive, args=(run_id, first, batches, mirror), daemon=True)
+        thread = threading.Thread(target=self._receive, args=(run_id, attempt, first, batches, mirror), daemon=True)
         thread.start()
         while self._active():
-            for what, grace in self._controls.take(run_id):
+            for what, grace in self._controls.take(attempt):
                 yield _order(what, grace)
             try:
                 item = self._out.get(timeout=0.25)
@@ -219,12 +222,24 @@ class PublisherStream:
             yield item
 
     def _receive(
-        self, run_id: str, first: pb.TelemetryBatch, batches: Iterator[pb.TelemetryBatch], mirror: Mirror
+        self,
+        run_id: str,
+        attempt: str,
+        first: pb.TelemetryBatch,
+        batches: Iterator[pb.TelemetryBatch],
+        mirror: Mirror | None,
     ) -> None:
         starved = False
         try:
             for batch in _after(first, batches):
                 self._attempts.check_session(run_id, self._session)
+                self._controls.hear(attempt)
+                if batch.HasField("exit"):
+                    write_exit(self._registry.paths(run_id), attempt, batch.exit.code, batch.exit.signal)
+                    self._out.put(_stored(mirror, exit=True))
+                    continue
+                if mirror is None:
+                    continue
                 try:
                     events = [messages.event_from_pb(event, run_id) for event in batch.events]
                     mirror.store(events, batch.metrics_offset, batch.metrics)
@@ -279,8 +294,9 @@ def _after(first: pb.TelemetryBatch, rest: Iterator[pb.TelemetryBatch]) -> Itera
     yield from rest
 
 
-def _stored(mirror: Mirror) -> pb.Control:
-    return pb.Control(stored=pb.Control.Stored(next_seq=mirror.next_seq, metrics_offset=mirror.metrics_offset))
+def _stored(mirror: Mirror | None, *, exit: bool = False) -> pb.Control:
+    next_seq, offset = (0, 0) if mirror is None else (mirror.next_seq, mirror.metrics_offset)
+    return pb.Control(stored=pb.Control.Stored(next_seq=next_seq, metrics_offset=offset, exit=exit))
 
 
 def _order(what: str, grace: float) -> pb.Control:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from mosaic.trainer.executors.choice import Executors
 from mosaic.trainer.gpu import Claim, Machine, check_claim
 from mosaic.trainer.registry import NewRun, Registry
 from mosaic.trainer.run import Run
@@ -65,7 +66,9 @@ class Submissions:
         happenings: Happenings,
         machine: Machine,
         find: Callable[[], tuple[dict[str, WorkerCapabilities], list[str]]] = discover_workers,
+        executors: Executors | None = None,
     ) -> None:
+        self._executors = executors or Executors()
         self._registry, self._vault, self._happenings, self._machine = registry, vault, happenings, machine
         self.workers, self.problems = find()
         self._schemas: dict[str, dict[str, Any]] = {}
@@ -109,8 +112,8 @@ class Submissions:
             fields = self._schema(worker).get(str(config.get("algo")), {}).get("fields", ())
             given = _object(config.get("extras"))
             config["extras"] = {**given, "algo_params": all_params(_object(given.get("algo_params")), fields)}
-        claim = _claim(job)
-        warnings = check_claim(claim, self._machine)
+        claim, executor = _claim(job), self._executor_for(job)
+        warnings = check_claim(claim, self._machine) if executor == "local" else []
         if job.artifacts.output_prefix:
             warnings.append("artifacts.output_prefix has no effect: a run's files lie in its own folder")
         if not external:
@@ -137,6 +140,7 @@ class Submissions:
             "memory_mb": claim.memory_mb,
             "gpus_requested": claim.gpus,
             "gpus_mandatory": int(claim.gpus_mandatory),
+            "executor": executor,
             "max_restarts": int(restarts),
             "max_duration": job.schedule.max_duration_seconds,
             "max_steps": job.schedule.max_steps,
@@ -145,6 +149,14 @@ class Submissions:
         payload = without_secrets(job.model_dump())
         payload["metadata"]["worker"]["config"] = without_secrets(config)
         return NewRun(run_id, payload, without_secrets(config), worker.command, columns)
+
+    def _executor_for(self, job: JobConfig) -> str:
+        """Where the run is to run; refused where this daemon has no way there."""
+        name = job.resources.executor or self._executors.default
+        if problem := self._executors.problem(name):
+            raise ConfigError(f"resources.executor: {problem}")
+        self._executors.of(name).check(job.resources.model_dump())
+        return name
 
     def _completed(self, run_id: str, job: JobConfig, worker: WorkerCapabilities) -> dict[str, Any]:
         """The worker's flat config under the run's own id; steps that nobody gave are the algorithm's default."""

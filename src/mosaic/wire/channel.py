@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 PROTO_VERSION = "MOSAIC/1.0"
 DEFAULT_TARGET = "127.0.0.1:50055"
 MESSAGE_BYTES = 64 * 1024 * 1024
-TOKEN_KEY, SESSION_KEY = "authorization", "mosaic-session"
+TOKEN_KEY, SESSION_KEY, ATTEMPT_KEY = "authorization", "mosaic-session", "mosaic-attempt"
 OPTIONS = [
     ("grpc.max_send_message_length", MESSAGE_BYTES),
     ("grpc.max_receive_message_length", MESSAGE_BYTES),

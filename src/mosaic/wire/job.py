@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from mosaic.wire.errors import ConfigError, nearest, shown
 from mosaic.wire.secrets import SECRET_NAMES, is_secret, mask_secrets, without_secrets
+from mosaic.wire.settings import Executor
 
 __all__ = ["SECRET_NAMES", "JobConfig", "is_secret", "mask_secrets", "without_secrets"]
 
@@ -26,12 +27,25 @@ class Gpus(_Section):
     mandatory: bool = False
 
 
-class Resources(_Section):
-    """What a run claims; None claims nothing."""
+class Ray(_Section):
+    """What only a Ray cluster is told."""
 
+    custom: dict[str, float] = {}
+    """custom resources by name, such as {"a100": 1}"""
+    runtime_env: dict[str, Any] = {}
+    """Ray's own description of an environment to ship; nothing is shipped without it"""
+
+
+class Resources(_Section):
+    """What a run claims, and where it runs; None claims nothing, and runs where the daemon's settings say."""
+
+    executor: Executor | None = None
     cpus: float | None = Field(default=None, gt=0)
     memory_mb: int | None = Field(default=None, gt=0)
     gpus: Gpus = Gpus()
+    ray: Ray = Ray()
+    slurm: dict[str, str | int | bool] = {}
+    """options of sbatch by their long names: {"partition": "gpu", "time": "4:00:00", "exclusive": true}"""
 
 
 class Artifacts(_Section):

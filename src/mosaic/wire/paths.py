@@ -92,6 +92,16 @@ class RunPaths:
         return self.logs / "worker.lock"
 
     @property
+    def attempt(self) -> Path:
+        """The nonce of the present attempt: a cluster's node that can read it shares this folder."""
+        return self.logs / "attempt"
+
+    @property
+    def exit(self) -> Path:
+        """How the worker of the last attempt on a cluster's node ended, as that node noted it."""
+        return self.logs / "exit.json"
+
+    @property
     def notes(self) -> Path:
         """What the algorithm tells its shell besides scalars (checkpoints, resumption), a JSON line each."""
         return self.logs / "notes.jsonl"

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Literal, get_args
 
 from mosaic.wire.errors import ConfigError, shown
 from mosaic.wire.secrets import is_secret
+
+Executor = Literal["local", "ray", "slurm"]
+EXECUTORS: tuple[str, ...] = get_args(Executor)
 
 # Each becomes a run of its own: more is a slip of the finger.
 MOST_SEEDS = 1000

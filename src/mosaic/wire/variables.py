@@ -27,6 +27,18 @@ MOSAIC_SHELL_PID = _variable(
     "pid of the shell that tails metrics.jsonl: its child writes no TensorBoard files and starts no W&B itself",
 )
 MOSAIC_ATTEMPT = _variable("MOSAIC_ATTEMPT", "nonce of one start of a run; the daemon finds its processes again by it")
+MOSAIC_ORDER = _variable("MOSAIC_ORDER", "what a cluster's node is to run; set by the daemon for its relay")
+MOSAIC_SCRATCH = _variable("MOSAIC_SCRATCH", "where a node keeps runs whose home it does not see (default: its /tmp)")
+RAY_AUTH_TOKEN = _variable("RAY_AUTH_TOKEN", "token for a Ray cluster that asks for one")
+MOSAIC_EXECUTOR = _variable("MOSAIC_EXECUTOR", "where runs run that do not say: local, ray or slurm (the daemon's)")
+MOSAIC_RAY_ADDRESS = _variable("MOSAIC_RAY_ADDRESS", "URL of a Ray cluster's dashboard, for the daemon")
+MOSAIC_ADVERTISE = _variable("MOSAIC_ADVERTISE", "HOST:PORT by which a cluster's nodes reach the daemon")
+MOSAIC_NODE_SCRATCH = _variable(
+    "MOSAIC_NODE_SCRATCH", "folder of the nodes' own for runs, even where they see the home"
+)
+MOSAIC_NODE_PYTHON = _variable(
+    "MOSAIC_NODE_PYTHON", "the interpreter on a cluster's nodes (default: the daemon's path)"
+)
 MOSAIC_STEP_LOG = _variable("MOSAIC_STEP_LOG", "where the algorithm writes its steps (extras.telemetry steps)")
 MOSAIC_TARGET = _variable("MOSAIC_TARGET", "HOST:PORT of the daemon that clients talk to")
 MOSAIC_TOKEN = _variable("MOSAIC_TOKEN", "the daemon's token for clients that cannot read its file")

@@ -8,54 +8,48 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import psutil
 
+from mosaic.trainer.executors.contract import Exit, Identity, Launch
 from mosaic.wire import variables
-from mosaic.wire.errors import WorkerError, storage_error
+from mosaic.wire.errors import ConfigError, WorkerError, storage_error
 
 # psutil's create_time has this resolution, too.
 _TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 _LINUX = sys.platform.startswith("linux")
 
 
-@dataclass(frozen=True)
-class Identity:
-    """A process that no other can be taken for: a pid is used again, but not in the same tick of the same boot."""
-
-    pid: int
-    start_ticks: int
-    boot_id: str
-
-
-@dataclass(frozen=True)
-class Exit:
-    """How a process ended; the code is None where it was not our child, the signal "" where it died of none."""
-
-    code: int | None
-    signal: str = ""
-
-
 class LocalExecutor:
     """Starts, watches and ends the processes of runs."""
+
+    name, here = "local", True
 
     def __init__(self) -> None:
         self._children: dict[Identity, subprocess.Popen[bytes]] = {}
 
-    def start(
-        self, command: Sequence[str], environment: Mapping[str, str], folder: Path, stdout: Path, stderr: Path
-    ) -> Identity:
+    def check(self, resources: Mapping[str, Any]) -> None:
+        """What only a cluster understands is not passed over in silence."""
+        if resources.get("slurm"):
+            raise ConfigError('resources.slurm goes with executor "slurm"; this run would run on the daemon\'s machine')
+
+    def waits_for(self) -> str:
+        """Nothing: this machine is here."""
+        return ""
+
+    def start(self, launch: Launch) -> Identity:
         """Start a worker that needs nothing of this process to live: its own session, files instead of pipes."""
+        command, stdout, stderr = launch.command, launch.stdout, launch.stderr
         try:
             with stdout.open("ab") as out, stderr.open("ab") as err:
                 child = subprocess.Popen(
                     list(command),
-                    cwd=folder,
-                    env=dict(environment),
+                    cwd=launch.folder,
+                    env=dict(launch.environment),
                     stdin=subprocess.DEVNULL,
                     stdout=out,
                     stderr=err,
@@ -90,7 +84,15 @@ class LocalExecutor:
         """Its end was written down."""
         self._children.pop(identity, None)
 
-    def terminate(self, identity: Identity) -> None:
+    def running_on(self, identity: Identity) -> str:
+        """This machine; nobody needs to be told its name."""
+        return ""
+
+    def elapsed_seconds(self, identity: Identity) -> float:
+        """How long the process has existed."""
+        return elapsed_seconds(identity)
+
+    def terminate(self, identity: Identity, nonce: str = "", grace: float = 0.0) -> None:
         """Ask the worker, and only it, to end; it leads its algorithm to a checkpoint."""
         self._send(identity, signal.SIGTERM)
 

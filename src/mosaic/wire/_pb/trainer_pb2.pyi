@@ -93,7 +93,7 @@ class ListRunsResponse(_message.Message):
     def __init__(self, runs: _Optional[_Iterable[_Union[Run, _Mapping]]] = ..., next_page: _Optional[str] = ..., total: _Optional[int] = ...) -> None: ...
 
 class Run(_message.Message):
-    __slots__ = ("run_id", "state", "reason", "run_name", "worker_type", "algo", "env_id", "seed", "mode", "total_timesteps", "priority", "attempt", "restarts", "max_restarts", "created_at", "started_at", "ended_at", "step", "episodes", "last_return", "last_length", "sps", "eta_seconds", "exit_code", "signal", "queue_position", "gpus", "warnings", "pid", "folder", "next_seq", "worker_id", "registered", "agent_id", "asked", "payload", "last_values", "artifacts", "external", "mean_return", "group", "curve")
+    __slots__ = ("run_id", "state", "reason", "run_name", "worker_type", "algo", "env_id", "seed", "mode", "total_timesteps", "priority", "attempt", "restarts", "max_restarts", "created_at", "started_at", "ended_at", "step", "episodes", "last_return", "last_length", "sps", "eta_seconds", "exit_code", "signal", "queue_position", "gpus", "warnings", "pid", "folder", "next_seq", "worker_id", "registered", "agent_id", "asked", "payload", "last_values", "artifacts", "external", "mean_return", "group", "curve", "executor", "job", "node")
     class LastValuesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -143,6 +143,9 @@ class Run(_message.Message):
     MEAN_RETURN_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     CURVE_FIELD_NUMBER: _ClassVar[int]
+    EXECUTOR_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     state: RunState
     reason: str
@@ -185,7 +188,10 @@ class Run(_message.Message):
     mean_return: float
     group: str
     curve: _containers.RepeatedScalarFieldContainer[float]
-    def __init__(self, run_id: _Optional[str] = ..., state: _Optional[_Union[RunState, str]] = ..., reason: _Optional[str] = ..., run_name: _Optional[str] = ..., worker_type: _Optional[str] = ..., algo: _Optional[str] = ..., env_id: _Optional[str] = ..., seed: _Optional[int] = ..., mode: _Optional[str] = ..., total_timesteps: _Optional[int] = ..., priority: _Optional[int] = ..., attempt: _Optional[int] = ..., restarts: _Optional[int] = ..., max_restarts: _Optional[int] = ..., created_at: _Optional[float] = ..., started_at: _Optional[float] = ..., ended_at: _Optional[float] = ..., step: _Optional[int] = ..., episodes: _Optional[int] = ..., last_return: _Optional[float] = ..., last_length: _Optional[float] = ..., sps: _Optional[float] = ..., eta_seconds: _Optional[float] = ..., exit_code: _Optional[int] = ..., signal: _Optional[str] = ..., queue_position: _Optional[int] = ..., gpus: _Optional[_Iterable[int]] = ..., warnings: _Optional[_Iterable[str]] = ..., pid: _Optional[int] = ..., folder: _Optional[str] = ..., next_seq: _Optional[int] = ..., worker_id: _Optional[str] = ..., registered: _Optional[bool] = ..., agent_id: _Optional[str] = ..., asked: _Optional[str] = ..., payload: _Optional[bytes] = ..., last_values: _Optional[_Mapping[str, float]] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., external: _Optional[bool] = ..., mean_return: _Optional[float] = ..., group: _Optional[str] = ..., curve: _Optional[_Iterable[float]] = ...) -> None: ...
+    executor: str
+    job: str
+    node: str
+    def __init__(self, run_id: _Optional[str] = ..., state: _Optional[_Union[RunState, str]] = ..., reason: _Optional[str] = ..., run_name: _Optional[str] = ..., worker_type: _Optional[str] = ..., algo: _Optional[str] = ..., env_id: _Optional[str] = ..., seed: _Optional[int] = ..., mode: _Optional[str] = ..., total_timesteps: _Optional[int] = ..., priority: _Optional[int] = ..., attempt: _Optional[int] = ..., restarts: _Optional[int] = ..., max_restarts: _Optional[int] = ..., created_at: _Optional[float] = ..., started_at: _Optional[float] = ..., ended_at: _Optional[float] = ..., step: _Optional[int] = ..., episodes: _Optional[int] = ..., last_return: _Optional[float] = ..., last_length: _Optional[float] = ..., sps: _Optional[float] = ..., eta_seconds: _Optional[float] = ..., exit_code: _Optional[int] = ..., signal: _Optional[str] = ..., queue_position: _Optional[int] = ..., gpus: _Optional[_Iterable[int]] = ..., warnings: _Optional[_Iterable[str]] = ..., pid: _Optional[int] = ..., folder: _Optional[str] = ..., next_seq: _Optional[int] = ..., worker_id: _Optional[str] = ..., registered: _Optional[bool] = ..., agent_id: _Optional[str] = ..., asked: _Optional[str] = ..., payload: _Optional[bytes] = ..., last_values: _Optional[_Mapping[str, float]] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., external: _Optional[bool] = ..., mean_return: _Optional[float] = ..., group: _Optional[str] = ..., curve: _Optional[_Iterable[float]] = ..., executor: _Optional[str] = ..., job: _Optional[str] = ..., node: _Optional[str] = ...) -> None: ...
 
 class Artifact(_message.Message):
     __slots__ = ("kind", "path", "step", "created_at")
@@ -240,7 +246,7 @@ class RunChange(_message.Message):
     def __init__(self, cursor: _Optional[int] = ..., kind: _Optional[_Union[RunChange.Kind, str]] = ..., run_id: _Optional[str] = ..., from_state: _Optional[_Union[RunState, str]] = ..., to_state: _Optional[_Union[RunState, str]] = ..., reason: _Optional[str] = ..., timestamp: _Optional[float] = ..., run: _Optional[_Union[Run, _Mapping]] = ...) -> None: ...
 
 class RegisterWorkerRequest(_message.Message):
-    __slots__ = ("run_id", "worker_id", "worker_kind", "proto_version", "schema_id", "schema_version", "supports_pause", "supports_checkpoint", "boot_id", "pid", "start_ticks", "run_folder", "attempt")
+    __slots__ = ("run_id", "worker_id", "worker_kind", "proto_version", "schema_id", "schema_version", "supports_pause", "supports_checkpoint", "boot_id", "pid", "start_ticks", "run_folder", "attempt", "sees_files", "node")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     WORKER_ID_FIELD_NUMBER: _ClassVar[int]
     WORKER_KIND_FIELD_NUMBER: _ClassVar[int]
@@ -254,6 +260,8 @@ class RegisterWorkerRequest(_message.Message):
     START_TICKS_FIELD_NUMBER: _ClassVar[int]
     RUN_FOLDER_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    SEES_FILES_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     worker_id: str
     worker_kind: str
@@ -267,7 +275,9 @@ class RegisterWorkerRequest(_message.Message):
     start_ticks: int
     run_folder: str
     attempt: str
-    def __init__(self, run_id: _Optional[str] = ..., worker_id: _Optional[str] = ..., worker_kind: _Optional[str] = ..., proto_version: _Optional[str] = ..., schema_id: _Optional[str] = ..., schema_version: _Optional[int] = ..., supports_pause: _Optional[bool] = ..., supports_checkpoint: _Optional[bool] = ..., boot_id: _Optional[str] = ..., pid: _Optional[int] = ..., start_ticks: _Optional[int] = ..., run_folder: _Optional[str] = ..., attempt: _Optional[str] = ...) -> None: ...
+    sees_files: bool
+    node: str
+    def __init__(self, run_id: _Optional[str] = ..., worker_id: _Optional[str] = ..., worker_kind: _Optional[str] = ..., proto_version: _Optional[str] = ..., schema_id: _Optional[str] = ..., schema_version: _Optional[int] = ..., supports_pause: _Optional[bool] = ..., supports_checkpoint: _Optional[bool] = ..., boot_id: _Optional[str] = ..., pid: _Optional[int] = ..., start_ticks: _Optional[int] = ..., run_folder: _Optional[str] = ..., attempt: _Optional[str] = ..., sees_files: _Optional[bool] = ..., node: _Optional[str] = ...) -> None: ...
 
 class RegisterWorkerResponse(_message.Message):
     __slots__ = ("session_token", "reads_files", "environment")
@@ -331,26 +341,52 @@ class RunStep(_message.Message):
     def __init__(self, step: _Optional[int] = ..., env: _Optional[int] = ..., reward: _Optional[float] = ..., done: _Optional[bool] = ...) -> None: ...
 
 class TelemetryBatch(_message.Message):
-    __slots__ = ("run_id", "events", "metrics_offset", "metrics")
+    __slots__ = ("run_id", "events", "metrics_offset", "metrics", "exit")
     RUN_ID_FIELD_NUMBER: _ClassVar[int]
     EVENTS_FIELD_NUMBER: _ClassVar[int]
     METRICS_OFFSET_FIELD_NUMBER: _ClassVar[int]
     METRICS_FIELD_NUMBER: _ClassVar[int]
+    EXIT_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     events: _containers.RepeatedCompositeFieldContainer[Event]
     metrics_offset: int
     metrics: bytes
-    def __init__(self, run_id: _Optional[str] = ..., events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ..., metrics_offset: _Optional[int] = ..., metrics: _Optional[bytes] = ...) -> None: ...
+    exit: Exit
+    def __init__(self, run_id: _Optional[str] = ..., events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ..., metrics_offset: _Optional[int] = ..., metrics: _Optional[bytes] = ..., exit: _Optional[_Union[Exit, _Mapping]] = ...) -> None: ...
+
+class Exit(_message.Message):
+    __slots__ = ("code", "signal")
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    SIGNAL_FIELD_NUMBER: _ClassVar[int]
+    code: int
+    signal: str
+    def __init__(self, code: _Optional[int] = ..., signal: _Optional[str] = ...) -> None: ...
+
+class FetchRunRequest(_message.Message):
+    __slots__ = ("run_id",)
+    RUN_ID_FIELD_NUMBER: _ClassVar[int]
+    run_id: str
+    def __init__(self, run_id: _Optional[str] = ...) -> None: ...
+
+class FileChunk(_message.Message):
+    __slots__ = ("path", "data")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    data: bytes
+    def __init__(self, path: _Optional[str] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class Control(_message.Message):
     __slots__ = ("stored", "credits", "starved", "resumed", "pause", "go_on", "cancel", "demand")
     class Stored(_message.Message):
-        __slots__ = ("next_seq", "metrics_offset")
+        __slots__ = ("next_seq", "metrics_offset", "exit")
         NEXT_SEQ_FIELD_NUMBER: _ClassVar[int]
         METRICS_OFFSET_FIELD_NUMBER: _ClassVar[int]
+        EXIT_FIELD_NUMBER: _ClassVar[int]
         next_seq: int
         metrics_offset: int
-        def __init__(self, next_seq: _Optional[int] = ..., metrics_offset: _Optional[int] = ...) -> None: ...
+        exit: bool
+        def __init__(self, next_seq: _Optional[int] = ..., metrics_offset: _Optional[int] = ..., exit: _Optional[bool] = ...) -> None: ...
     class Credits(_message.Message):
         __slots__ = ("credits",)
         CREDITS_FIELD_NUMBER: _ClassVar[int]

@@ -89,6 +89,11 @@ class TrainerStub:
                 request_serializer=mosaic_dot_wire_dot___pb_dot_trainer__pb2.Frame.SerializeToString,
                 response_deserializer=mosaic_dot_wire_dot___pb_dot_trainer__pb2.Control.FromString,
                 _registered_method=True)
+        self.FetchRun = channel.unary_stream(
+                '/mosaic.trainer.v1.Trainer/FetchRun',
+                request_serializer=mosaic_dot_wire_dot___pb_dot_trainer__pb2.FetchRunRequest.SerializeToString,
+                response_deserializer=mosaic_dot_wire_dot___pb_dot_trainer__pb2.FileChunk.FromString,
+                _registered_method=True)
         self.StreamTelemetry = channel.stream_stream(
                 '/mosaic.trainer.v1.Trainer/StreamTelemetry',
                 request_serializer=mosaic_dot_wire_dot___pb_dot_trainer__pb2.TelemetryRequest.SerializeToString,
@@ -182,6 +187,13 @@ class TrainerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def FetchRun(self, request, context):
+        """What the daemon has of a run's events and metrics, for a node on which the run goes on.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def StreamTelemetry(self, request_iterator, context):
         """A reader's side.
         """
@@ -264,6 +276,11 @@ def add_TrainerServicer_to_server(servicer, server):
                     servicer.PublishFrames,
                     request_deserializer=mosaic_dot_wire_dot___pb_dot_trainer__pb2.Frame.FromString,
                     response_serializer=mosaic_dot_wire_dot___pb_dot_trainer__pb2.Control.SerializeToString,
+            ),
+            'FetchRun': grpc.unary_stream_rpc_method_handler(
+                    servicer.FetchRun,
+                    request_deserializer=mosaic_dot_wire_dot___pb_dot_trainer__pb2.FetchRunRequest.FromString,
+                    response_serializer=mosaic_dot_wire_dot___pb_dot_trainer__pb2.FileChunk.SerializeToString,
             ),
             'StreamTelemetry': grpc.stream_stream_rpc_method_handler(
                     servicer.StreamTelemetry,
@@ -583,6 +600,33 @@ class Trainer:
             '/mosaic.trainer.v1.Trainer/PublishFrames',
             mosaic_dot_wire_dot___pb_dot_trainer__pb2.Frame.SerializeToString,
             mosaic_dot_wire_dot___pb_dot_trainer__pb2.Control.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FetchRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/mosaic.trainer.v1.Trainer/FetchRun',
+            mosaic_dot_wire_dot___pb_dot_trainer__pb2.FetchRunRequest.SerializeToString,
+            mosaic_dot_wire_dot___pb_dot_trainer__pb2.FileChunk.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,0 +1,245 @@
+"""What Ray and Slurm have in common: an order becomes a job, and one thread looks after all jobs in one listing."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from mosaic.trainer import versions
+from mosaic.trainer.controls import Controls
+from mosaic.trainer.executors.contract import ClusterError, Exit, Identity, Launch
+from mosaic.trainer.node import PYTHON
+from mosaic.trainer.orders import Order
+
+# Often enough that a run's end is seen soon, seldom enough for a scheduler that hundreds of people ask.
+LOOK_SECONDS = 1.0
+# A cluster that answers and does not list a job twice in a row, this long after its submission, has forgotten it.
+FORGOTTEN_SECONDS = 20.0
+# What a relay gets to end its worker's processes before the cluster ends the relay.
+RELAY_SECONDS = 10.0
+
+
+class Phase(StrEnum):
+    """Where a job stands."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job as the cluster lists it; times are unix seconds, 0.0 where it has not happened."""
+
+    name: str
+    phase: Phase
+    node: str = ""
+    started_at: float = 0.0
+    ended_at: float = 0.0
+    exit: Exit = field(default_factory=lambda: Exit(None))
+
+
+@dataclass(frozen=True)
+class Site:
+    """What nodes must be told of the daemon."""
+
+    home: Path
+    target: Callable[[], str]
+    """where they reach it"""
+    certificate: Path | None = None
+    scratch: str = ""
+    python: str = ""
+    """the interpreter on the nodes; "" is the daemon's own path"""
+
+    def order(self, launch: Launch) -> Order:
+        """The attempt as one word; the interpreter of the daemon becomes that of the node."""
+        command = tuple(PYTHON if word == sys.executable else word for word in launch.command)
+        return Order(
+            run_id=launch.run_id,
+            nonce=launch.nonce,
+            command=command,
+            config=launch.config,
+            home=str(self.home),
+            target=self.target(),
+            certificate=self.certificate.read_text() if self.certificate else "",
+            environment=dict(launch.environment),
+            grace=launch.grace,
+            attempt=launch.attempt,
+            scratch=self.scratch,
+            versions=versions.present(),
+        )
+
+    @property
+    def entry(self) -> list[str]:
+        """The command that runs an order on a node."""
+        return [self.python or sys.executable, "-m", "mosaic.trainer.node"]
+
+
+class ClusterExecutor(ABC):
+    """Jobs of a cluster, by the cluster's own ids. What a node is asked goes through its stream to the daemon."""
+
+    name = ""
+    here = False
+
+    def __init__(self, site: Site, controls: Controls) -> None:
+        self._site, self._controls = site, controls
+        self._jobs: dict[str, Job] = {}
+        self._submitted: dict[str, float] = {}
+        self._killed: dict[str, float] = {}
+        self._trouble = ""
+        self._lock = threading.Lock()
+        self._wanted = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @abstractmethod
+    def check(self, resources: Mapping[str, Any]) -> None:
+        """Refuse what could never be submitted."""
+
+    @abstractmethod
+    def submit(self, name: str, order: Order, launch: Launch) -> str:
+        """Hand a job over; its id. ClusterError: not now. ConfigError: never."""
+
+    @abstractmethod
+    def list_jobs(self) -> dict[str, Job]:
+        """All jobs of ours that the cluster knows, by id; ClusterError where it cannot be asked."""
+
+    @abstractmethod
+    def stop(self, job: str, *, force: bool) -> None:
+        """Ask a job to end, or end it."""
+
+    @abstractmethod
+    def remove(self, job: str) -> None:
+        """Its end was written down: nothing of it may be left in the cluster's queue."""
+
+    def waits_for(self) -> str:
+        return ""
+
+    def start(self, launch: Launch) -> Identity:
+        job = self.submit(job_name(launch.run_id, launch.nonce), self._site.order(launch), launch)
+        self._know(job)
+        return Identity(0, 0, "", job)
+
+    def alive(self, identity: Identity) -> bool:
+        found = self._job(identity)
+        return found is None or found.phase != Phase.ENDED
+
+    def running_on(self, identity: Identity) -> str:
+        found = self._job(identity)
+        return found.node if found is not None and found.phase == Phase.RUNNING else ""
+
+    def elapsed_seconds(self, identity: Identity) -> float:
+        found = self._job(identity)
+        if found is None or not found.started_at:
+            return 0.0
+        return max(0.0, (found.ended_at or time.time()) - found.started_at)
+
+    def exit(self, identity: Identity) -> Exit:
+        found = self._job(identity)
+        return Exit(None) if found is None else found.exit
+
+    def forget(self, identity: Identity) -> None:
+        self.remove(identity.job)
+        with self._lock:
+            self._jobs.pop(identity.job, None)
+            self._submitted.pop(identity.job, None)
+        self._killed.pop(identity.job, None)
+
+    def terminate(self, identity: Identity, nonce: str, grace: float) -> None:
+        self._controls.tell(nonce, "cancel", grace)
+        self.stop(identity.job, force=False)
+
+    def pause(self, identity: Identity, nonce: str) -> bool:
+        self._controls.tell(nonce, "pause")
+        return True
+
+    def go_on(self, identity: Identity, nonce: str) -> bool:
+        self._controls.tell(nonce, "continue")
+        return True
+
+    def wake(self, identity: Identity, nonce: str) -> None:
+        """Nodes stop nothing by force: whoever is paused hears what comes next."""
+        return None
+
+    def kill_tree(self, identity: Identity | None, nonce: str) -> bool:
+        """First the relay ends what it started, which it knows best; a relay that does not is ended by the cluster."""
+        if identity is None:
+            return False
+        now = time.monotonic()
+        asked = self._killed.get(identity.job)
+        if asked is None or now - asked > RELAY_SECONDS:
+            self._killed[identity.job] = now
+            self._controls.tell(nonce, "cancel", 0.0)
+            self.stop(identity.job, force=asked is not None)
+        return False
+
+    def find(self, nonce: str) -> Identity | None:
+        for job, found in self.list_jobs().items():
+            if found.name.endswith(_tag(nonce)):
+                self._know(job)
+                return Identity(0, 0, "", job)
+        return None
+
+    @property
+    def trouble(self) -> str:
+        """Why the cluster could not be asked the last time, "" where it could."""
+        return self._trouble
+
+    def _know(self, job: str) -> None:
+        with self._lock:
+            self._submitted.setdefault(job, time.monotonic())
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._look_on, name=f"{self.name}-jobs", daemon=True)
+                self._thread.start()
+        self._wanted.set()
+
+    def _job(self, identity: Identity) -> Job | None:
+        self._know(identity.job)
+        with self._lock:
+            return self._jobs.get(identity.job)
+
+    def _look_on(self) -> None:
+        while True:
+            self._wanted.wait()
+            self.look()
+            with self._lock:
+                if not self._submitted:
+                    self._wanted.clear()
+            time.sleep(LOOK_SECONDS)
+
+    def look(self) -> None:
+        """Ask the cluster once; what it does not know any more has ended, somehow."""
+        try:
+            found = self.list_jobs()
+        except ClusterError as error:
+            self._trouble = str(error)
+            return
+        self._trouble = ""
+        now = time.monotonic()
+        with self._lock:
+            for job, since in self._submitted.items():
+                if job in found:
+                    self._jobs[job] = found[job]
+                elif now - since > FORGOTTEN_SECONDS and not self._ended(job):
+                    lost = f"{self.name} no longer knows its job {job}"
+                    self._jobs[job] = Job("", Phase.ENDED, exit=Exit(None, lost=lost))
+
+    def _ended(self, job: str) -> bool:
+        known = self._jobs.get(job)
+        return known is not None and known.phase == Phase.ENDED
+
+
+def job_name(run_id: str, nonce: str) -> str:
+    """What a job is called; everybody may read it, so that it holds only a digest of the nonce."""
+    return f"mosaic-{run_id}-{_tag(nonce)}"
+
+
+def _tag(nonce: str) -> str:
+    return hashlib.sha256(nonce.encode()).hexdigest()[:12]

@@ -1,0 +1,155 @@
+"""Runs as jobs of a Ray cluster, through its Jobs API: plain HTTP, so that the daemon needs no Ray of the same version.
+
+A job is one process tree that Ray queues by resources and that outlives whoever submitted it. Tasks and actors would
+tie every run to a driver: a daemon that is killed would take them along.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping
+from typing import Any
+
+from mosaic.trainer.controls import Controls
+from mosaic.trainer.executors.cluster import ClusterExecutor, Job, Phase, Site
+from mosaic.trainer.executors.contract import ClusterError, Exit, Launch
+from mosaic.trainer.executors.ray_head import PrivateHead
+from mosaic.trainer.orders import Order
+from mosaic.wire import variables
+from mosaic.wire.errors import ConfigError, shown
+
+CALL_SECONDS = 30.0
+# After the worker's grace period: for its relay to end what is left, and to hand over the last events.
+STOP_SECONDS = 30.0
+PHASES = {"PENDING": Phase.WAITING, "RUNNING": Phase.RUNNING}
+# What Ray says when not the entry point failed but what it ran on; such a run is started again elsewhere.
+BLAMELESS = (
+    *("supervisor actor died", "supervisor actor failed to start", "supervisor actor could not be scheduled"),
+    *("node died", "node was terminated", "has died", "unexpected system error", "cluster", "raylet"),
+)
+NO_MODULE = "No module named 'mosaic'"
+
+
+class RayExecutor(ClusterExecutor):
+    """Jobs of the cluster whose dashboard answers at `address`, such as http://head:8265, or of a private one."""
+
+    name = "ray"
+
+    def __init__(self, site: Site, controls: Controls, address: str = "", head: PrivateHead | None = None) -> None:
+        super().__init__(site, controls)
+        self._address, self._head = address, head
+
+    def waits_for(self) -> str:
+        """A private cluster takes seconds to start, in a thread of its own."""
+        return "" if self._head is None else self._head.waits_for()
+
+    def check(self, resources: Mapping[str, Any]) -> None:
+        if resources.get("slurm"):
+            raise ConfigError('resources.slurm goes with executor "slurm", not with "ray"')
+        env = (resources.get("ray") or {}).get("runtime_env") or {}
+        if not isinstance(env.get("env_vars", {}), Mapping):
+            raise ConfigError("resources.ray.runtime_env.env_vars is an object of texts")
+
+    def submit(self, name: str, order: Order, launch: Launch) -> str:
+        asked = launch.resources.get("ray") or {}
+        env = dict(asked.get("runtime_env") or {})
+        ours = {
+            variables.MOSAIC_ORDER: order.encode(),
+            "RAY_JOB_STOP_WAIT_TIME_S": f"{launch.grace + STOP_SECONDS:.0f}",
+        }
+        body = {
+            "submission_id": name,
+            "entrypoint": f"exec {shlex.join(self._site.entry)}",
+            "runtime_env": {**env, "env_vars": {**env.get("env_vars", {}), **ours}},
+            "metadata": {"run_id": launch.run_id},
+            "entrypoint_num_cpus": launch.claim.cpus,
+            "entrypoint_num_gpus": launch.claim.gpus,
+            "entrypoint_memory": launch.claim.memory_mb << 20,
+            "entrypoint_resources": {str(key): float(value) for key, value in (asked.get("custom") or {}).items()},
+        }
+        try:
+            self._call("POST", "/api/jobs/", body)
+        except _Answered as error:
+            if "already exists" not in str(error):  # an answer that got lost the first time
+                raise ConfigError(f"Ray refuses the job: {error}") from None
+        return name
+
+    def list_jobs(self) -> dict[str, Job]:
+        if self._head is not None and not self._head.address():
+            return {}  # it ended, and its jobs with it
+        found = self._call("GET", "/api/jobs/")
+        ours = (one for one in found if str(one.get("submission_id") or "").startswith("mosaic-"))
+        return {str(one["submission_id"]): _job(one) for one in ours}
+
+    def stop(self, job: str, *, force: bool) -> None:
+        """SIGTERM to the relay; a relay that had one and gets another ends its worker at once."""
+        try:
+            self._call("POST", f"/api/jobs/{_quoted(job)}/stop")
+        except _Answered:
+            pass  # it has ended meanwhile
+
+    def remove(self, job: str) -> None:
+        try:
+            self._call("DELETE", f"/api/jobs/{_quoted(job)}")
+        except (_Answered, ClusterError):
+            pass  # Ray forgets old ones by itself
+
+    def _call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        address = self._address if self._head is None else self._head.address()
+        if not address:
+            raise ClusterError("the private Ray cluster does not run")
+        headers = {"Content-Type": "application/json"}
+        if token := os.environ.get(variables.RAY_AUTH_TOKEN):
+            headers["Authorization"] = f"Bearer {token}"
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(address.rstrip("/") + path, data, headers, method=method)
+        try:
+            # No proxy: a cluster is reached directly, or not at all.
+            with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
+                request, timeout=CALL_SECONDS
+            ) as got:
+                return json.loads(got.read() or b"null")
+        except urllib.error.HTTPError as error:
+            said = error.read().decode(errors="replace").strip().splitlines() or [error.reason]
+            raise _Answered(shown(said[-1], 300).strip("'\"")) from None
+        except (OSError, ValueError) as error:
+            why = getattr(error, "reason", None) or error
+            raise ClusterError(f"the Ray cluster at {address} does not answer: {why}; its runs wait") from None
+
+
+class _Answered(Exception):
+    """Ray answered, and said no."""
+
+
+def _job(told: Mapping[str, Any]) -> Job:
+    status, message = str(told.get("status")), str(told.get("message") or "")
+    node = urllib.parse.urlsplit(str(told.get("driver_agent_http_address") or "")).hostname or ""
+    code = told.get("driver_exit_code")
+    return Job(
+        name=str(told["submission_id"]),
+        phase=PHASES.get(status, Phase.ENDED),
+        node=node,
+        started_at=(told.get("start_time") or 0) / 1000 if status != "PENDING" else 0.0,
+        ended_at=(told.get("end_time") or 0) / 1000,
+        exit=_exit(status, message, code if isinstance(code, int) else None),
+    )
+
+
+def _exit(status: str, message: str, code: int | None) -> Exit:
+    said = " ".join(message.split())[-400:]
+    if NO_MODULE in message:
+        return Exit(1, reason="the node has no mosaic-rl: install it there, or ship it (resources.ray.runtime_env)")
+    if status == "SUCCEEDED":
+        return Exit(0)
+    if status == "FAILED" and code in (None, -9) and any(word in message.lower() for word in BLAMELESS):
+        return Exit(None, lost=f"Ray lost its node: {said}")
+    return Exit(code, reason=f"Ray says: {said}" if said else "")
+
+
+def _quoted(job: str) -> str:
+    return urllib.parse.quote(job, safe="")

@@ -1,0 +1,140 @@
+"""A private Ray cluster of one machine: started for a home when its first run asks for Ray, found again by its card.
+
+It is ended by the ids of its own processes. `ray stop` would end every Ray process of the machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from mosaic.trainer.executors.contract import Identity
+from mosaic.trainer.executors.local import boot_id, start_ticks
+from mosaic.wire.paths import write_atomic
+
+START_SECONDS, AGAIN_SECONDS = 120.0, 60.0
+# A run may wait long for its turn; Ray gives a waiting job up after 15 minutes unless it is told otherwise.
+QUEUE_SECONDS = 30 * 86400
+
+
+def ray_problem() -> str:
+    """Why no private cluster can be started here, "" where one can."""
+    if find_spec("ray") is None:
+        return "ray is not installed: pip install 'mosaic-rl[ray]', or name a cluster with mosaic daemon --ray-address"
+    return ""
+
+
+class PrivateHead:
+    """The head of a home's own cluster; it outlives the daemon, as runs do."""
+
+    def __init__(self, home: Path) -> None:
+        self._card = home / "var" / "trainer" / "ray.json"
+        self._log = home / "var" / "logs" / "ray.log"
+        self._temp = home / "var" / "ray"
+        self._thread: threading.Thread | None = None
+        self._ready: Identity | None = None
+        self._problem = ""
+        self._not_before = 0.0
+
+    def waits_for(self) -> str:
+        """Why nothing can be submitted yet, "" once it answers; the first question starts it."""
+        if self.address():
+            return ""
+        if self._thread is None or not self._thread.is_alive():
+            if time.monotonic() < self._not_before:
+                return self._problem
+            self._thread = threading.Thread(target=self._start, name="ray-head", daemon=True)
+            self._thread.start()
+            self._problem = "the private Ray cluster is starting"
+        return self._problem
+
+    def address(self) -> str:
+        """Where its dashboard answers, "" where it does not run."""
+        identity, address = self._identity(), str(self._told().get("address", ""))
+        if identity is None:
+            self._ready = None
+        elif self._ready != identity and _answers(address):
+            self._ready = identity
+        return address if self._ready else ""
+
+    def close(self) -> None:
+        """End its processes, if it runs."""
+        identity = self._identity()
+        if identity is None:
+            return
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, OSError):
+                if os.getsid(process.pid) == identity.pid:
+                    process.kill()
+        self._card.unlink(missing_ok=True)
+
+    def _told(self) -> dict[str, Any]:
+        try:
+            return dict(json.loads(self._card.read_text()))
+        except (OSError, ValueError, TypeError):
+            return {}
+
+    def _identity(self) -> Identity | None:
+        told = self._told()
+        if not {"pid", "start_ticks", "boot_id"} <= told.keys():
+            return None
+        identity = Identity(int(told["pid"]), int(told["start_ticks"]), str(told["boot_id"]))
+        same = identity.boot_id == boot_id() and start_ticks(identity.pid) == identity.start_ticks
+        return identity if same else None
+
+    def _start(self) -> None:
+        port, dashboard = _free_port(), _free_port()
+        self._log.parent.mkdir(parents=True, exist_ok=True)
+        # Sockets below this folder may have names of 107 letters at most: a deep home has no room for them.
+        temp = self._temp if len(str(self._temp)) < 40 else Path(f"/tmp/mosaic-ray-{os.getuid()}-{port}")
+        command = [
+            *(sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", f"--port={port}"),
+            *("--include-dashboard=true", "--dashboard-host=127.0.0.1", f"--dashboard-port={dashboard}"),
+            *("--disable-usage-stats", f"--temp-dir={temp}"),
+        ]
+        environment = {**os.environ, "RAY_JOB_START_TIMEOUT_SECONDS": str(QUEUE_SECONDS), "RAY_DEDUP_LOGS": "0"}
+        with self._log.open("ab") as log:
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
+            )
+        address = f"http://127.0.0.1:{dashboard}"
+        ticks = start_ticks(process.pid, dead=True) or 0
+        card = {"address": address, "port": port, "pid": process.pid, "start_ticks": ticks, "boot_id": boot_id()}
+        write_atomic(self._card, json.dumps(card) + "\n")
+        end = time.monotonic() + START_SECONDS
+        while time.monotonic() < end and process.poll() is None:
+            if _answers(address):
+                return
+            time.sleep(0.25)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        self._problem = f"the private Ray cluster did not start; see {self._log}"
+        self._not_before = time.monotonic() + AGAIN_SECONDS
+
+
+def _answers(address: str) -> bool:
+    try:
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(f"{address}/api/jobs/", timeout=5):
+            return True
+    except (OSError, ValueError):
+        return False
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

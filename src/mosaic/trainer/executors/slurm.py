@@ -1,0 +1,211 @@
+"""Runs as batch jobs of Slurm, through sbatch, squeue and scancel: what every cluster has, and the same everywhere."""
+
+from __future__ import annotations
+
+import datetime
+import getpass
+import math
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mosaic.trainer.controls import Controls
+from mosaic.trainer.executors.cluster import ClusterExecutor, Job, Phase, Site
+from mosaic.trainer.executors.contract import ClusterError, Exit, Launch
+from mosaic.trainer.orders import Order
+from mosaic.trainer.verdict import REQUEUE
+from mosaic.wire import variables
+from mosaic.wire.errors import ConfigError, shown
+from mosaic.wire.paths import RunPaths
+from mosaic.wire.secrets import is_secret
+
+COMMANDS = ("sbatch", "squeue", "scancel")
+COMMAND_SECONDS = 30.0
+# So long before its end, at the latest, a job is told: enough to reach a scheduled checkpoint.
+LEAST_NOTICE = 10
+# What we say ourselves; another value would part the run from the daemon.
+OURS = frozenset(
+    {
+        *("job-name", "output", "error", "open-mode", "requeue", "no-requeue", "signal", "export", "export-file"),
+        *("parsable", "wrap", "array", "wait", "input", "chdir", "test-only", "hold", "quiet", "help", "version"),
+    }
+)
+# What a job's shell finds of the daemon's variables. Slurm keeps them in a file: never a secret.
+EXPORTED = re.compile(
+    r"PATH|HOME|USER|LOGNAME|SHELL|LANG|LC_.*|TZ|PYTHONPATH|VIRTUAL_ENV|LD_LIBRARY_PATH|TMPDIR|SBATCH_.*|SLURM_.*|MOSAIC_SCRATCH"
+)
+WAITING = frozenset(
+    {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"}
+)
+RUNNING = frozenset({"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING"})
+BLAMELESS = frozenset({"NODE_FAIL", "BOOT_FAIL"})
+FIELDS = "JobID:|,Name:|,State:|,NodeList:|,StartTime:|,EndTime:|,ExitCode:|,RestartCnt:|,Reason:|"
+
+
+class SlurmExecutor(ClusterExecutor):
+    """Jobs of the Slurm whose commands are on PATH."""
+
+    name = "slurm"
+
+    def __init__(self, site: Site, controls: Controls) -> None:
+        super().__init__(site, controls)
+        self._begun: set[str] = set()
+
+    @staticmethod
+    def problem() -> str:
+        """Why there is no Slurm here, "" where there is."""
+        missing = [name for name in COMMANDS if shutil.which(name) is None]
+        return f"Slurm's commands are not on the daemon's PATH ({', '.join(missing)} missing)" if missing else ""
+
+    def check(self, resources: Mapping[str, Any]) -> None:
+        if (resources.get("ray") or {}).get("custom") or (resources.get("ray") or {}).get("runtime_env"):
+            raise ConfigError('resources.ray goes with executor "ray", not with "slurm"')
+        for key in resources.get("slurm") or {}:
+            name = str(key).replace("_", "-")
+            if not re.fullmatch(r"[a-z][a-z0-9-]*", name):
+                raise ConfigError(
+                    f"resources.slurm: {shown(key)} is no long option of sbatch, such as partition or time"
+                )
+            if name in OURS:
+                raise ConfigError(f"resources.slurm: {name} is set by the daemon itself; leave it out")
+            if is_secret(name):
+                raise ConfigError(f"resources.slurm: {name} looks like a secret, which Slurm would keep in a file")
+
+    def submit(self, name: str, order: Order, launch: Launch) -> str:
+        notice = max(LEAST_NOTICE, math.ceil(launch.grace))
+        logs = RunPaths(launch.run_id, self._site.home).logs
+        output = "/dev/null" if self._site.scratch else f"{logs}/slurm-%j.log"
+        options = {
+            "job-name": name,
+            "cpus-per-task": str(math.ceil(launch.claim.cpus)),
+            **({"mem": f"{launch.claim.memory_mb}M"} if launch.claim.memory_mb else {}),
+            **({"gres": f"gpu:{launch.claim.gpus}"} if launch.claim.gpus else {}),
+            **{str(key).replace("_", "-"): value for key, value in (launch.resources.get("slurm") or {}).items()},
+            "requeue": True,
+            "signal": f"B:TERM@{notice}",
+            "open-mode": "append",
+            "output": output,
+            "export": "ALL",
+            "chdir": "/" if self._site.scratch else str(self._site.home),
+        }
+        words = [
+            f"--{key}" if value is True else f"--{key}={value}" for key, value in options.items() if value is not False
+        ]
+        script = (
+            "#!/bin/bash\n"
+            f"export {variables.MOSAIC_ORDER}={shlex.quote(order.encode())}\n"
+            f"exec {shlex.join(self._site.entry)}\n"
+        )
+        said = self._run(["sbatch", "--parsable", *words], script)
+        job = said.strip().splitlines()[-1].partition(";")[0] if said.strip() else ""
+        if not job.isdecimal():
+            raise ClusterError(f"sbatch gave no job id: {shown(said)}")
+        return job
+
+    def list_jobs(self) -> dict[str, Job]:
+        said = self._run(["squeue", "--noheader", "--all", "--states=all", f"--user={_user()}", f"--Format={FIELDS}"])
+        found = {}
+        for line in said.splitlines():
+            parts = [part.strip() for part in line.split("|")]
+            if len(parts) >= 9 and parts[1].startswith("mosaic-"):
+                found[parts[0]] = self._listed(parts)
+        return found
+
+    def stop(self, job: str, *, force: bool) -> None:
+        known = self._jobs.get(job)
+        if force:
+            self._quietly(["scancel", "--full", "--signal=KILL", job])
+            self._quietly(["scancel", job])
+        elif known is not None and known.phase == Phase.RUNNING:
+            self._quietly(["scancel", "--batch", "--signal=TERM", job])
+        else:
+            self._quietly(["scancel", "--state=PENDING", job])
+
+    def remove(self, job: str) -> None:
+        """Also a job that Slurm itself has put back into its queue: the next attempt is another job."""
+        self._begun.discard(job)
+        self._quietly(["scancel", job])
+
+    def _listed(self, parts: Sequence[str]) -> Job:
+        job, name, state, node, started, ended, code, restarts, reason = parts[:9]
+        phase = Phase.WAITING if state in WAITING else Phase.RUNNING if state in RUNNING else Phase.ENDED
+        end = Exit(None)
+        if phase == Phase.RUNNING:
+            self._begun.add(job)
+        elif phase == Phase.WAITING and (job in self._begun or int(restarts or 0) > 0):
+            # Preempted, or its node failed, and Slurm put it back: that attempt is over, and the next a job of its own.
+            phase, end = Phase.ENDED, Exit(REQUEUE, reason=f"Slurm put its job back into the queue ({reason})")
+        elif phase == Phase.ENDED:
+            end = _exit(state, code, reason)
+        return Job(name, phase, node, _seconds(started), _seconds(ended), end)
+
+    def _quietly(self, command: Sequence[str]) -> None:
+        try:
+            self._run(command)
+        except (ClusterError, ConfigError):
+            pass  # a job that has ended meanwhile; whatever lives is asked again
+
+    def _run(self, command: Sequence[str], text: str = "") -> str:
+        kept = {name: value for name, value in os.environ.items() if EXPORTED.fullmatch(name) and not is_secret(name)}
+        try:
+            done = subprocess.run(
+                command, input=text, env=kept, capture_output=True, text=True, timeout=COMMAND_SECONDS, errors="replace"
+            )
+        except subprocess.TimeoutExpired:
+            raise ClusterError(
+                f"{command[0]} did not answer within {COMMAND_SECONDS:.0f} s; Slurm's runs wait"
+            ) from None
+        except OSError as error:
+            raise ClusterError(f"cannot start {command[0]}: {error.strerror}") from None
+        if done.returncode == 0:
+            return done.stdout
+        lines = [line for line in done.stderr.strip().splitlines() if line.strip()] or ["it gave no reason"]
+        said = " ".join(lines[-1].removeprefix(f"{command[0]}: ").removeprefix("error: ").split())
+        if command[0] == "sbatch" and any(word in said for word in _NEVER):
+            raise ConfigError(f"sbatch refuses the job: {said}")
+        raise ClusterError(f"{command[0]}: {said}")
+
+
+# What sbatch says of a job that it would refuse tomorrow, too; all else may pass.
+_NEVER = (
+    *("Invalid partition", "invalid partition", "Invalid account", "Invalid qos", "Invalid generic resource"),
+    *("unrecognized option", "Unable to parse", "Invalid --", "Invalid time", "not available", "Invalid feature"),
+    *("exceeds", "Memory specification can not be satisfied", "invalid option"),
+)
+
+
+def _exit(state: str, code: str, reason: str) -> Exit:
+    """Slurm's word for the end; the relay's exit code is the worker's."""
+    number = code.partition(":")[0]
+    exit_code = int(number) if number.isdecimal() else None
+    if state == "COMPLETED":
+        return Exit(0)
+    if state in BLAMELESS:
+        return Exit(None, lost=f"Slurm lost its node ({state})")
+    if state == "PREEMPTED":
+        return Exit(REQUEUE, reason="Slurm preempted it")
+    if state == "TIMEOUT":
+        return Exit(None, reason="Slurm's time limit ended it before it could save itself; raise time or grace_seconds")
+    if state == "OUT_OF_MEMORY":
+        return Exit(None, reason="Slurm ended it for its memory; ask for more with resources.memory_mb")
+    if state == "CANCELLED":
+        return Exit(None, reason=f"somebody cancelled its job in Slurm ({reason})")
+    return Exit(exit_code or None, reason=f"Slurm says {state}, exit code {code}" if not exit_code else "")
+
+
+def _seconds(text: str) -> float:
+    try:
+        return datetime.datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return 0.0
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())

@@ -1,0 +1,42 @@
+"""How a run goes on: the config of an attempt that is not its first, made where its files lie."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mosaic.wire import variables
+from mosaic.wire.checkpoints import find_all, saved_state
+from mosaic.wire.events import cut_torn_tail
+from mosaic.wire.metrics import encode_resumed
+from mosaic.wire.paths import RunPaths
+
+
+def next_attempt(config: Mapping[str, Any], paths: RunPaths, checkpoints: Path) -> dict[str, Any]:
+    """The config with which a run goes on from its newest checkpoint, or starts over where it has none."""
+    flat = {**config, "extras": dict(config.get("extras") or {})}
+    extras = flat["extras"]
+    if extras.get("mode") != "policy_eval" and find_all(checkpoints):
+        extras |= {"mode": "resume_training", "checkpoint_path": str(checkpoints)}
+        extras.pop("policy_path", None)
+        if extras.pop("additional_timesteps", None):
+            # The first attempt worked out its end, and saved it; more on top of that would be too many.
+            flat["total_timesteps"] = saved_state(checkpoints).get("args", {}).get("total_timesteps")
+        return flat
+    return start_over(flat, paths)
+
+
+def start_over(config: Mapping[str, Any], paths: RunPaths) -> dict[str, Any]:
+    """The same config once more: the rows of the attempt before no longer count."""
+    if paths.metrics.exists():
+        cut_torn_tail(paths.metrics)
+        with paths.metrics.open("ab") as file:
+            file.write(encode_resumed(-1))
+    return dict(config)
+
+
+def checkpoints_of(environment: Mapping[str, str], paths: RunPaths) -> Path:
+    """Where a run's checkpoints lie; a place that its environment names is honoured."""
+    given = environment.get(variables.MOSAIC_CHECKPOINT_DIR)
+    return Path(given) if given else paths.checkpoints

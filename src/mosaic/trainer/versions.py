@@ -1,0 +1,30 @@
+"""What an environment must have in common with the daemon's, so that a run is the same run on every machine."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+
+# Saved results are compared bit for bit; these decide about them.
+PACKAGES = ("mosaic-rl", "torch", "numpy", "gymnasium")
+
+
+def present() -> dict[str, str]:
+    """The versions here; a build for another accelerator (+cpu, +cu130) is the same version."""
+    found = {"python": f"{sys.version_info.major}.{sys.version_info.minor}"}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name).partition("+")[0]
+        except PackageNotFoundError:
+            found[name] = "none"
+    return found
+
+
+def differences(wanted: Mapping[str, str]) -> tuple[str, str] | None:
+    """What is here and what was wanted, where they differ, each in words."""
+    here = present()
+    names = [name for name, value in wanted.items() if here.get(name) != value]
+    if not names:
+        return None
+    return tuple(", ".join(f"{name} {some.get(name, 'none')}" for name in names) for some in (here, wanted))  # type: ignore[return-value]

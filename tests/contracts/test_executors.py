@@ -1,0 +1,147 @@
+"""What every executor promises, to the daemon and so to people: the same payload, the same states, the same files.
+
+Slurm's commands are small stand-ins that really run the batch script; a real Slurm is measured in benchmarks/.
+"""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from mosaic.trainer.executors.ray_head import PrivateHead
+from mosaic.trainer.states import State
+from mosaic.wire.errors import RefusedError
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "trainer"))
+from conftest import DaemonProcess, lives, make_environment, serving, until  # type: ignore[import-not-found]
+
+STAND_IN = Path(__file__).with_name("slurm_stand_in.py")
+
+
+def with_slurm(folder: Path, environment: dict[str, str]) -> dict[str, str]:
+    """The same variables, and Slurm's commands on PATH."""
+    commands = folder / "slurm"
+    commands.mkdir()
+    for name in ("sbatch", "squeue", "scancel", "preempt"):
+        (commands / name).write_text(f"#!{sys.executable} -ES\n" + STAND_IN.read_text())
+        (commands / name).chmod(0o755)
+    (folder / "jobs").mkdir()
+    path = f"{commands}{os.pathsep}{environment['PATH']}"
+    return {**environment, "PATH": path, "SLURM_STAND_IN": str(folder / "jobs")}
+
+
+@pytest.fixture(scope="module", params=["local", "slurm", "ray"])
+def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A daemon whose runs go to one executor unless they say otherwise; a cluster is warm for the whole module."""
+    folder = tmp_path_factory.mktemp(request.param)
+    environment = with_slurm(folder, make_environment(folder))
+    if request.param == "ray" and find_spec("ray") is None:
+        pytest.skip("ray is not installed: pip install 'mosaic-rl[ray]'")
+    daemons = serving({**environment, "MOSAIC_EXECUTOR": request.param})
+    daemon = next(daemons)
+    daemon.executor = request.param
+    try:
+        yield daemon
+    finally:
+        PrivateHead(daemon.home).close()
+        next(daemons, None)
+
+
+def states(daemon: DaemonProcess, run_id: str) -> list[str]:
+    """Every state that the run was in, by the registry's changes."""
+    import sqlite3
+
+    with sqlite3.connect(daemon.home / "var/trainer/mosaic.db") as database:
+        query = "SELECT to_state FROM changes WHERE run_id = ? ORDER BY cursor"
+        return [row[0] for row in database.execute(query, (run_id,))]
+
+
+def numbered_once(daemon: DaemonProcess, run_id: str) -> list[str]:
+    events = daemon.events(run_id)
+    assert [event.seq for event in events] == list(range(len(events)))
+    return [event.event for event in events]
+
+
+def worker_of(daemon: DaemonProcess, run_id: str) -> int:
+    """The pid that the worker itself tells."""
+    started = until(lambda: [e for e in daemon.events(run_id) if e.event == "run_started"], "the worker to start")
+    return int(started[-1].payload["pid"])
+
+
+def test_a_run_is_submitted_watched_and_completed(place: Any) -> None:
+    run = place.submit({"episodes": 5})
+    assert run.executor == place.executor
+    ended = place.until_state(run.run_id, State.COMPLETED)
+    assert numbered_once(place, run.run_id) == ["run_started", *["episode"] * 5, "run_completed"]
+    assert ended.step == 5 and ended.last_values["losses/loss"] == 0.2 and ended.exit_code == 0
+    assert states(place, run.run_id) == ["INIT", "HANDSHAKE", "READY", "EXECUTING", "COMPLETED"]
+    if place.executor != "local":
+        assert ended.job and ended.node
+
+
+def test_cancel_ends_the_worker_and_all_that_it_started(place: Any, tmp_path: Path) -> None:
+    run = place.submit({"episodes": 9, "gate": str(tmp_path / "never"), "child": True, "stubborn": True})
+    place.until_state(run.run_id, State.EXECUTING)
+    pid = worker_of(place, run.run_id)
+    family = [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]
+    assert len(family) > 1
+    place.client.cancel_run(run.run_id, 0.5)
+    assert place.until_state(run.run_id, State.CANCELLED).reason == "cancelled"
+    until(lambda: not any(map(lives, family)), "all its processes to end")
+
+
+def test_pause_holds_a_run_and_continue_lets_it_go_on(place: Any) -> None:
+    run = place.submit({"episodes": 2000, "pause": 0.01})
+    place.until_state(run.run_id, State.EXECUTING)
+    place.client.pause_run(run.run_id)
+    paused = place.until_state(run.run_id, State.PAUSED)
+    assert place.client.get_run(run.run_id).step < 2000 and paused.asked == ""
+    place.client.continue_run(run.run_id)
+    place.until_state(run.run_id, State.EXECUTING)
+    place.client.cancel_run(run.run_id, 5)
+    place.until_state(run.run_id, State.CANCELLED)
+    kinds = numbered_once(place, run.run_id)
+    assert kinds.count("paused") == kinds.count("continued") == 1
+
+
+def test_a_failure_is_told_with_its_exit_code(place: Any) -> None:
+    run = place.submit({"episodes": 1, "exit": 7})
+    failed = place.until_state(run.run_id, State.FAILED)
+    assert failed.exit_code == 7 and failed.reason == "exit code 7: it was told to"
+
+
+def test_a_crash_is_counted_and_goes_on_from_the_checkpoint(place: Any) -> None:
+    run = place.submit({"episodes": 6, "checkpoints": True, "crash_at": 4}, retry={"max_restarts": 1})
+    ended = place.until_state(run.run_id, State.COMPLETED)
+    assert (ended.attempt, ended.restarts, ended.step) == (2, 1, 6)
+    kinds = numbered_once(place, run.run_id)
+    assert kinds.count("resumed") == 1 and kinds.count("episode") == 4 + 3
+    (returns,) = place.client.get_metrics(run.run_id, ["charts/episodic_return"])
+    assert list(returns.steps) == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_requeue_is_not_counted(place: Any) -> None:
+    run = place.submit({"episodes": 4, "checkpoints": True, "crash_at": 3, "crash_code": 75})
+    ended = place.until_state(run.run_id, State.COMPLETED)
+    assert (ended.attempt, ended.restarts) == (2, 0)
+
+
+def test_a_daemon_that_was_killed_takes_its_runs_over(place: Any, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    run = place.submit({"episodes": 6, "gate": str(gate)})
+    place.until_state(run.run_id, State.EXECUTING)
+    pid = worker_of(place, run.run_id)
+    place.kill()
+    assert lives(pid)
+    gate.touch()
+    place.start()
+    place.until_state(run.run_id, State.COMPLETED)
+    assert numbered_once(place, run.run_id) == ["run_started", *["episode"] * 6, "run_completed"]
+    assert place.client.get_run(run.run_id).attempt == 1
