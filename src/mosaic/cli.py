@@ -7,7 +7,21 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from mosaic.commands import completion, daemon, fetch, frames, further, gc, life, lists, logs, runs, train, up
+from mosaic.commands import (
+    benchmark,
+    completion,
+    daemon,
+    fetch,
+    frames,
+    further,
+    gc,
+    life,
+    lists,
+    logs,
+    runs,
+    train,
+    up,
+)
 from mosaic.wire.errors import (
     AccessError,
     ConfigError,
@@ -18,10 +32,11 @@ from mosaic.wire.errors import (
 )
 
 # A noun each, in the order of the help.
-COMMANDS = (up, daemon, train, runs, frames, logs, life, further, fetch, lists, gc, completion)
+COMMANDS = (up, daemon, train, benchmark, runs, frames, logs, life, further, fetch, lists, gc, completion)
 EXAMPLES = """examples:
   mosaic train ppo CartPole-v1 --follow
   mosaic train ppo Acrobot-v1 --set total_timesteps=200000 --set learning_rate=0.001 --seeds 1-5
+  mosaic benchmark --algos ppo,dqn --envs CartPole-v1,Acrobot-v1 --seeds 1-10
   mosaic runs --state live
   mosaic show latest
   mosaic watch latest

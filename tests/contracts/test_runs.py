@@ -57,6 +57,13 @@ def test_the_seeds_of_a_group_are_found_together_and_by_their_agent(home: Any) -
     assert home.verbs.get_run("c").group == "#0123456789abcdef"
 
 
+def test_a_group_is_found_with_all_that_lies_below_it_and_no_other(home: Any) -> None:
+    for run_id, group in (("a", "sweep:x"), ("b", "sweep:x/trial 1"), ("c", "sweep:x0"), ("d", "sweep:xy/trial 1")):
+        home.add(run_id, group=group)
+    assert [run.run_id for run in home.verbs.list_runs(group="sweep:x").runs] == ["b", "a"]
+    assert [run.run_id for run in home.verbs.list_runs(group="sweep:x/trial 1").runs] == ["b"]
+
+
 def test_a_list_draws_the_returns_in_a_few_means_when_it_is_asked_to(home: Any) -> None:
     home.add("a")
     home.add("b")

@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from mosaic.trainer.states import State
-from mosaic.wire.errors import RefusedError
+from mosaic.wire.errors import ConfigError, RefusedError, RunIdError
 
 KEY = "s3cr3t-k3y-0123456789abcdef"
 LOGIN = "walter:hunter2hunter2"
@@ -117,6 +117,16 @@ def test_the_same_payload_twice_makes_two_runs_and_its_run_id_is_not_taken(share
     assert len({run.run_id for run in runs} | {"mine"}) == 3
     for run in runs:
         shared.client.wait_run(run.run_id, 180)
+
+
+def test_a_submission_under_an_id_of_the_callers_own_can_be_repeated_without_a_second_run(shared: Any) -> None:
+    payload = {"algo": "tiny", "env_id": "x", "total_timesteps": 1, "extras": {"episodes": 1}}
+    assert shared.client.submit_run(payload, run_id="01JCV4M0Z1S2R4Q8E5W9T7Y6U3").run_id == "01JCV4M0Z1S2R4Q8E5W9T7Y6U3"
+    with pytest.raises(ConfigError, match="exists already"):
+        shared.client.submit_run(payload, run_id="01JCV4M0Z1S2R4Q8E5W9T7Y6U3")
+    with pytest.raises(RunIdError):
+        shared.client.submit_run(payload, run_id="../x")
+    shared.client.wait_run("01JCV4M0Z1S2R4Q8E5W9T7Y6U3", 180)
 
 
 def test_runs_that_differ_by_their_seed_alone_share_a_group(shared: Any) -> None:

@@ -51,6 +51,19 @@ def test_seeds_of_one_configuration_are_a_group_and_others_stand_alone() -> None
     assert len(analytics.alone(runs)) == 5
 
 
+def test_parts_of_a_benchmark_are_called_by_what_they_are_first() -> None:
+    (one,) = analytics.grouped([run("a", group="benchmark:night/ppo ALE/Pong-v5", seed=n) for n in (1, 2)])
+    assert one.label == "ppo ALE/Pong-v5 (night) × 2"
+
+
+def test_group_of_an_address_has_each_seed_once_and_as_it_ended_best() -> None:
+    failed = Run("a", State.FAILED, seed=1, group="g/x", created_at=1.0)
+    runs = [run("c", group="g/y", created_at=3.0), run("b", group="g/x", created_at=2.0), failed]
+    assert analytics.of_group(runs, "g") == ["b", "c"]
+    with pytest.raises(ConfigError, match="&env="):
+        analytics.of_group([run(f"r{n}", group="g", seed=n) for n in range(100)], "g")
+
+
 def test_run_ids_of_an_address_are_checked_and_counted() -> None:
     assert analytics.run_ids_of(" a,b,,a ") == ["a", "b"]
     with pytest.raises(RunIdError):

@@ -1,19 +1,26 @@
-"""The way from a command to a daemon: find one, start one, tell whether its files are ours."""
+"""The way from a command to a daemon: find one, start one, wait for one, tell whether its files are ours."""
 
 from __future__ import annotations
 
 import os
 import socket
+import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mosaic.commands.printing import say
 from mosaic.wire import variables
-from mosaic.wire.errors import ConfigError, NoDaemonError
+from mosaic.wire.errors import ConfigError, NoDaemonError, UnavailableError
 from mosaic.wire.paths import resolve_home
 
 if TYPE_CHECKING:
     from mosaic.trainer.client import Client
+
+# A daemon is started again within seconds, by a person within minutes.
+AWAY_SECONDS, AGAIN_SECONDS = 600.0, 1.0
+
+_Answer = TypeVar("_Answer")
 
 
 def connect() -> Client:
@@ -76,3 +83,54 @@ def local_home(client: Client, health: dict[str, Any], what: str) -> Path:
     except (OSError, UnicodeDecodeError):
         pass
     raise ConfigError(f"the daemon at {client.address.target} is on another machine or another user's: {what} there")
+
+
+class Steady:
+    """A daemon for hours: who calls it while it is away waits until it, or the next one of its home, answers again."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    def call(self, ask: Callable[[Client], _Answer]) -> _Answer:
+        """What `ask` returns; it may be asked several times, so it must be safe to repeat."""
+        end = 0.0
+        while True:
+            try:
+                return ask(self.client)
+            except (NoDaemonError, UnavailableError) as error:
+                if not end:
+                    end = time.monotonic() + AWAY_SECONDS
+                    say(f"{error}; waiting for up to {AWAY_SECONDS / 60:.0f} min, what runs goes on")
+                if time.monotonic() > end:
+                    raise
+                time.sleep(AGAIN_SECONDS)
+                self._reconnect()
+
+    def _reconnect(self) -> None:
+        """The next daemon may listen elsewhere."""
+        try:
+            fresh = connect()
+        except NoDaemonError:
+            return
+        self.client.close()
+        self.client = fresh
+
+    def __enter__(self) -> Steady:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.client.close()
+
+
+def home_of(client: Client) -> Path:
+    """The daemon's home where it is on this machine, else this person's own."""
+    home = Path(client.address.home or os.curdir)
+    return home if client.address.home and home.is_dir() else resolve_home()
+
+
+def page_address(home: Path, path: str) -> str:
+    """A page of the GUI of this home, or how to come to it."""
+    from mosaic.web.server import HOST, read_web_card
+
+    card = read_web_card(home)
+    return f"http://{HOST}:{card['port']}{path}" if card else f"{path} in the web GUI (start it with: mosaic up)"

@@ -39,6 +39,7 @@ def add_to(commands: Any) -> None:
     one.add_argument("--algo", default="", metavar="ALGO", help="only this algorithm")
     one.add_argument("--env", default="", metavar="ENV", dest="env_id", help="only this environment")
     one.add_argument("--mode", default="", choices=MODES, help="only runs of this kind")
+    one.add_argument("--group", default="", metavar="GROUP", help="only this group: benchmark:NAME, sweep:NAME, a name")
     one.add_argument("--text", default="", metavar="TEXT", help="only where id, name, algorithm or environment has it")
     one.add_argument("--limit", type=int, default=LIMIT, metavar="N", help="at most N runs (%(default)s); 0: all")
     add_json(one)
@@ -59,7 +60,7 @@ def list_runs(args: argparse.Namespace) -> int:
     """Print the runs that match."""
     from rich.console import Console
 
-    filters = {name: getattr(args, name) for name in ("algo", "env_id", "mode", "text")}
+    filters = {name: getattr(args, name) for name in ("algo", "env_id", "mode", "text", "group")}
     states = parse_states(args.state)
     runs: list[Run] = []
     with connect() as client:

@@ -23,23 +23,29 @@ FORWARDED = (
     *(variables.GYM_GUI_FASTLANE_ENABLED, variables.GYM_GUI_FASTLANE_VIDEO_MODE),
     *(variables.GYM_GUI_FASTLANE_GRID_LIMIT, variables.GYM_GUI_FASTLANE_SLOT),
 )
+NAME_HELP = "a name for the run, to find it by: mosaic runs --text TEXT"
+DRY_RUN_HELP = "submit a run that only checks itself and ends"
 
 
-def add_settings(parser: argparse.ArgumentParser) -> None:
-    """The flags of everything that is submitted."""
+def add_settings(parser: argparse.ArgumentParser, *, name: str = NAME_HELP, dry_run: str | None = DRY_RUN_HELP) -> None:
+    """The flags of everything that is submitted; a command with a dry run of its own gives None for ours."""
     parser.add_argument(
         "--set",
+        "--param",
         metavar="KEY=VALUE",
         action="append",
         default=[],
         dest="settings",
         help="total_timesteps, seed, any parameter of the algorithm, or extra of the worker; may be repeated",
     )
-    parser.add_argument("--name", metavar="TEXT", help="a name for the run, to find it by: mosaic runs --text TEXT")
+    parser.add_argument("--name", metavar="TEXT", help=name)
     parser.add_argument("--priority", type=int, default=0, metavar="N", help="higher ones leave the queue first (0)")
     parser.add_argument("--worker-id", metavar="TEXT", help="a name for the worker (cleanrl-worker-…)")
     parser.add_argument("--max-seconds", type=float, metavar="N", help="end the run after so many seconds")
-    parser.add_argument("--dry-run", action="store_true", help="submit a run that only checks itself and ends")
+    if dry_run is None:
+        parser.set_defaults(dry_run=False)
+    else:
+        parser.add_argument("--dry-run", action="store_true", help=dry_run)
     parser.add_argument("--executor", choices=EXECUTORS, help="where it runs (default: as the daemon's settings say)")
     parser.add_argument("--cpus", type=float, metavar="N", help="cores that the run claims (1)")
     parser.add_argument(

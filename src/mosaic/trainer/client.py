@@ -57,7 +57,10 @@ class Client:
     def submit_run(
         self, payload: Mapping[str, Any], *, priority: int = 0, external: bool = False, run_id: str = ""
     ) -> Run:
-        """Submit a flat worker config or a nested payload; RefusedError (with its run_id) says why not."""
+        """Submit a flat worker config or a nested payload; RefusedError (with its run_id) says why not.
+
+        A fresh `run_id` of the caller's (a ULID) makes it safe to repeat: a second run of that id is a ConfigError.
+        """
         try:
             text = json.dumps(self._with_key(payload), allow_nan=False)
         except (TypeError, ValueError) as error:

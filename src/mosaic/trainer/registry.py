@@ -117,8 +117,11 @@ class Registry:
         page: str = "",
         curve_points: int = 0,
     ) -> Page:
-        """A page of the runs that match, newest first, with their returns in so many points each."""
-        where, values = _filters(states, {"algo": algo, "env_id": env_id, "mode": mode, '"group"': group}, text)
+        """A page of the runs that match, newest first, with their returns in so many points each.
+
+        `group` is a group and all that lie below it: "sweep:a" also finds "sweep:a/trial 1".
+        """
+        where, values = _filters(states, {"algo": algo, "env_id": env_id, "mode": mode}, text, group)
         if page and not page.isdecimal():
             raise ConfigError(f"page is the next_page of an earlier answer, not {shown(page)}")
         size = min(max(1, page_size), LARGEST_PAGE)
@@ -357,7 +360,9 @@ def _quoted(name: str) -> str:
     return f'"{name}"'
 
 
-def _filters(states: Sequence[State | str], equal: Mapping[str, str], text: str) -> tuple[str, list[Any]]:
+def _filters(
+    states: Sequence[State | str], equal: Mapping[str, str], text: str, group: str = ""
+) -> tuple[str, list[Any]]:
     clauses: list[str] = ["deleting = 0"]
     values: list[Any] = []
     if states:
@@ -367,6 +372,10 @@ def _filters(states: Sequence[State | str], equal: Mapping[str, str], text: str)
         if value:
             clauses.append(f"{name} = ?")
             values.append(value)
+    if group:
+        # A range, which an index can answer: "0" is the character after "/".
+        clauses.append('("group" = ? OR ("group" >= ? AND "group" < ?))')
+        values += [group, f"{group}/", f"{group}0"]
     if text:
         escaped = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
         columns = ("run_id", "run_name", "algo", "env_id", "agent_id", "worker_id", '"group"')

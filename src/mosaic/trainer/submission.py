@@ -20,7 +20,7 @@ from mosaic.wire import variables
 from mosaic.wire.errors import ConfigError, MosaicError, RefusedError, WorkerError, nearest, shown
 from mosaic.wire.happenings import Happenings
 from mosaic.wire.job import JobConfig
-from mosaic.wire.paths import new_run_id, write_atomic
+from mosaic.wire.paths import check_run_id, new_run_id, write_atomic
 from mosaic.wire.scripts import find_script
 from mosaic.wire.secrets import is_secret, mask_secrets, proxy_variables, without_secrets
 from mosaic.wire.storage import default_url
@@ -77,8 +77,11 @@ class Submissions:
     def submit_run(
         self, payload: Mapping[str, Any], *, priority: int = 0, external: bool = False, run_id: str = ""
     ) -> Run:
-        """Check and queue a run. RefusedError: it was kept as FAILED, with its folder and the reason."""
-        given = run_id if external and run_id else new_run_id()
+        """Check and queue a run. RefusedError: it was kept as FAILED, with its folder and the reason.
+
+        Who brings a fresh `run_id` can repeat a submission whose answer was lost: the second is refused as known.
+        """
+        given = check_run_id(run_id) if run_id else new_run_id()
         if self._registry.knows(given):  # before anything of it is written over
             raise ConfigError(f"run {given} exists already; take another run id")
         paths = self._registry.paths(given)

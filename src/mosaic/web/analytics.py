@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from mosaic import stats
-from mosaic.trainer.client import Run, Series
+from mosaic.trainer.client import Run, Series, State
 from mosaic.wire.errors import ConfigError, shown
+from mosaic.wire.groups import parse_group
 from mosaic.wire.paths import check_run_id
 
 RETURNS = ("charts/episodic_return", "eval/episode_return")
@@ -100,6 +101,21 @@ def run_ids_of(text: str) -> list[str]:
     return [check_run_id(run_id) for run_id in found]
 
 
+def of_group(runs: Iterable[Run], name: str) -> list[str]:
+    """The ids of a group's runs, oldest first; where a seed was tried again after a failure, only what came of it."""
+    chosen: dict[tuple[str, int | None], Run] = {}
+    for run in sorted(runs, key=lambda run: (run.created_at, run.run_id)):
+        key = (run.group, run.seed if run.seed is not None else len(chosen))
+        if key not in chosen or chosen[key].state in (State.FAILED, State.CANCELLED):
+            chosen[key] = run
+    if len(chosen) > MOST_RUNS:
+        raise ConfigError(
+            f"{shown(name)} has {len(chosen)} runs, too many for one picture of {MOST_RUNS}; look at one environment "
+            "at a time: add &env=… to the address"
+        )
+    return [run.run_id for run in chosen.values()]
+
+
 def grouped(runs: Iterable[Run]) -> list[Group]:
     """Runs by their group, in the order in which they come; a run without a group stands for itself."""
     gathered: dict[str, list[Run]] = {}
@@ -119,7 +135,8 @@ def group_label(runs: Sequence[Run]) -> str:
     first = runs[0]
     if len(runs) == 1:
         return run_label(first)
-    name = first.group if not first.group.startswith("#") else what(first)
+    named = parse_group(first.group)
+    name = named.label if named else first.group if not first.group.startswith("#") else what(first)
     return f"{name} × {len(runs)}"
 
 

@@ -86,10 +86,13 @@ def _read(done: subprocess.CompletedProcess[bytes], worker: WorkerCapabilities, 
 
 def _pretty(summary: Mapping[str, Any]) -> str:
     """The summary as a person reads it: what would run, with which flags."""
-    lines = [f"This would run {summary['module']}", *(f"    {flag}" for flag in summary.get("argv", ()))]
+    # A stranger's worker need not tell more than the config, as for the daemon.
+    config = summary["config"]
+    lines = [f"This would run {summary.get('module') or config['algo']}"]
+    lines += [f"    {flag}" for flag in summary.get("argv", ())]
     lines += [f"warning: {text}" for text in summary.get("warnings", ())]
     # The worker made an id up to name its folder; the run would get another.
-    return "\n".join(lines).replace(str(summary["config"]["run_id"]), "<RUN>")
+    return "\n".join(lines).replace(str(config.get("run_id") or "<RUN>"), "<RUN>")
 
 
 def _refused(reason: str) -> Checked:

@@ -17,10 +17,11 @@ from mosaic.web.compare_chart import Look
 from mosaic.web.context import Web
 from mosaic.web.layout import STATES, on_changes, page_at, tell, trouble
 from mosaic.web.pages.run_picker import choose_runs
-from mosaic.wire.errors import ConfigError, MosaicError, UnknownRunError
+from mosaic.wire.errors import ConfigError, MosaicError, UnknownRunError, shown
 
 # Means of so many neighbours: finer than the axis, so that its bins have something to average.
 FETCHED_POINTS = 1000
+PAGE = 1000
 # A comparison is looked at, not watched: live curves are asked for anew so often.
 REFRESH_SECONDS = 5.0
 STYLE = """
@@ -54,10 +55,22 @@ def add(web: Web) -> None:
     """Register the page."""
 
     @page_at(web, "/compare", "Compare")
-    async def compare(runs: str = "") -> None:
-        page = ComparePage(web, analytics.run_ids_of(runs))
+    async def compare(runs: str = "", group: str = "", env: str = "") -> None:
+        run_ids = analytics.run_ids_of(runs)
+        if group:
+            run_ids = list(dict.fromkeys([*run_ids, *await _run_ids_of_group(web, group, env)]))
+        page = ComparePage(web, run_ids)
         await page.load()
         page.draw()
+
+
+async def _run_ids_of_group(web: Web, group: str, env_id: str) -> list[str]:
+    """The runs of a benchmark, a sweep, or of one part of either; ConfigError where there are none."""
+    found = await web.ask(lambda client: client.list_runs(group=group, env_id=env_id, page_size=PAGE).runs)
+    if not found:
+        where = f" on {env_id}" if env_id else ""
+        raise ConfigError(f"no run belongs to {shown(group)}{where}; the groups there are stand at the runs: /runs")
+    return analytics.of_group(found, group)
 
 
 class ComparePage:
