@@ -212,14 +212,27 @@ def test_a_damaged_checkpoint_is_not_stored_and_is_told(paths: RunPaths, folder_
     assert manifest is not None and set(manifest.checkpoints) == {"checkpoints/100"}
 
 
-def test_bytes_that_changed_in_the_store_are_not_taken(paths: RunPaths, folder_url: str, tmp_path: Path) -> None:
+def test_bytes_that_changed_in_the_store_are_not_taken(
+    paths: RunPaths, folder_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save(paths, 200)
     Upload(paths, Storage(folder_url)).sync(last=True)
-    for path in (tmp_path / "store" / RUN / "checkpoints" / "100").glob("state.safetensors~*"):
-        path.write_bytes(b"x" * path.stat().st_size)
+    other = RunPaths(RUN, tmp_path / "first")
+    damage(tmp_path / "store", 200)
+    assert fetch_newest(other, folder_url) == 100  # the one before it
+    assert (
+        "checkpoints/200/state.safetensors of run run-1 does not match its checksum; falling" in capsys.readouterr().err
+    )
+    damage(tmp_path / "store", 100)
     other = RunPaths(RUN, tmp_path / "other")
     with pytest.raises(StoreError, match=r"checkpoints/100/state.safetensors of run run-1 does not match its checksum"):
         fetch_newest(other, folder_url)
     assert find_all(other.checkpoints) == []
+
+
+def damage(store: Path, step: int) -> None:
+    for path in (store / RUN / "checkpoints" / str(step)).glob("state.safetensors~*"):
+        path.write_bytes(b"x" * path.stat().st_size)
 
 
 def test_a_stored_path_that_leads_out_of_the_folder_is_refused(

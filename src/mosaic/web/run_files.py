@@ -57,7 +57,7 @@ class Elsewhere:
 
     @property
     def size(self) -> int:
-        return sum(one.size for one in (*self.saved, *self.files))
+        return sum(one.size for one in self.saved) + sum(one.size for one in self.files)
 
 
 def list_elsewhere(paths: RunPaths) -> Elsewhere | None:

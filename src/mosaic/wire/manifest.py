@@ -54,10 +54,9 @@ class Manifest:
     files: dict[str, Entry] = field(default_factory=dict)
     checkpoints: dict[str, Kept] = field(default_factory=dict)
 
-    @property
-    def newest(self) -> str | None:
-        """The checkpoint that was saved last."""
-        return max(self.checkpoints, key=lambda name: self.checkpoints[name].saved_at, default=None)
+    def by_age(self) -> list[str]:
+        """The checkpoints, the last saved first."""
+        return sorted(self.checkpoints, key=lambda name: -self.checkpoints[name].saved_at)
 
     def objects(self) -> Iterator[str]:
         """Every object that makes a file."""

@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import shutil
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +31,10 @@ _TRIES, _TRY_SECONDS = 3, 1.0
 _Answer = TypeVar("_Answer")
 Progress = Callable[[int, int], None]
 """hears the bytes fetched so far, and how many there are"""
+
+
+class DamagedError(StoreError):
+    """Bytes in a store that are not those that were stored."""
 
 
 def url_of(paths: RunPaths, otherwise: str = "") -> str:
@@ -99,15 +104,23 @@ class StoredRun:
         return read_manifest(self._storage, self._paths.run_id)
 
     def fetch_newest_checkpoint(self, progress: Progress | None = None) -> str | None:
-        """The name of the newest stored checkpoint, which is here now; None where the newest one is here anyway."""
+        """The name of the newest stored checkpoint, which is here now; None where the newest one is here anyway.
+
+        Of one that is damaged it is said, and the one before it is taken.
+        """
 
         def fetch(manifest: Manifest) -> str | None:
-            name = manifest.newest
             local = float(checkpoints.saved_state(self._paths.checkpoints).get("saved_at") or 0.0)
-            if name is None or manifest.checkpoints[name].saved_at <= local:
-                return None
-            self._fetch_checkpoint(manifest, name, _counted(progress))
-            return name
+            newer = [name for name in manifest.by_age() if manifest.checkpoints[name].saved_at > local]
+            for name in newer:
+                try:
+                    self._fetch_checkpoint(manifest, name, _counted(progress))
+                    return name
+                except DamagedError as error:
+                    if name == newer[-1] and not local:
+                        raise
+                    print(f"mosaic: {error}; falling back to the checkpoint before it", file=sys.stderr)
+            return None
 
         return self._from_manifest(fetch)
 
@@ -214,7 +227,9 @@ class StoredRun:
                 for size, expected in entry.chunks:
                     data = self._storage.read(object_name(self._paths.run_id, name, expected))
                     if len(data) != size or digest(data) != expected:
-                        raise StoreError(f"{self.url}: {name} of run {self._paths.run_id} does not match its checksum")
+                        raise DamagedError(
+                            f"{self.url}: {name} of run {self._paths.run_id} does not match its checksum"
+                        )
                     file.write(data)
                     told(size, 0)
                 file.flush()
