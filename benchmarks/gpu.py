@@ -29,7 +29,7 @@ from typing import Any
 
 import gpu_check
 from gpu_place import SRC, Case, Failed, Found, Place, Rows, pack
-from report import RESULTS, markdown, save
+from report import RESULTS, load, markdown, save
 
 GRAPHS, EAGER, PEER = "CUDA graphs", "no graphs", "CleanRL"
 FLAGS = {GRAPHS: ("--cudagraphs",), EAGER: ("--no-cudagraphs",), "compiled": ("--compile",), "CPU": ("--no-cuda",)}
@@ -95,7 +95,7 @@ def main() -> None:
         for part in args.parts.split(","):
             begun = time.monotonic()
             try:
-                parts[part](cases, place, Record(args.out or RESULTS, {"machine": about}), args)
+                parts[part](cases, place, Record(args.out or RESULTS, about), args)
             except Failed as failure:
                 print(f"{part}: {failure}", flush=True)
             print(f"{part} took {time.monotonic() - begun:.0f} s\n", flush=True)
@@ -111,12 +111,14 @@ print(json.dumps({"gpu": gpu, "torch": torch.__version__, "python": platform.pyt
 class Record:
     """Figures, written to gpu.json whenever there are new ones."""
 
-    def __init__(self, folder: Path, found: Found) -> None:
-        self.folder, self._found = folder, found
+    def __init__(self, folder: Path, about: Found) -> None:
+        self.folder, self._about = folder, about
 
-    def keep(self, name: str, value: Any) -> None:
-        self._found[name] = value
-        save("gpu", self._found, self.folder)
+    def keep(self, part: str, name: str, value: Any) -> None:
+        """The others of that part stay."""
+        save(
+            "gpu", {"machine": self._about, part: {**load("gpu", self.folder).get(part, {}), name: value}}, self.folder
+        )
 
 
 def check(cases: list[Case], place: Place, record: Record, args: argparse.Namespace) -> None:
@@ -125,7 +127,7 @@ def check(cases: list[Case], place: Place, record: Record, args: argparse.Namesp
 
     def tell(row: dict[str, Any]) -> None:
         rows.append(row)
-        record.keep("largest differences", rows)
+        record.keep("largest difference between final states", row["algorithm"], row)
 
     gpu_check.check(cases, place, tell)
     print(f"\n{markdown(rows)}\n", flush=True)
@@ -137,7 +139,7 @@ def in_jax(cases: list[Case], place: Place, record: Record, args: argparse.Names
 
     def tell(row: dict[str, Any]) -> None:
         rows.append(row)
-        record.keep("jax", rows)
+        record.keep("jax", row["algorithm"], row)
 
     gpu_check.jax(place, tell)
     print(f"\n{markdown(rows)}\n", flush=True)
@@ -165,7 +167,7 @@ def speed(cases: list[Case], place: Place, record: Record, args: argparse.Namesp
                 print(f"{case.name}, {mode}: {failure}", flush=True)
                 continue
             measured.setdefault(case.name, {}).setdefault(mode, []).append(round(found, 1))
-            record.keep("steps per second", measured)
+            record.keep("steps per second", case.name, measured[case.name])
             print(f"{case.name}, {mode}, {repetition + 1}: {found:,.0f}", flush=True)
     print(f"\n{markdown([row(case, measured[case.name]) for case in cases if case.name in measured])}\n", flush=True)
 
@@ -229,7 +231,7 @@ def learn(cases: list[Case], place: Place, record: Record, args: argparse.Namesp
         final = {mode: [mean_of_last(run) for run in found[case.name, mode]] for mode in (GRAPHS, EAGER)}
         shown = {mode: ", ".join(f"{value:.1f}" for value in values) for mode, values in final.items()}
         rows.append({f"last {LAST} returns of seeds 1–3": case.name, "steps": case.total, **shown})
-        record.keep("returns after a short training", rows)
+        record.keep("returns after a short training", case.name, final)
         pictures = Path(__file__).parents[1] / "docs" / "img" if record.folder == RESULTS else record.folder
         draw(pictures / f"gpu-{case.algo}.svg", case, found[case.name, GRAPHS], found[case.name, EAGER])
     print(f"\n{markdown(rows)}\n", flush=True)

@@ -13,11 +13,17 @@ RESULTS = Path(__file__).parent / "results"
 def save(name: str, results: dict[str, Any], folder: Path = RESULTS) -> Path:
     """Write <name>.json with the day and the machine; parts measured earlier, there or in results/, stay."""
     path = folder / f"{name}.json"
-    earlier = path if path.exists() else RESULTS / path.name
-    kept = json.loads(earlier.read_text()) if earlier.exists() else {}
+    written = json.dumps({**load(name, folder), **results, "measured": machine()}, indent=1) + "\n"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({**kept, **results, "measured": machine()}, indent=1) + "\n")
+    path.write_text(written)
     return path
+
+
+def load(name: str, folder: Path = RESULTS) -> dict[str, Any]:
+    """What was measured earlier, in this folder or else in results/."""
+    path = folder / f"{name}.json"
+    earlier = path if path.exists() else RESULTS / path.name
+    return json.loads(earlier.read_text()) if earlier.exists() else {}
 
 
 def machine() -> dict[str, Any]:
