@@ -68,7 +68,15 @@ def squeue(words):
     for folder in JOBS.glob("*/state"):
         folder = folder.parent
         names = ("name", "state", "node", "start", "end", "code", "restarts", "reason")
-        print("|".join([folder.name, *(get(folder, name) or {"node": "here", "restarts": "0"}.get(name, "") for name in names), ""]))
+        print(
+            "|".join(
+                [
+                    folder.name,
+                    *(get(folder, name) or {"node": "here", "restarts": "0"}.get(name, "") for name in names),
+                    "",
+                ]
+            )
+        )
     return 0
 
 

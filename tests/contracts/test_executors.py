@@ -4,9 +4,8 @@ Slurm's commands are small stand-ins that really run the batch script; a real Sl
 """
 
 import os
-import signal
+import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -51,6 +50,20 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         yield daemon
     finally:
         PrivateHead(daemon.home).close()
+        next(daemons, None)
+
+
+@pytest.fixture(scope="module")
+def apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A daemon whose nodes share no files with it: all that it knows of a run came over the wire."""
+    folder = tmp_path_factory.mktemp("apart")
+    environment = with_slurm(folder, make_environment(folder))
+    daemons = serving({**environment, "MOSAIC_EXECUTOR": "slurm", "MOSAIC_NODE_SCRATCH": str(folder / "scratch")})
+    daemon = next(daemons)
+    daemon.scratch, daemon.jobs = folder / "scratch", folder / "jobs"
+    try:
+        yield daemon
+    finally:
         next(daemons, None)
 
 
@@ -145,3 +158,64 @@ def test_a_daemon_that_was_killed_takes_its_runs_over(place: Any, tmp_path: Path
     place.until_state(run.run_id, State.COMPLETED)
     assert numbered_once(place, run.run_id) == ["run_started", *["episode"] * 6, "run_completed"]
     assert place.client.get_run(run.run_id).attempt == 1
+
+
+def test_a_node_without_the_home_sends_everything_once(apart: Any) -> None:
+    run = apart.submit({"episodes": 300})
+    apart.until_state(run.run_id, State.COMPLETED)
+    assert numbered_once(apart, run.run_id) == ["run_started", *["episode"] * 300, "run_completed"]
+    (there,) = apart.scratch.glob(f"*/var/trainer/runs/{run.run_id}/metrics.jsonl")
+    here = apart.paths(run.run_id)
+    assert here.metrics.read_bytes() == there.read_bytes() and here.events.stat().st_size > 0
+
+
+def test_what_a_node_writes_while_the_daemon_is_away_arrives_when_it_is_back(apart: Any, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    run = apart.submit({"episodes": 50, "gate": str(gate)})
+    apart.until_state(run.run_id, State.EXECUTING)
+    pid, port = worker_of(apart, run.run_id), apart.client.address.target.rpartition(":")[2]
+    apart.kill()
+    gate.touch()
+    until(lambda: not lives(pid), "the worker to end")
+    apart.start("--listen", f"127.0.0.1:{port}")
+    apart.until_state(run.run_id, State.COMPLETED)
+    assert numbered_once(apart, run.run_id) == ["run_started", *["episode"] * 50, "run_completed"]
+
+
+def test_a_run_that_goes_on_elsewhere_continues_its_numbers(apart: Any) -> None:
+    """The second node has nothing of the first one's: neither events nor checkpoints."""
+    run = apart.submit({"episodes": 3000, "pause": 0.01})
+    apart.until_state(run.run_id, State.EXECUTING)
+    until(lambda: apart.client.get_run(run.run_id).step >= 3, "a few steps")
+    job = apart.client.get_run(run.run_id).job
+    for folder in apart.scratch.glob(f"*/var/trainer/runs/{run.run_id}"):
+        folder.rename(folder.with_name(f"gone-{run.run_id}"))
+    subprocess.run(["preempt", job], env=apart.environment, check=True)
+    until(lambda: apart.client.get_run(run.run_id).attempt == 2, "the second attempt")
+    until(lambda: numbered_once(apart, run.run_id).count("run_started") == 2, "its start")
+    apart.client.cancel_run(run.run_id, 5)
+    ended = apart.until_state(run.run_id, State.CANCELLED)
+    numbered_once(apart, run.run_id)
+    assert ended.restarts == 0 and ended.job != job
+    (returns,) = apart.client.get_metrics(run.run_id, ["charts/episodic_return"])
+    assert list(returns.steps) == list(range(1, len(returns) + 1))
+
+
+def test_what_a_cluster_cannot_give_is_refused(apart: Any) -> None:
+    for slurm, words in (({"job-name": "x"}, "is set by the daemon"), ({"Bad Key": 1}, "no long option")):
+        with pytest.raises(RefusedError, match=words):
+            apart.submit({}, resources={"slurm": slurm})
+    with pytest.raises(RefusedError, match='goes with executor "slurm"'):
+        apart.submit({}, resources={"executor": "local", "slurm": {"partition": "gpu"}})
+    run = apart.submit({}, resources={"slurm": {"partition": "nowhere"}})
+    assert "invalid partition" in apart.until_state(run.run_id, State.FAILED).reason
+
+
+def test_secrets_and_the_daemons_token_reach_no_file_of_the_cluster(apart: Any) -> None:
+    run = apart.submit({"episodes": 1}, environment={"WANDB_API_KEY": "s3cr3t-s3cr3t"})
+    apart.until_state(run.run_id, State.COMPLETED)
+    token = (apart.home / "var/trainer/token").read_text().strip()
+    for path in [*apart.jobs.rglob("*"), *apart.scratch.rglob("*")]:
+        if path.is_file():
+            text = path.read_bytes()
+            assert b"s3cr3t" not in text and token.encode() not in text, path

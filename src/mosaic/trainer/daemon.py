@@ -101,7 +101,9 @@ class Daemon:
         relay = Relay(self.registry, bus, self.happenings)
         self.target = listening.target
         controls, given = Controls(), settings or ExecutorSettings()
-        executors = make_executors(given, self.home, controls, lambda: self.target, listening.certificate)
+        self._executors = executors = make_executors(
+            given, self.home, controls, lambda: self.target, listening.certificate
+        )
         self.dispatcher = Dispatcher(
             *(self.registry, attempts, relay, bus, vault, self.happenings, machine),
             executors=executors,
@@ -223,6 +225,8 @@ class Daemon:
                 with contextlib.suppress(OSError):
                     path.unlink()
         self._server.stop(grace=1.0).wait(5.0)
+        with contextlib.suppress(UnavailableError):
+            self._executors.close({row["executor"] for row in self._parts.attempts.live()})
         self.happenings.note("daemon.stopped", pid=os.getpid())
         self.registry.close()
         self.happenings.close()

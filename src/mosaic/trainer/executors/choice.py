@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from mosaic.trainer.executors.contract import Executor
 from mosaic.trainer.executors.local import LocalExecutor
@@ -26,6 +26,12 @@ class Executors:
     def of(self, name: str) -> Executor:
         """The executor of this name; of a run whose executor is gone, one that knows nothing."""
         return self._found.get(name) or self._found["local"]
+
+    def close(self, busy: Collection[str]) -> None:
+        """The daemon ends: let go of what no live run of these executors needs."""
+        for name, executor in self._found.items():
+            if name not in busy:
+                executor.close()
 
     def problem(self, name: str) -> str:
         """Why runs cannot go there, "" where they can."""

@@ -187,6 +187,9 @@ class ClusterExecutor(ABC):
                 return Identity(0, 0, "", job)
         return None
 
+    def close(self) -> None:
+        return None
+
     @property
     def trouble(self) -> str:
         """Why the cluster could not be asked the last time, "" where it could."""

@@ -117,3 +117,6 @@ class Executor(Protocol):
 
     def find(self, nonce: str) -> Identity | None:
         """The worker that was started under this nonce, None where there is none."""
+
+    def close(self) -> None:
+        """The daemon ends, and none of its runs is left here."""

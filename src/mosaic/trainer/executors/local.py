@@ -140,6 +140,9 @@ class LocalExecutor:
                     return None if ticks is None else Identity(process.pid, ticks, boot_id())
         return None
 
+    def close(self) -> None:
+        """Nothing is held."""
+
     def _send(self, identity: Identity, number: signal.Signals) -> None:
         if self.alive(identity):
             with contextlib.suppress(ProcessLookupError):

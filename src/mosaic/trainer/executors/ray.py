@@ -99,6 +99,11 @@ class RayExecutor(ClusterExecutor):
         except (_Answered, ClusterError):
             pass  # Ray forgets old ones by itself
 
+    def close(self) -> None:
+        """A private cluster that nobody needs is not left running."""
+        if self._head is not None:
+            self._head.close()
+
     def _call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         address = self._address if self._head is None else self._head.address()
         if not address:

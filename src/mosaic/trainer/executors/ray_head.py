@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -75,11 +76,14 @@ class PrivateHead:
         identity = self._identity()
         if identity is None:
             return
+        temp = str(self._told().get("temp") or "")
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, OSError):
                 if os.getsid(process.pid) == identity.pid:
                     process.kill()
         self._card.unlink(missing_ok=True)
+        if temp:
+            shutil.rmtree(temp, ignore_errors=True)
 
     def _told(self) -> dict[str, Any]:
         try:
@@ -113,6 +117,7 @@ class PrivateHead:
         address = f"http://127.0.0.1:{dashboard}"
         ticks = start_ticks(process.pid, dead=True) or 0
         card = {"address": address, "port": port, "pid": process.pid, "start_ticks": ticks, "boot_id": boot_id()}
+        card["temp"] = str(temp)
         write_atomic(self._card, json.dumps(card) + "\n")
         end = time.monotonic() + START_SECONDS
         while time.monotonic() < end and process.poll() is None:
