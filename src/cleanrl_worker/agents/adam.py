@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 # Units that never fire have no gradient, and their moments fade into numbers too small for a float's usual form, on
-# which a CPU takes a hundred times as long: a fifth of TD3's after 2,000 updates. They fade to this instead: its square,
+# which a CPU takes a hundred times as long: a fifth of those of TD3 after 2,000 updates. They fade to this: its square,
 # times 1 - beta2 (0.001), is above 1e-38, and it moves a weight by less than 1e-6 in a million updates.
 TINY = 1e-17
 
