@@ -68,3 +68,18 @@ def test_what_is_done_to_a_flattened_vector_is_done_to_the_parameters_also_after
     layer.load_state_dict(other.state_dict())
     flat.mul_(2)
     assert torch.equal(layer.weight, 2 * other.weight) and torch.equal(layer.bias, 2 * other.bias)
+
+
+@pytest.mark.parametrize("kind", [FlatAdam, FlatRAdam])
+def test_the_moments_of_units_that_never_fire_stay_numbers_that_a_cpu_is_fast_with(kind):
+    dead = nn.Parameter(torch.ones(2))
+    optimizer = kind([dead], lr=1e-3)
+    optimizer.apply([torch.tensor([1e-4, 1.0])])
+    optimizer.variance[0] = 1e-37  # as 70,000 updates would leave it
+    for _ in range(1000):
+        optimizer.apply([torch.tensor([0.0, 1.0])])
+    smallest = torch.finfo(torch.float32).tiny
+    assert optimizer.mean[0] > smallest and optimizer.variance[0] > smallest
+    before = float(dead[0])
+    optimizer.apply([torch.tensor([0.0, 1.0])])
+    assert float(dead[0]) == before, "and they move nothing"

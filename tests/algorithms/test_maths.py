@@ -215,3 +215,17 @@ def test_the_gradients_of_the_continuous_agent_come_in_the_order_of_its_paramete
     scalar = scalar + (agent.actor_logstd * d_logstd).sum()
     expected = torch.autograd.grad(scalar, list(agent.parameters()))
     torch.testing.assert_close(tuple(pull(d_means, d_values, d_logstd)), expected)
+
+
+def test_the_gradients_of_pqn_are_those_of_autograd():
+    spaces = SimpleNamespace(
+        single_observation_space=SimpleNamespace(shape=(5,)), single_action_space=SimpleNamespace(n=3)
+    )
+    network = module("pqn").QNetwork(spaces)
+    obs, slopes = torch.randn(7, 5), torch.randn(7, 3)
+    for parameter in network.parameters():  # as training leaves them: no norm's scale is 1, no shift 0
+        parameter.data += 0.1 * torch.randn_like(parameter)
+    values, pull = network.vjp(obs)
+    torch.testing.assert_close(values, network(obs).detach())
+    expected = torch.autograd.grad((network(obs) * slopes).sum(), list(network.parameters()))
+    torch.testing.assert_close(tuple(pull(slopes)), expected)

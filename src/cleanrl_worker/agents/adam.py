@@ -7,6 +7,11 @@ import numpy as np
 import torch
 from torch import nn
 
+# Units that never fire have no gradient, and their moments fade into numbers too small for a float's usual form, on
+# which a CPU takes a hundred times as long: a fifth of those of TD3 after 2,000 updates. They fade to this: its square,
+# times 1 - beta2 (0.001), is above 1e-38, and it moves a weight by less than 1e-6 in a million updates.
+TINY = 1e-17
+
 
 class FlatAdam:
     """Same updates as `torch.optim.Adam`, on parameters that become views of one vector: a step is a few operations.
@@ -52,6 +57,7 @@ class FlatAdam:
             if self._rate is not None:
                 self._move_at_once(gradient, self._rate)
                 return
+            gradient += TINY
             self.mean.lerp_(gradient, 1 - beta1)
             self.variance.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
             self._move(1 - beta1**self._steps, 1 - beta2**self._steps)

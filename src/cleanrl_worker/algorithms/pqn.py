@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from cleanrl_worker.agents.adam import FlatRAdam
-from cleanrl_worker.agents.layers import NumpyNet, flat_size, numbers, orthogonal
+from cleanrl_worker.agents.layers import NumpyNet, Pullback, flat_size, numbers, orthogonal
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment
 from cleanrl_worker.kit.args import Amount, Count, Pieces, RunArgs, Share, parse, require
@@ -72,6 +71,39 @@ class QNetwork(nn.Module):
 
     def forward(self, obs: torch.Tensor) -> torch.Tensor:
         return self.network(obs)
+
+    @torch.no_grad()
+    def vjp(self, obs: torch.Tensor) -> tuple[torch.Tensor, Pullback]:
+        """The values, and what takes their gradient to those of the parameters (`parameters()` gives the order).
+
+        Written out, because autograd's book-keeping takes as long as the arithmetic of so small a network.
+        """
+        blocks = [tuple(self.network[at : at + 2]) for at in (0, 3)]
+        kept, x = [], obs
+        for linear, norm in blocks:
+            summed = torch.addmm(linear.bias, x, linear.weight.t())
+            scaled, *statistics = torch.native_layer_norm(
+                summed, norm.normalized_shape, norm.weight, norm.bias, norm.eps
+            )
+            kept.append((x, summed, statistics, scaled.relu_()))
+            x = scaled
+
+        @torch.no_grad()
+        def pull(gradient: torch.Tensor) -> list[torch.Tensor]:
+            last = self.network[-1]
+            found = [gradient.sum(dim=0), gradient.t() @ x]
+            gradient = gradient @ last.weight
+            for (linear, norm), (given, summed, statistics, alive) in zip(blocks[::-1], kept[::-1], strict=True):
+                gradient = torch.ops.aten.threshold_backward(gradient, alive, 0)
+                gradient, scale, shift = torch.ops.aten.native_layer_norm_backward(
+                    gradient, summed, norm.normalized_shape, *statistics, norm.weight, norm.bias, [True, True, True]
+                )
+                found += [shift, scale, gradient.sum(dim=0), gradient.t() @ given]
+                if given is not obs:
+                    gradient = gradient @ linear.weight
+            return found[::-1]
+
+        return torch.addmm(self.network[-1].bias, x, self.network[-1].weight.t()), pull
 
 
 def load_policy(state: dict[str, Any], spaces: Any, args: Mapping[str, Any]) -> Policy:
@@ -142,18 +174,20 @@ def main(args: Args | None = None) -> None:
         steps = range(step, step + batch_size, args.num_envs)
         epsilons = [linear_schedule(args.start_e, args.end_e, duration, at) for at in steps]
         explored = run.rng.random(shape) < np.array(epsilons)[:, None]
-        random_actions = run.rng.integers(0, envs.single_action_space.n, shape)
+        actions[:] = run.rng.integers(0, envs.single_action_space.n, shape)
+        terminations[:] = ends[:] = 0.0
         truncated_at: list[tuple[int, np.ndarray]] = []
         for t in range(args.num_steps):
             obs[t] = next_obs
-            actions[t] = np.where(explored[t], random_actions[t], policy(obs[t]).argmax(axis=1))
+            if not explored[t].all():
+                actions[t] = np.where(explored[t], actions[t], policy(obs[t]).argmax(axis=1))
             reached = envs.step(actions[t])
             step += args.num_envs
             next_obs = reached.obs
             rewards[t] = reached.rewards
-            terminations[t] = reached.terminations
-            ends[t] = reached.terminations | reached.truncations
             if reached.episodes:
+                terminations[t] = reached.terminations
+                ends[t] = reached.terminations | reached.truncations
                 if reached.truncations.any():
                     truncated_at.append((t, reached.final_obs))
                 run.log_episodes(step, reached.episodes)
@@ -178,12 +212,16 @@ def main(args: Args | None = None) -> None:
             batch = (b_obs, b_actions, b_returns)
             minibatches = zip(*(whole[order].split(batch_size // args.num_minibatches) for whole in batch), strict=True)
             for mb_obs, mb_actions, mb_returns in minibatches:
-                old_values = q_network(mb_obs).gather(1, mb_actions).squeeze(1)
-                loss = F.mse_loss(old_values, mb_returns)
-                optimizer.step(loss, args.max_grad_norm)
+                values, pull = q_network.vjp(mb_obs)
+                old_values = values.gather(1, mb_actions).squeeze(1)
+                errors = old_values - mb_returns
+                # of the mean of their squares
+                slope = torch.zeros_like(values).scatter_(1, mb_actions, (errors * (2 / len(errors))).unsqueeze(1))
+                optimizer.apply(pull(slope), args.max_grad_norm)
 
         # 4 log, checkpoint
-        run.log(step, {"losses/td_loss": loss.item(), "losses/q_values": old_values.mean().item()})
+        loss = errors.square().mean().item()
+        run.log(step, {"losses/td_loss": loss, "losses/q_values": old_values.mean().item()})
         run.log_speed(step)
         run.keep_best(step, q_network.state_dict)
         if run.checkpoint_due(step - batch_size, step):
