@@ -137,9 +137,9 @@ class LateCorridor(VectorCorridor):
         super().__init__(num_envs)
 
 
-def small_lesson(actions: int = 3) -> dict[str, Any]:
+def small_lesson(actions: int = 3, offline_steps: int = 20) -> dict[str, Any]:
     """QDagger's own parameters for a training of a second, its teacher included."""
-    lesson = {"teacher_steps": 40, "offline_steps": 20, "teacher_eval_episodes": 1}
+    lesson = {"teacher_steps": 40, "offline_steps": offline_steps, "teacher_eval_episodes": 1}
     return {**lesson, "teacher_policy_path": str(_teacher(actions))}
 
 

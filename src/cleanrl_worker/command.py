@@ -14,7 +14,7 @@ from cleanrl_worker import eval_plan, live, schedule, schema
 from cleanrl_worker.config import RESERVED_EXTRAS, CleanRLWorkerConfig, worker_variables
 from cleanrl_worker.environments import check_environment, only_envpool_has
 from cleanrl_worker.interpreter import find_interpreter, locate
-from cleanrl_worker.saved import find_checkpoint, find_path
+from cleanrl_worker.saved import find_checkpoint, find_file, find_path
 from cleanrl_worker.source import locate_module, package_exists
 from mosaic.wire import variables
 from mosaic.wire.errors import ConfigError, nearest, shown
@@ -22,6 +22,7 @@ from mosaic.wire.extras import pip_line
 from mosaic.wire.limits import COMPUTED
 from mosaic.wire.paths import RunPaths
 
+_PATHS_OF_ANY_RUN = ("run_dir", "tensorboard_dir", "resume")  # others name files that the algorithm reads
 _WANDB_SETTINGS = ("track", "wandb_project_name", "wandb_entity", "wandb_run_name")
 
 
@@ -169,11 +170,6 @@ def _check_packages(target: _Target) -> None:
 
 
 def _check_environment(config: CleanRLWorkerConfig, target: _Target, argv: list[str], stages: list[str]) -> list[str]:
-    stages = schedule.stage_ids(config.extras)
-    if stages and not target.ours:
-        raise ConfigError(
-            f"{schedule.PLACE}: {target.name} is not one of our algorithms; it makes its own environments"
-        )
     scope = schema.read_scope(target.source) if target.source else schema.Scope()
     folder = str(target.script.parent) if target.script else None
     if not target.ours:  # of a stranger's file, only the plainest of the names means what it means in ours
@@ -223,6 +219,8 @@ def _command_line(
             _drop(setting, target, declared, warnings)
             continue
         value = _fitting(setting, field)
+        if target.ours and field.type == "path" and setting.name not in _PATHS_OF_ANY_RUN:
+            value = find_file(f"{setting.place}.{setting.name}", str(value))
         argv += _written(setting, value) if target.ours else _written_for_script(field, value)
     if target.ours:
         _check_limits(settings, declared, value_of)

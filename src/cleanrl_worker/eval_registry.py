@@ -159,6 +159,7 @@ _TELLING: tuple[tuple[str, str], ...] = (
     ("actor.0.weight", "ppo"),
     ("fc_mean.weight", "sac_continuous_action"),
     ("fc_mu.weight", "td3_continuous_action"),
+    ("params/ConvSequence_0/Conv_0/kernel", "qdagger_dqn_atari_jax_impalacnn"),
     ("params/Conv_0/kernel", "dqn_atari_jax"),
     ("params/Dense_0/kernel", "dqn_jax"),
     ("fc_logits.weight", "sac_atari"),

@@ -57,6 +57,7 @@ DEFAULT_ALGO_REGISTRY: dict[str, str] = {
         "ppo_jax",
         "dqn_atari_jax",
         "c51_atari_jax",
+        "qdagger_dqn_atari_jax_impalacnn",
         "c51_jax",
         "sac_continuous_action_jax",
         "td3_continuous_action_jax",

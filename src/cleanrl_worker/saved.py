@@ -140,6 +140,16 @@ def find_path(text: str) -> Path:
     return next((moved for moved in _moved(path) if moved.exists()), Path.cwd() / path)
 
 
+def find_file(name: str, text: str) -> Path:
+    """A file that a parameter names, as an absolute path: the algorithm runs in another folder."""
+    path = find_path(text)
+    if not path.exists():
+        raise ConfigError(f"{name}: {text!r} is not there (looked for {path})")
+    if not path.is_file() or not os.access(path, os.R_OK):
+        raise ConfigError(f"{name}: {text!r} is no file that can be read")
+    return path.absolute()
+
+
 def read_object(text: str, what: str) -> dict[str, Any]:
     """A JSON object out of `text`; `what` names it in the refusal."""
     try:

@@ -24,7 +24,8 @@ tiny_envs.register()
 PPO = "--total-timesteps=64 --num-envs=2 --num-steps=16 --num-minibatches=2 --update-epochs=1"
 DQN = "--total-timesteps=150 --learning-starts=60 --buffer-size=100 --batch-size=16"
 IMAGES = "--total-timesteps=100 --learning-starts=88 --buffer-size=100 --env-id=mosaic/Catch-v0"
-LESSON = tiny_envs.small_lesson()
+LESSON = [f"--{name.replace('_', '-')}={value}" for name, value in tiny_envs.small_lesson().items()]
+QDAGGER = " ".join([IMAGES, "--batch-size=4", *LESSON])
 TINY = {
     "ppo": f"{PPO} --env-id=CartPole-v1",
     "ppo_continuous_action": f"{PPO} --env-id=Pendulum-v1",
@@ -50,12 +51,11 @@ TINY = {
     "c51_atari": f"{IMAGES} --batch-size=4",
     "rainbow_atari": f"{IMAGES} --batch-size=4",
     "sac_atari": f"{IMAGES} --batch-size=4",
-    "qdagger_dqn_atari_impalacnn": " ".join(
-        [IMAGES, "--batch-size=4", *(f"--{name.replace('_', '-')}={value}" for name, value in LESSON.items())]
-    ),
+    "qdagger_dqn_atari_impalacnn": QDAGGER,
     "ppo_jax": f"{PPO} --env-id=MountainCar-v0",
     "dqn_atari_jax": f"{IMAGES} --batch-size=4",
     "c51_atari_jax": f"{IMAGES} --batch-size=4",
+    "qdagger_dqn_atari_jax_impalacnn": QDAGGER,
     "c51_jax": f"{DQN} --env-id=CartPole-v1",
     "sac_continuous_action_jax": f"{DQN} --env-id=Pendulum-v1",
     "td3_continuous_action_jax": f"{DQN} --env-id=Pendulum-v1",
@@ -268,6 +268,8 @@ REFUSED = [
     ("ppo_jax", "--num-minibatches=512", "a minibatch has one row, whose advantage cannot be normalised"),
     ("ppo_jax", "--env-id=Tiny/Many-v0", "takes multi_discrete ones; find one"),
     ("ppo_jax", "--network=grid --env-backend=gymnasium", "the grid network needs MiniGrid's observations, not Box("),
+    ("qdagger_dqn_atari_jax_impalacnn", "--temperature=0", "--temperature: more than 0 is needed, not 0.0"),
+    ("qdagger_dqn_atari_jax_impalacnn", f"{CATCH} --teacher-policy-path={__file__}", "is no DQN's policy for mosaic/"),
     ("c51_atari_jax", "--v-min=10", "--v-min (10.0) must be less than --v-max (10.0)"),
     ("c51_jax", "--v-min=100", "--v-min (100.0) must be less than --v-max (100.0)"),
     ("ppo", "--env-id=Tiny/Told-v0", "the observations of Tiny/Told-v0 cannot be made flat"),

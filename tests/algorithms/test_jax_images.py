@@ -9,9 +9,11 @@ import torch
 from torch.nn import functional as F
 
 from cleanrl_worker.agents import dqn_files
-from cleanrl_worker.agents.jax_images import NatureNetwork
+from cleanrl_worker.agents.jax_images import ImpalaNetwork, NatureNetwork
 from cleanrl_worker.agents.jax_trees import arrays_of, outputs_of, params_of
 from cleanrl_worker.algorithms import c51_atari, c51_atari_jax, dqn_atari, dqn_atari_jax
+from cleanrl_worker.algorithms import qdagger_dqn_atari_impalacnn as qdagger
+from cleanrl_worker.algorithms import qdagger_dqn_atari_jax_impalacnn as qdagger_jax
 from cleanrl_worker.kit.buffers import Transitions
 
 SPACES = SimpleNamespace(
@@ -83,4 +85,26 @@ def test_an_update_of_c51_is_that_of_torch():
     learner, loss, value = c51_atari_jax.update(network, recipe, learner, SAMPLE)
     old_values = (logpmfs.detach().exp() @ atoms).mean().item()
     np.testing.assert_allclose((loss, value), (expected.item(), old_values), rtol=1e-3, atol=1e-5)
+    same_gradients(online, learner.optimizer[0].mu)
+
+
+def test_an_update_of_qdagger_is_that_of_torch():
+    network, of_teacher = ImpalaNetwork(3), NatureNetwork(3)
+    teacher, teacher_params = both(dqn_atari.QNetwork, of_teacher)
+    online, params = both(lambda spaces: qdagger.QNetwork(spaces, of_flax=True), network)
+    values, next_values = (online(torch.tensor(frames)) for frames in (SAMPLE.obs, SAMPLE.next_obs))
+    alive = 1 - torch.tensor(SAMPLE.terminations)
+    target = torch.tensor(SAMPLE.rewards) + 0.99 * alive * next_values.detach().max(dim=1).values
+    taken = values[torch.arange(4), torch.tensor(SAMPLE.actions)]
+    td_loss, opinion = F.mse_loss(taken, target), F.log_softmax(teacher(torch.tensor(SAMPLE.obs)).detach(), dim=1)
+    distill_loss = F.kl_div(F.log_softmax(values, dim=1), opinion, reduction="sum", log_target=True)
+    expected = td_loss + 0.3 * distill_loss
+    expected.backward()
+
+    recipe = qdagger_jax.Recipe(1e-4, 0.99, 1.0)
+    learner = qdagger_jax.first_learner(recipe, params)
+    weight = np.float32(0.3)
+    learner, losses = qdagger_jax.update(network, of_teacher, recipe, learner, teacher_params, SAMPLE, weight)
+    told = [part.item() for part in (expected, distill_loss, td_loss, taken.mean())]
+    np.testing.assert_allclose(losses, told, rtol=1e-3, atol=1e-5)
     same_gradients(online, learner.optimizer[0].mu)

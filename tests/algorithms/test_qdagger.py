@@ -8,27 +8,32 @@ import pytest
 import tiny_envs
 import torch
 
-from cleanrl_worker.algorithms import dqn_atari, qdagger_dqn_atari_impalacnn
-from cleanrl_worker.algorithms.qdagger_dqn_atari_impalacnn import Args, Lesson, load_teacher, main
+from cleanrl_worker.agents import dqn_files
+from cleanrl_worker.agents.jax_images import TORCH_PADDING, ImpalaNetwork
+from cleanrl_worker.algorithms import dqn_atari, qdagger_dqn_atari_impalacnn, qdagger_dqn_atari_jax_impalacnn
+from cleanrl_worker.algorithms.qdagger_dqn_atari_impalacnn import Args, load_teacher, main, teacher_network
 from cleanrl_worker.kit import envs as kit_envs
 from mosaic.wire import metrics
 
 SMALL = {"env_id": "mosaic/Catch-v0", "learning_starts": 10, "batch_size": 4, "buffer_size": 64, "num_threads": 1}
+FILES = (qdagger_dqn_atari_impalacnn, qdagger_dqn_atari_jax_impalacnn)
 
 
-def test_the_phases_are_stages_in_the_events(tmp_path, monkeypatch):
+@pytest.mark.parametrize("module", FILES)
+def test_the_phases_are_stages_in_the_events(module, tmp_path, monkeypatch):
     monkeypatch.setenv("MOSAIC_SHELL_PID", str(os.getppid()))
     (tmp_path / "logs").mkdir()
-    main(Args(run_dir=tmp_path, cuda=False, total_timesteps=40, **SMALL, **tiny_envs.small_lesson()))
+    lesson = tiny_envs.small_lesson(offline_steps=4)
+    module.main(module.Args(run_dir=tmp_path, cuda=False, total_timesteps=24, **SMALL, **lesson))
     notes = map(json.loads, (tmp_path / "logs" / "notes.jsonl").read_text().splitlines())
     stages = [note["payload"] for note in notes if note["event"] == "stage"]
     told = [(stage["stage"], stage["step"], stage["reason"]) for stage in stages]
     offline = (1, 0, "offline, from what the teacher played")
-    assert told == [(0, 0, "the teacher plays"), offline, (2, 20, "online")]
+    assert told == [(0, 0, "the teacher plays"), offline, (2, 4, "online")]
     rows = metrics.read_rows(tmp_path / "metrics.jsonl")
     assert [row["step"] for row in rows if "charts/teacher/avg_episodic_return" in row] == [0]
-    assert [row["step"] for row in rows if "charts/offline/loss" in row] == [20]
-    assert all(row["step"] > 20 for row in rows if "charts/episodic_return" in row), "the student's own games"
+    assert [row["step"] for row in rows if "charts/offline/loss" in row] == [4]
+    assert all(row["step"] > 4 for row in rows if "charts/episodic_return" in row), "the student's own games"
 
 
 def test_a_student_copies_a_teacher_that_knows_what_it_wants(tmp_path):
@@ -51,9 +56,29 @@ def test_dqn_policies_of_either_network_are_teachers(network, tmp_path):
     envs = kit_envs.atari(Args(env_id="mosaic/Catch-v0"))
     given = network(envs)
     torch.save(given.state_dict(), tmp_path / "x.cleanrl_model")
-    teacher = load_teacher(Args(env_id="mosaic/Catch-v0", teacher_policy_path=tmp_path / "x.cleanrl_model"), envs)
+    args = Args(env_id="mosaic/Catch-v0", teacher_policy_path=tmp_path / "x.cleanrl_model")
+    teacher = load_teacher(args, lambda state: teacher_network(state, envs))
     obs = torch.from_numpy(envs.reset(1))
     assert torch.equal(teacher(obs), given(obs)) and not any(part.requires_grad for part in teacher.parameters())
+
+
+@pytest.mark.parametrize("network", [dqn_atari.QNetwork, qdagger_dqn_atari_impalacnn.QNetwork])
+def test_a_teacher_thinks_the_same_in_torch_and_in_jax_whoever_wrote_its_file(network):
+    """The IMPALA networks of the two halve their frames differently: each is played as it was trained."""
+    envs, in_jax = kit_envs.atari(Args(env_id="mosaic/Catch-v0")), qdagger_dqn_atari_jax_impalacnn.teacher_network
+    torch.manual_seed(0)
+    of_torch = {name: tensor.numpy() for name, tensor in network(envs).state_dict().items()}
+    obs = np.random.default_rng(0).integers(0, 256, (2, 4, 84, 84), dtype=np.uint8)
+    thoughts = []
+    for state in (of_torch, dqn_files.as_flax(of_torch)):
+        expected = teacher_network(state, envs)(torch.from_numpy(obs)).numpy()
+        teacher = in_jax(state, envs)
+        found = qdagger_dqn_atari_jax_impalacnn.values_of(*teacher, obs)
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+        thoughts.append(expected)
+        if isinstance(teacher.network, ImpalaNetwork):
+            assert teacher.network.pool_padding == (TORCH_PADDING if state is of_torch else "SAME")
+    assert np.allclose(*thoughts) == (network is dqn_atari.QNetwork)
 
 
 def test_without_a_teacher_the_line_says_what_to_give(monkeypatch, tmp_path):
@@ -62,12 +87,13 @@ def test_without_a_teacher_the_line_says_what_to_give(monkeypatch, tmp_path):
         main(Args(run_dir=tmp_path, cuda=False, total_timesteps=40, offline_steps=20, **SMALL))
 
 
+@pytest.mark.parametrize("module", FILES)
 @pytest.mark.parametrize(
     ("teacher", "student", "weight"),
     [(20.0, 5.0, 0.75), (20.0, -21.0, 1.0), (20.0, 25.0, 0.0), (-0.5, -0.8, 1.0), (-0.5, 0.2, 0.0)],
 )
-def test_the_better_the_student_the_less_the_teacher_counts(teacher, student, weight):
-    lesson = Lesson()
+def test_the_better_the_student_the_less_the_teacher_counts(module, teacher, student, weight):
+    lesson = module.Lesson()
     lesson.teacher_return = teacher
     lesson.student_returns.extend([student] * 9)
     assert lesson.weight() == 1.0, "too few games to tell"

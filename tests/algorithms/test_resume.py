@@ -44,6 +44,7 @@ SMALL_SAC |= {"buffer_size": 200, "batch_size": 32, "checkpoint_every": 100}
 IMAGES = {"env_id": "mosaic/Catch-v0", "total_timesteps": 110, "learning_starts": 60, "batch_size": 2}
 IMAGES |= {"buffer_size": 70, "checkpoint_every": 40, "num_threads": 1}
 JAX_IMAGES = IMAGES | {"batch_size": 4}  # what is compiled serves the other tests, too
+SHORT = {"total_timesteps": 24, "learning_starts": 8, "checkpoint_every": 9}
 # Which algorithm runs on which of Gymnasium's vectors (sync, async, native) and on EnvPool, each at least once.
 CASES = {
     "ppo": SMALL_PPO,
@@ -99,6 +100,7 @@ CASES = {
     "ppo_jax on grids": GRID,
     "dqn_atari_jax": JAX_IMAGES | {"target_network_frequency": 20},
     "c51_atari_jax": JAX_IMAGES,
+    "qdagger_dqn_atari_jax_impalacnn": JAX_IMAGES | tiny_envs.small_lesson(offline_steps=6) | SHORT,
     "c51_jax": SMALL_DQN,
     "sac_continuous_action_jax": SMALL_SAC,
     "td3_continuous_action_jax": SMALL_SAC,

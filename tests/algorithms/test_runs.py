@@ -56,6 +56,7 @@ TINY = {
     "ppo_jax on gymnasium": SMALL_PPO | {"env_id": "Pendulum-v1", "env_backend": "gymnasium"},
     "dqn_atari_jax": SMALL_IMAGE,
     "c51_atari_jax": SMALL_IMAGE,
+    "qdagger_dqn_atari_jax_impalacnn": SMALL_IMAGE | tiny_envs.small_lesson(offline_steps=4),
     "c51_jax": SMALL_DQN,
     "sac_continuous_action_jax": SMALL_SAC,
     "td3_continuous_action_jax": SMALL_SAC,

@@ -437,3 +437,20 @@ def test_module_is_looked_for_by_the_interpreter_that_will_run_it(home: Path) ->
 def test_unknown_config_keys_are_warned_about() -> None:
     made = make_plan(parse_worker_config({**FLAT, "zzz": 1}), RunPaths("run-1"), DEFAULT_ALGO_REGISTRY)
     assert made.warnings == ("config key 'zzz' is unknown and has no effect",)
+
+
+@pytest.mark.parametrize("algo", ["qdagger_dqn_atari_impalacnn", "qdagger_dqn_atari_jax_impalacnn"])
+def test_a_teacher_that_is_not_there_is_refused_and_one_that_is_is_found_from_the_run_folder(
+    algo: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    line = refusal(algo, "mosaic/Catch-v0", algo_params={"teacher_policy_path": "teacher.cleanrl_model"})
+    assert line == (
+        "extras.algo_params.teacher_policy_path: 'teacher.cleanrl_model' is not there "
+        f"(looked for {tmp_path / 'teacher.cleanrl_model'})"
+    )
+    folder = refusal(algo, "mosaic/Catch-v0", algo_params={"teacher_policy_path": str(tmp_path)})
+    assert folder.endswith("is no file that can be read")
+    (tmp_path / "teacher.cleanrl_model").touch()
+    argv = plan(algo, "mosaic/Catch-v0", algo_params={"teacher_policy_path": "teacher.cleanrl_model"}).argv
+    assert f"--teacher-policy-path={tmp_path / 'teacher.cleanrl_model'}" in argv

@@ -66,6 +66,7 @@ TINY: dict[str, dict[str, Any]] = {
     "ppo_jax on grids": SMALL_PPO | {"env_id": "MiniGrid-Empty-5x5-v0"},
     "dqn_atari_jax": SMALL_IMAGE,
     "c51_atari_jax": SMALL_IMAGE,
+    "qdagger_dqn_atari_jax_impalacnn": SMALL_IMAGE | tiny_envs.small_lesson(offline_steps=4),
     "c51_jax": SMALL_DQN,
     "sac_continuous_action_jax": SMALL_DQN | {"env_id": "Pendulum-v1"},
     "td3_continuous_action_jax": SMALL_DQN | {"env_id": "Pendulum-v1"},

@@ -9,6 +9,7 @@ import math
 import pickle
 import zipfile
 import zlib
+from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
@@ -40,7 +41,7 @@ def read(data: bytes) -> State:
     state = policies.acting_network(content)[0]
     if not isinstance(state, dict) or not all(isinstance(value, np.ndarray) for value in state.values()):
         raise ValueError("it holds no names with arrays")
-    return state
+    return dict(state)
 
 
 def is_flax(state: Mapping[str, Any]) -> bool:
@@ -117,7 +118,7 @@ class _Tensors(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) == ("collections", "OrderedDict"):
-            return dict
+            return OrderedDict  # of a module, with versions of its parts beside the names
         if (module, name) == ("torch._utils", "_rebuild_tensor_v2"):
             return _array
         if module == "torch" and name in _STORAGES:

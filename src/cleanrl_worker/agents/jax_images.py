@@ -19,6 +19,51 @@ class NatureNetwork(nn.Module):
         return nn.Dense(self.outputs)(x)
 
 
+class ImpalaNetwork(nn.Module):
+    """The network of IMPALA (arXiv:1802.01561)."""
+
+    outputs: int
+    pool_padding: str | tuple[tuple[int, int], ...] = "SAME"
+    """around what is halved: flax's own, as in CleanRL's files, or torch's, for weights that torch has learned"""
+
+    @nn.compact
+    def __call__(self, frames: jax.Array) -> jax.Array:
+        x = channels_last(frames)
+        for channels in (16, 32, 32):
+            x = ConvSequence(channels, self.pool_padding)(x)
+        x = nn.relu(nn.Dense(256)(nn.relu(x).reshape(len(x), -1)))
+        return nn.Dense(self.outputs)(x)
+
+
+class ConvSequence(nn.Module):
+    """A convolution, half the size, two residual blocks."""
+
+    channels: int
+    pool_padding: str | tuple[tuple[int, int], ...]
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        x = nn.Conv(self.channels, (3, 3))(x)
+        x = nn.max_pool(x, (3, 3), (2, 2), self.pool_padding)
+        for _ in range(2):
+            x = ResidualBlock(self.channels)(x)
+        return x
+
+
+class ResidualBlock(nn.Module):
+    """Two convolutions whose result is added to what went in."""
+
+    channels: int
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        inner = nn.Conv(self.channels, (3, 3))(nn.relu(x))
+        return x + nn.Conv(self.channels, (3, 3))(nn.relu(inner))
+
+
+TORCH_PADDING = ((1, 1), (1, 1))
+
+
 def channels_last(frames: jax.Array) -> jax.Array:
     """Frames as environments show them, scaled to 0 … 1 and as flax's convolutions take them."""
     return jnp.transpose(frames, (0, 2, 3, 1)) / 255.0

@@ -22,11 +22,12 @@ def prepare(args: RunArgs) -> None:
 
 
 def use_threads(args: RunArgs) -> None:
-    """Let XLA compute with as many CPU threads as `--num-threads` says (0: a thread per core); after `prepare`.
+    """Let XLA compute with as many CPU threads as `--num-threads` says (0: one for each core); after `prepare`.
 
     They are part of the recipe: another number adds in another order. XLA reads them once, at a process's first use.
     """
-    args.num_threads = args.num_threads or os.cpu_count() or 1
+    ours = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+    args.num_threads = args.num_threads or len(ours)  # of a shared machine perhaps not all cores
     before = os.environ.get("NPROC")
     os.environ["NPROC"] = str(args.num_threads)
     jax.devices()

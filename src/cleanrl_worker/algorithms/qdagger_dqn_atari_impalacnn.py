@@ -1,7 +1,7 @@
 """QDagger for Atari games: DQN with an IMPALA network that begins with what a trained DQN knows (arXiv:2206.01626).
 
 The teacher plays first and fills the memory; the student then learns offline from it, then online from its own games,
-where the teacher counts ever less. Siblings: dqn_atari.
+where the teacher counts ever less. Siblings: dqn_atari, qdagger_dqn_atari_jax_impalacnn.
 """
 
 from collections import deque
@@ -15,11 +15,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from cleanrl_worker.agents import dqn_files
 from cleanrl_worker.agents.adam import FlatAdam, flattened
 from cleanrl_worker.agents.layers import numbers
+from cleanrl_worker.agents.teachers import load_teacher
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment, play
-from cleanrl_worker.kit import policy as policies
 from cleanrl_worker.kit.args import Amount, Count, CountFrom0, RunArgs, Share, parse, require
 from cleanrl_worker.kit.episodes import is_due
 from cleanrl_worker.kit.policy import Policy
@@ -66,7 +67,7 @@ class Args(RunArgs):
     train_frequency: Count = 4
     """steps between two updates online"""
     teacher_policy_path: Path | None = None
-    """policy of the teacher, a dqn_atari or qdagger_dqn_atari_impalacnn of ours or CleanRL's (None: from the hub)"""
+    """policy of the teacher, a DQN or QDagger for Atari of ours or CleanRL's, torch or JAX (None: from the hub)"""
     teacher_policy_hf_repo: str | None = None
     """repository of the teacher on the Hugging Face hub (None: cleanrl/<env_id>-<teacher_model_exp_name>-seed1)"""
     teacher_model_exp_name: str = "dqn_atari"
@@ -96,24 +97,28 @@ class ResidualBlock(nn.Module):
 class ConvSequence(nn.Module):
     """A convolution, half the size, two residual blocks."""
 
-    def __init__(self, inputs: int, outputs: int) -> None:
+    def __init__(self, inputs: int, outputs: int, of_flax: bool) -> None:
         super().__init__()
+        self.of_flax = of_flax
         self.conv = nn.Conv2d(inputs, outputs, 3, padding=1)
         self.res_block0, self.res_block1 = ResidualBlock(outputs), ResidualBlock(outputs)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.res_block1(self.res_block0(F.max_pool2d(self.conv(x), 3, stride=2, padding=1)))
+        x, padding = self.conv(x), 1
+        if self.of_flax and x.shape[-1] % 2 == 0:  # flax pads only where the windows lead beyond the end
+            x, padding = F.pad(x, (0, 1, 0, 1), value=-torch.inf), 0
+        return self.res_block1(self.res_block0(F.max_pool2d(x, 3, stride=2, padding=padding)))
 
 
 class QNetwork(nn.Module):
     """The network of IMPALA (arXiv:1802.01561): four grey frames to the value of each action."""
 
-    def __init__(self, envs: Any) -> None:
+    def __init__(self, envs: Any, of_flax: bool = False) -> None:
         super().__init__()
         self.network = nn.Sequential(
-            ConvSequence(4, 16),
-            ConvSequence(16, 32),
-            ConvSequence(32, 32),
+            ConvSequence(4, 16, of_flax),
+            ConvSequence(16, 32, of_flax),
+            ConvSequence(32, 32, of_flax),
             nn.Flatten(),
             nn.ReLU(),
             nn.Linear(32 * 11 * 11, 256),
@@ -151,34 +156,12 @@ class NatureNetwork(nn.Module):
         return self.network(obs.to(torch.float32, memory_format=torch.channels_last) / 255.0)
 
 
-def load_teacher(args: Args, envs: Any) -> nn.Module:
-    """The teacher's network, told by the names in its file."""
-    path = Path(args.teacher_policy_path or _download(args))
-    try:
-        state = policies.acting_network(policies.read(path.read_bytes()))[0]
-        teacher = (NatureNetwork if "network.9.weight" in state else QNetwork)(envs)
-        teacher.load_state_dict({name: torch.as_tensor(value) for name, value in state.items()})
-    except OSError as error:
-        raise SystemExit(f"--teacher-policy-path {path}: cannot be read: {error.strerror}") from error
-    except policies.UNREADABLE as error:
-        line = " ".join(str(error).split())[:200]
-        raise SystemExit(f"--teacher-policy-path {path} is no DQN's policy for {args.env_id}: {line}") from error
+def teacher_network(state: dqn_files.State, envs: Any) -> nn.Module:
+    """The network that a file's names are of, with its weights."""
+    like_dqn = dqn_files.layers_of(state) is dqn_files.NATURE
+    teacher = NatureNetwork(envs) if like_dqn else QNetwork(envs, of_flax=dqn_files.is_flax(state))
+    teacher.load_state_dict({name: torch.tensor(value) for name, value in dqn_files.as_torch(state).items()})
     return teacher.requires_grad_(False)
-
-
-def _download(args: Args) -> Path:
-    repo = args.teacher_policy_hf_repo or f"cleanrl/{args.env_id}-{args.teacher_model_exp_name}-seed1"
-    try:
-        from huggingface_hub import hf_hub_download
-    except ImportError:
-        raise SystemExit(
-            "a teacher is needed: give --teacher-policy-path, or pip install 'mosaic-rl[hub]' to load one from the hub"
-        ) from None
-    try:
-        return Path(hf_hub_download(repo, f"{args.teacher_model_exp_name}.cleanrl_model"))
-    except (OSError, ValueError) as error:  # huggingface_hub's own errors are among these
-        line = " ".join(str(error).split())[:200]
-        raise SystemExit(f"no teacher from the hub ({repo}): {line}; or give --teacher-policy-path") from error
 
 
 class Lesson:
@@ -257,7 +240,7 @@ def main(args: Args | None = None) -> None:
     run = experiment.start(args)
     device = run.device
     envs = kit_envs.atari(args, run.video_folder)
-    teacher = load_teacher(args, envs).to(device)
+    teacher = load_teacher(args, lambda state: teacher_network(state, envs)).to(device)
     q_network = QNetwork(envs).to(device)
     target_network = QNetwork(envs).to(device)
     target_network.load_state_dict(q_network.state_dict())

@@ -1,0 +1,40 @@
+"""QDagger's teacher: the policy file of a DQN, given by its path or from the hub."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from cleanrl_worker.agents import dqn_files
+from cleanrl_worker.kit import policy as policies
+
+Network = TypeVar("Network")
+
+
+def load_teacher(args: Any, build: Callable[[dqn_files.State], Network]) -> Network:
+    """What `build` makes of the teacher's arrays; SystemExit, in one line, for a file that is missing or does not fit.
+
+    Of the `args` it reads those called `teacher_…` and `env_id`.
+    """
+    path = Path(args.teacher_policy_path or _download(args))
+    try:
+        return build(dqn_files.read(path.read_bytes()))
+    except OSError as error:
+        raise SystemExit(f"--teacher-policy-path {path}: cannot be read: {error.strerror}") from error
+    except policies.UNREADABLE as error:
+        line = " ".join(str(error).split())[:200]
+        raise SystemExit(f"--teacher-policy-path {path} is no DQN's policy for {args.env_id}: {line}") from error
+
+
+def _download(args: Any) -> Path:
+    repo = args.teacher_policy_hf_repo or f"cleanrl/{args.env_id}-{args.teacher_model_exp_name}-seed1"
+    try:
+        from huggingface_hub import hf_hub_download
+    except ImportError:
+        raise SystemExit(
+            "a teacher is needed: give --teacher-policy-path, or pip install 'mosaic-rl[hub]' to load one from the hub"
+        ) from None
+    try:
+        return Path(hf_hub_download(repo, f"{args.teacher_model_exp_name}.cleanrl_model"))
+    except (OSError, ValueError) as error:  # huggingface_hub's own errors are among these
+        line = " ".join(str(error).split())[:200]
+        raise SystemExit(f"no teacher from the hub ({repo}): {line}; or give --teacher-policy-path") from error
