@@ -25,10 +25,14 @@ PPO = "--total-timesteps=64 --num-envs=2 --num-steps=16 --num-minibatches=2 --up
 DQN = "--total-timesteps=150 --learning-starts=60 --buffer-size=100 --batch-size=16"
 IMAGES = "--total-timesteps=100 --learning-starts=88 --buffer-size=100 --env-id=mosaic/Catch-v0"
 LESSON = tiny_envs.small_lesson()
+# JAX compiles for each shape: all tests of its image files have these
+XLA = "--total-timesteps=32 --num-envs=2 --num-steps=8 --num-minibatches=2 --update-epochs=1 --env-id=Pong-v5"
 TINY = {
     "ppo": f"{PPO} --env-id=CartPole-v1",
     "ppo_continuous_action": f"{PPO} --env-id=Pendulum-v1",
     "ppo_atari_envpool": f"{PPO} --env-id=Pong-v5 --capture-video",
+    "ppo_atari_envpool_xla_jax": XLA,
+    "ppo_atari_envpool_xla_jax_scan": XLA,
     "ppo_atari": f"{PPO} --env-id=mosaic/Catch-v0 --num-threads=1",
     "ppo_atari_lstm": f"{PPO} --env-id=mosaic/Catch-v0 --num-threads=1",
     "ppo_atari_multigpu": f"{PPO} --env-id=mosaic/Catch-v0 --num-threads=1".replace("--num", "--local-num", 1),
@@ -265,6 +269,8 @@ REFUSED = [
     ("sac_continuous_action_jax", "--env-id=Tiny/Unbounded-v0", "has actions without bounds: Box(-inf, inf, (1,), fl"),
     ("ppo_jax", "--num-minibatches=512", "a minibatch has one row, whose advantage cannot be normalised"),
     ("ppo_jax", "--env-id=Tiny/Many-v0", "takes multi_discrete ones; find one"),
+    ("ppo_jax", "--network=image --env-backend=gymnasium", "the image network needs bytes of 36×36 or more, not Box("),
+    ("ppo_jax", "--network=image --env-backend=envpool", "the image network needs bytes of 36×36 or more, not Box("),
     ("ppo_jax", "--network=grid --env-backend=gymnasium", "the grid network needs MiniGrid's observations, not Box("),
     ("c51_jax", "--v-min=100", "--v-min (100.0) must be less than --v-max (100.0)"),
     ("ppo", "--env-id=Tiny/Told-v0", "the observations of Tiny/Told-v0 cannot be made flat"),
