@@ -13,6 +13,7 @@ import numpy as np
 from cleanrl_worker import algorithms
 from cleanrl_worker.kit import policy as policies
 from cleanrl_worker.kit.policy import UNREADABLE, Policy, normalized
+from cleanrl_worker.wrappers.views import plays_frames
 from mosaic.wire.errors import ConfigError, nearest
 from mosaic.wire.sidecars import read_sidecar
 
@@ -36,7 +37,8 @@ class SavedPolicy:
     def is_atari(self) -> bool:
         """Whether it sees four stacked frames of a game instead of flat observations."""
         module = f"{algorithms.__name__}.{self.algo}"
-        return self.algo in policy_algos() and "atari" in getattr(importlib.import_module(module), "FAMILIES", ())
+        families = getattr(importlib.import_module(module), "FAMILIES", ()) if self.algo in policy_algos() else ()
+        return plays_frames(families, self.env_id, self.args)
 
 
 def read_policy(path: Path | str, *, algo: str | None = None, env_id: str | None = None) -> SavedPolicy:
@@ -125,6 +127,9 @@ def _read_flax(data: bytes) -> Any:
     tree = msgpack_restore(data)
     if isinstance(tree, dict) and set(tree) == {"model_weights", "args"}:
         return {"model_weights": _flat(tree["model_weights"]), "args": tree["args"]}
+    if isinstance(tree, dict) and "env_id" in (tree.get("0") or ()):  # PPO's args, then network, actor and critic
+        parts = zip(("network", "actor", "critic"), tree["1"].values(), strict=True)
+        return {"model_weights": _flat({"params": {name: part["params"] for name, part in parts}}), "args": tree["0"]}
     if isinstance(tree, dict) and "0" in tree:  # a list: DDPG's and TD3's actor, then the critics
         return tuple(_flat(part) for part in tree.values())
     return _flat(tree)
@@ -164,6 +169,7 @@ _TELLING: tuple[tuple[str, str], ...] = (
     ("params/Dense_0/kernel", "dqn_jax"),
     ("fc_logits.weight", "sac_atari"),
     ("advantage_head.0.weight_mu", "rainbow_atari"),
+    ("params/network/Conv_0/kernel", "ppo_atari_envpool_xla_jax_scan"),
     ("params/actor/Dense_0/kernel", "ppo_jax"),
 )
 

@@ -23,7 +23,7 @@ from cleanrl_worker.kit.episodes import Step, VectorEnvs
 from cleanrl_worker.kit.policy import Policy, for_episode, normalized
 from cleanrl_worker.kit.pools import PoolEnvs, can_draw
 from cleanrl_worker.lane import NoPicture, tiled
-from cleanrl_worker.wrappers.views import view_of
+from cleanrl_worker.wrappers.views import plays_frames, view_of
 
 POLICY_SECONDS = 2.0  # how old the policy of a probe may grow
 EVAL, PROBE = "(Eval)", "(Probe)"
@@ -149,9 +149,11 @@ class WatchedEnvs:
             self._show(float(reached.rewards[self._shown]), self.ticks * self.num_envs)
         return reached
 
-    def count(self, rewards: np.ndarray, ends: np.ndarray) -> list[tuple[int, list[episodes.Episode]]]:
+    def count(
+        self, rewards: np.ndarray, ends: np.ndarray, *real: np.ndarray
+    ) -> list[tuple[int, list[episodes.Episode]]]:
         """Of a rollout that was stepped inside a compiled function: the same, once for all of its steps."""
-        ended: list[tuple[int, list[episodes.Episode]]] = self.envs.count(rewards, ends)  # type: ignore[attr-defined]
+        ended: list[tuple[int, list[episodes.Episode]]] = self.envs.count(rewards, ends, *real)  # type: ignore[attr-defined]
         self.ticks += len(rewards)
         for _, some in ended:
             for episode in some:
@@ -232,7 +234,7 @@ class Probe:
         return game.envs.render([0])[0]
 
     def _open(self) -> play.Game:
-        atari = "atari" in getattr(self._module, "FAMILIES", ())
+        atari = plays_frames(getattr(self._module, "FAMILIES", ()), self._args.env_id, vars(self._args))
         try:
             view = view_of(self._args.env_id, vars(self._args))
             game = play.make_game(self._args.env_id, atari=atari, backend="auto", view=view)

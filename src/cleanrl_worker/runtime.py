@@ -36,6 +36,8 @@ DEFAULT_ALGO_REGISTRY: dict[str, str] = {
         "ppo_atari_lstm",
         "ppo_atari_multigpu",
         "ppo_atari_envpool",
+        "ppo_atari_envpool_xla_jax",
+        "ppo_atari_envpool_xla_jax_scan",
         "ppo_rnd_envpool",
         "ppo_procgen",
         "ppg_procgen",

@@ -26,10 +26,14 @@ DQN = "--total-timesteps=150 --learning-starts=60 --buffer-size=100 --batch-size
 IMAGES = "--total-timesteps=100 --learning-starts=88 --buffer-size=100 --env-id=mosaic/Catch-v0"
 LESSON = [f"--{name.replace('_', '-')}={value}" for name, value in tiny_envs.small_lesson().items()]
 QDAGGER = " ".join([IMAGES, "--batch-size=4", *LESSON])
+# JAX compiles for each shape: all tests of its image files have these
+XLA = "--total-timesteps=32 --num-envs=2 --num-steps=8 --num-minibatches=2 --update-epochs=1 --env-id=Pong-v5"
 TINY = {
     "ppo": f"{PPO} --env-id=CartPole-v1",
     "ppo_continuous_action": f"{PPO} --env-id=Pendulum-v1",
     "ppo_atari_envpool": f"{PPO} --env-id=Pong-v5 --capture-video",
+    "ppo_atari_envpool_xla_jax": XLA,
+    "ppo_atari_envpool_xla_jax_scan": XLA,
     "ppo_atari": f"{PPO} --env-id=mosaic/Catch-v0 --num-threads=1",
     "ppo_atari_lstm": f"{PPO} --env-id=mosaic/Catch-v0 --num-threads=1",
     "ppo_atari_multigpu": f"{PPO} --env-id=mosaic/Catch-v0 --num-threads=1".replace("--num", "--local-num", 1),
@@ -267,6 +271,8 @@ REFUSED = [
     ("sac_continuous_action_jax", "--env-id=Tiny/Unbounded-v0", "has actions without bounds: Box(-inf, inf, (1,), fl"),
     ("ppo_jax", "--num-minibatches=512", "a minibatch has one row, whose advantage cannot be normalised"),
     ("ppo_jax", "--env-id=Tiny/Many-v0", "takes multi_discrete ones; find one"),
+    ("ppo_jax", "--network=image --env-backend=gymnasium", "the image network needs bytes of 36×36 or more, not Box("),
+    ("ppo_jax", "--network=image --env-backend=envpool", "the image network needs bytes of 36×36 or more, not Box("),
     ("ppo_jax", "--network=grid --env-backend=gymnasium", "the grid network needs MiniGrid's observations, not Box("),
     ("qdagger_dqn_atari_jax_impalacnn", "--temperature=0", "--temperature: more than 0 is needed, not 0.0"),
     ("qdagger_dqn_atari_jax_impalacnn", f"{CATCH} --teacher-policy-path={__file__}", "is no DQN's policy for mosaic/"),

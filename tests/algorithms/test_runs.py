@@ -25,11 +25,16 @@ PROCGEN |= {"num_threads": 1}
 GRID = {"env_id": "BabyAI-GoToRedBallNoDists-v0", "mission": True, "memory": True}
 SMALL_IMAGE = {"env_id": "mosaic/Catch-v0", "total_timesteps": 100, "learning_starts": 88, "batch_size": 4}
 SMALL_IMAGE |= {"buffer_size": 60, "num_threads": 1}
+# JAX compiles for each shape: all tests of its image files have these
+XLA = {"env_id": "Pong-v5", "total_timesteps": 32, "num_envs": 2, "num_steps": 8, "num_minibatches": 2}
+XLA |= {"update_epochs": 1}
 TINY = {
     "ppo": SMALL_PPO,
     "ppo on grids": SMALL_PPO | GRID,
     "ppo_continuous_action": SMALL_PPO | {"env_id": "Pendulum-v1"},
     "ppo_atari_envpool": SMALL_PPO | {"env_id": "Breakout-v5", "total_timesteps": 64, "num_steps": 16},
+    "ppo_atari_envpool_xla_jax": XLA,
+    "ppo_atari_envpool_xla_jax_scan": XLA,
     "ppo_atari": SMALL_CATCH,
     "ppo_atari_lstm": SMALL_CATCH,
     "ppo_atari_multigpu": MULTI_CATCH,
@@ -119,8 +124,9 @@ def test_scalars_carry_cleanrl_tags(name, trained):
     told = set(CLEANRL[name]["scalars"]) - {"eval/episodic_return"}
     told = {tag for tag in told if not tag.endswith("{player_idx}")}  # of a whole game
     episodes = {"charts/episodic_return", "charts/episodic_length", "charts/avg_episodic_return"}
-    episodes |= {"charts/episode_curiosity_reward"}
-    assert tags <= told | (episodes if "pettingzoo" in name else set())
+    episodes |= {"charts/episode_curiosity_reward", "charts/avg_episodic_length"}
+    ours = any(part in name for part in ("pettingzoo", "xla"))  # CleanRL's have no row for each episode
+    assert tags <= told | (episodes if ours else set())
     assert told - episodes <= tags, "all but those that need a whole episode"
 
 
@@ -141,7 +147,7 @@ def test_a_saved_policy_has_a_sidecar_with_all_an_evaluation_needs(name, trained
         from safetensors.numpy import load_file
 
         state = load_file(policy)
-        assert f"params/{'actor/' if name.startswith('ppo_jax') else ''}Dense_0/kernel" in state
+        assert f"params/{'actor/' if name.startswith('ppo_') else ''}Dense_0/kernel" in state
         assert ("qf1/Dense_0/kernel" in state) == (name in JAX_CRITICS)
     else:
         import torch

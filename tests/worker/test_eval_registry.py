@@ -217,6 +217,27 @@ def test_cleanrl_c51_jax_brings_its_args_in_the_file(tmp_path: Path) -> None:
     assert len(set(build_policy(found, CARTPOLE)(np.random.default_rng(1).normal(size=(50, 4)), None).tolist())) == 2
 
 
+def test_cleanrl_ppo_for_atari_in_jax_brings_args_network_actor_and_critic(tmp_path: Path) -> None:
+    from flax.serialization import to_bytes
+
+    kernels = {"Conv_0": (8, 8, 4, 32), "Conv_1": (4, 4, 32, 64), "Conv_2": (3, 3, 64, 64), "Dense_0": (3136, 512)}
+    rng = np.random.default_rng(0)
+    network = {
+        name: {"kernel": rng.normal(0, 0.05, size).astype(np.float32), "bias": np.zeros(size[-1], np.float32)}
+        for name, size in kernels.items()
+    }
+    args = {"exp_name": "ppo_atari_envpool_xla_jax_scan", "env_id": "Breakout-v5", "seed": 4, "target_kl": None}
+    path = tmp_path / "x.cleanrl_model"
+    path.write_bytes(to_bytes([args, [{"params": network}, dense(512, 6), dense(512, 1)]]))
+    found = read_policy(path)
+    assert (found.algo, found.env_id, found.is_atari) == ("ppo_atari_envpool_xla_jax_scan", "Breakout-v5", True)
+    obs = rng.integers(0, 255, (5, 4, 84, 84)).astype(np.uint8)
+    policy = build_policy(found, ATARI)
+    assert policy(obs, None).shape == (5,)
+    path.write_bytes(to_bytes([args, [{"params": network}, dense(512, 4), dense(512, 1)]]))
+    assert "size mismatch for actor/Dense_0/kernel: (512, 4), not (512, 6)" in refusal(path, ATARI)
+
+
 @pytest.mark.parametrize("algo", ["ddpg_continuous_action_jax", "td3_continuous_action_jax"])
 def test_the_actor_is_first_in_the_lists_of_cleanrl_jax_files(algo: str, tmp_path: Path) -> None:
     from flax.serialization import to_bytes

@@ -35,6 +35,7 @@ SMALL_DQN = {"total_timesteps": 200, "learning_starts": 100, "buffer_size": 200,
 CATCH = {"env_id": "mosaic/Catch-v0", "num_threads": 1}
 SMALL_IMAGE = {"env_id": "mosaic/Catch-v0", "total_timesteps": 60, "learning_starts": 50, "buffer_size": 60}
 SMALL_IMAGE |= {"batch_size": 4, "num_threads": 1}
+XLA = SMALL_PPO | {"num_steps": 8, "total_timesteps": 32}  # JAX compiles for each shape: as in the other tests
 TINY: dict[str, dict[str, Any]] = {
     "ppo": SMALL_PPO,
     "ppo on grids": SMALL_PPO | {"env_id": "BabyAI-GoToLocal-v0", "mission": True, "memory": True},
@@ -67,6 +68,9 @@ TINY: dict[str, dict[str, Any]] = {
     "dqn_atari_jax": SMALL_IMAGE,
     "c51_atari_jax": SMALL_IMAGE,
     "qdagger_dqn_atari_jax_impalacnn": SMALL_IMAGE | tiny_envs.small_lesson(offline_steps=4),
+    "ppo_jax on images": XLA | CATCH,
+    "ppo_atari_envpool_xla_jax": XLA | {"env_id": "Pong-v5"},
+    "ppo_atari_envpool_xla_jax_scan": XLA | {"env_id": "Pong-v5"},
     "c51_jax": SMALL_DQN,
     "sac_continuous_action_jax": SMALL_DQN | {"env_id": "Pendulum-v1"},
     "td3_continuous_action_jax": SMALL_DQN | {"env_id": "Pendulum-v1"},

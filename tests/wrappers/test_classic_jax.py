@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from cleanrl_worker.algorithms.ppo_jax import Args
-from cleanrl_worker.kit.episodes import Episode
+from cleanrl_worker.kit.episodes import Episode, Episodes
 from cleanrl_worker.wrappers import classic_jax
 from cleanrl_worker.wrappers.classic_jax import CLASSICS, ClassicEnvs
+from cleanrl_worker.wrappers.rollouts import add_rollout
 
 
 @pytest.mark.parametrize("env_id", CLASSICS)
@@ -70,11 +71,11 @@ def test_an_ended_episode_gives_way_to_the_next_and_its_last_observation_is_kept
 def test_a_rollout_is_counted_as_its_steps_are(tmp_path: Any) -> None:
     rng = np.random.default_rng(1)
     rewards, ends = rng.random((40, 3)).astype(np.float32), rng.random((40, 3)) < 0.1
-    at_once, one_by_one = classic_jax.RolloutEpisodes(3), classic_jax.RolloutEpisodes(3)
+    at_once, one_by_one = Episodes(3), Episodes(3)
     logged = []
-    one_by_one._steps = SimpleNamespace(add=lambda paid, _ends: logged.append(paid), flush=None)  # type: ignore[assignment]
+    one_by_one.log = SimpleNamespace(add=lambda paid, _ends: logged.append(paid), flush=None)  # type: ignore[assignment]
     for part in (slice(0, 25), slice(25, 40)):
-        found, expected = (counter.add_rollout(rewards[part], ends[part]) for counter in (at_once, one_by_one))
+        found, expected = (add_rollout(counter, rewards[part], ends[part]) for counter in (at_once, one_by_one))
         assert [t for t, _ in found] == [t for t, _ in expected] == np.flatnonzero(ends[part].any(axis=1)).tolist()
         for (_, some), (_, others) in zip(found, expected, strict=True):
             assert [(one.env, one.length) for one in some] == [(one.env, one.length) for one in others]

@@ -1,31 +1,43 @@
 """PPO in JAX, an iteration as one compiled function, for flat, grid and image observations (arXiv:1707.06347).
 
-Classic control is stepped inside that function, too (`wrappers/classic_jax.py`). Siblings: ppo, ppo_continuous_action.
+Classic control is stepped inside that function, too (`wrappers/classic_jax.py`); EnvPool's environments are stepped in
+one of their own (`wrappers/pools_jax.py`), all others from Python. Siblings: ppo, ppo_continuous_action.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
-import flax.linen as nn
-import gymnasium as gym
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
-from cleanrl_worker.agents.jax_trees import Trees, compiled, dense_layers, prepare, tree_of
+from cleanrl_worker.agents.actor_critic_jax import (
+    Agent,
+    acting,
+    first_params,
+    fitting,
+    forward,
+    make_agent,
+    network_of,
+)
+from cleanrl_worker.agents.jax_trees import Trees, compiled, prepare, tree_of
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment
 from cleanrl_worker.kit.args import Amount, Computed, Count, Pieces, RunArgs, Share, check_minibatches, parse, require
 from cleanrl_worker.kit.policy import Policy
 from cleanrl_worker.wrappers import classic_jax
+from cleanrl_worker.wrappers.atari import is_game
 from cleanrl_worker.wrappers.classic_jax import Classic, Progress
-from cleanrl_worker.wrappers.minigrid import is_grid, view_of
+from cleanrl_worker.wrappers.minigrid import is_grid
+from cleanrl_worker.wrappers.pools_jax import PoolRollouts, Reached, Standing, XlaPool
+from cleanrl_worker.wrappers.procgen import is_procgen
+from cleanrl_worker.wrappers.views import shows_images, view_of
 
 ACTION_SPACES = ("discrete", "continuous")
-OBSERVATION_SPACES = ("vector", "discrete", "tuple", "dict", "grid")
+OBSERVATION_SPACES = ("vector", "discrete", "tuple", "dict", "grid", "image")
 LOG_TWO_PI = float(np.log(2 * np.pi))
 
 
@@ -35,8 +47,8 @@ class Args(RunArgs):
     """environment to learn"""
     total_timesteps: Count = 500000
     """environment steps to train for, over all environments"""
-    network: Literal["auto", "separate", "grid"] = "auto"
-    """CleanRL's two networks, or convolutions; auto: grid for MiniGrid, else separate"""
+    network: Literal["auto", "separate", "grid", "image"] = "auto"
+    """CleanRL's two networks, or convolutions; auto: grid for MiniGrid, image where there are pixels, else separate"""
     learning_rate: Amount = 2.5e-4
     """step size of Adam"""
     num_envs: Count = 4
@@ -96,59 +108,6 @@ class Recipe(NamedTuple):
         return cls(*(getattr(args, name) for name in cls._fields))
 
 
-class Layers(nn.Module):
-    """Two hidden layers of 64."""
-
-    outputs: int
-
-    @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
-        for _ in range(2):
-            x = nn.tanh(nn.Dense(64)(x))
-        return nn.Dense(self.outputs)(x)
-
-
-class GridFeatures(nn.Module):
-    """Cells of object, colour and state, one byte each, to 128 features, as in `agents/minigrid.py`."""
-
-    @nn.compact
-    def __call__(self, cells: jax.Array) -> jax.Array:
-        x = cells / 10.0  # the largest number of a cell
-        for channels in (32, 64, 64):
-            x = nn.relu(nn.Dense(channels)(neighbours(x)))
-        x = x.reshape(*x.shape[:-3], -1)
-        return nn.relu(nn.Dense(128)(x))
-
-
-def neighbours(x: jax.Array) -> jax.Array:
-    """Of each cell the 3×3 around it: a layer on them is a convolution, on a CPU four times as fast as XLA's own."""
-    padded = jnp.pad(x, [(0, 0)] * (x.ndim - 3) + [(1, 1), (1, 1), (0, 0)])
-    rows, columns = x.shape[-3:-1]
-    shifted = [padded[..., i : i + rows, j : j + columns, :] for i in range(3) for j in range(3)]
-    return jnp.concatenate(shifted, axis=-1)
-
-
-class Agent(nn.Module):
-    """Policy and value: two networks on flat observations, one trunk with two heads on grids."""
-
-    network: str
-    outputs: int
-    continuous: bool
-
-    def setup(self) -> None:
-        if self.network == "grid":
-            self.features = GridFeatures()
-        self.actor = Layers(self.outputs)
-        self.critic = Layers(1)
-        if self.continuous:
-            self.actor_logstd = self.param("actor_logstd", nn.initializers.zeros, (self.outputs,))
-
-    def __call__(self, obs: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Logits or means, and values."""
-        seen = self.features(obs) if self.network == "grid" else obs
-        return self.actor(seen), self.critic(seen).squeeze(-1)
-
-
 class Learner(NamedTuple):
     """What learning changes."""
 
@@ -166,6 +125,8 @@ class Batch(NamedTuple):
     ends: jax.Array
     next_obs: jax.Array
     """what each action led to, also where the episode ended there"""
+    real: jax.Array | None = None
+    """false where EnvPool only began an episode, which is nothing to learn from; None: nowhere"""
 
 
 class Rows(NamedTuple):
@@ -177,34 +138,18 @@ class Rows(NamedTuple):
     advantages: jax.Array
     returns: jax.Array
     values: jax.Array
-
-
-def make_agent(network: str, spaces: Any) -> Agent:
-    space = spaces.single_action_space
-    continuous = isinstance(space, gym.spaces.Box)
-    return Agent(network, int(np.prod(space.shape)) if continuous else int(space.n), continuous)
-
-
-def acting(agent: Agent, params: Any) -> Callable[[np.ndarray], np.ndarray]:
-    """Observations to logits or means: in numpy where that is faster than a jitted call."""
-    if agent.network == "separate":
-        return dense_layers(params["actor"], np.tanh)
-    return lambda obs: np.asarray(_outputs(agent, params, obs))
-
-
-@partial(jax.jit, static_argnums=0)
-def _outputs(agent: Agent, params: Any, obs: jax.Array) -> jax.Array:
-    return _apply(agent, params, obs)[0]
+    real: jax.Array | None
 
 
 def load_policy(state: dict[str, Any], spaces: Any, args: Mapping[str, Any]) -> Policy:
     """The acting part of a saved agent; its keys tell which network it is."""
     params = tree_of(state)["params"]
-    agent = make_agent("grid" if "features" in params else "separate", spaces)
+    agent = make_agent(network_of(params), spaces)
+    fitting(agent, params, spaces)
     outputs, space = acting(agent, params), spaces.single_action_space
 
     def act(obs: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
-        scores = outputs(obs.astype(np.float32))
+        scores = outputs(obs if agent.network == "image" else obs.astype(np.float32))
         if not agent.continuous:
             return (scores if rng is None else scores + rng.gumbel(size=scores.shape)).argmax(axis=1)
         if rng is not None:
@@ -230,11 +175,6 @@ def gae(rewards: Any, values: Any, next_values: Any, ends: Any, gamma: float, la
     return jax.lax.scan(earlier, jnp.zeros_like(deltas[0]), (deltas, decay), reverse=True, unroll=8)[1]
 
 
-def _apply(agent: Agent, params: Any, obs: jax.Array) -> tuple[jax.Array, jax.Array]:
-    outputs: tuple[jax.Array, jax.Array] = agent.apply({"params": params}, obs)  # type: ignore[assignment]
-    return outputs
-
-
 def _logprobs(agent: Agent, params: Any, outputs: jax.Array, actions: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Of the actions taken, and the entropy."""
     if agent.continuous:
@@ -248,25 +188,32 @@ def _logprobs(agent: Agent, params: Any, outputs: jax.Array, actions: jax.Array)
 
 def clipped_loss(params: Any, agent: Agent, recipe: Recipe, rows: Rows) -> tuple[jax.Array, jax.Array]:
     """The loss (eq. 7 and 9) of a minibatch, and what is told of it: losses, k1, k3 and the share that was clipped."""
-    advantages = rows.advantages
+    advantages, mean = rows.advantages, partial(mean_of, real=rows.real)
     if recipe.norm_adv:
-        advantages = (advantages - advantages.mean()) / (advantages.std(ddof=1) + 1e-8)
-    outputs, values = _apply(agent, params, rows.obs)
+        count = advantages.size if rows.real is None else rows.real.sum()
+        advantages = advantages - mean(advantages)
+        advantages /= jnp.sqrt(mean(advantages**2) * count / jnp.maximum(count - 1, 1)) + 1e-8
+    outputs, values = forward(agent, params, rows.obs)
     logprobs, entropy = _logprobs(agent, params, outputs, rows.actions)
     logratio = logprobs - rows.logprobs
     ratio = jnp.exp(logratio)
     clipped = jnp.clip(ratio, 1 - recipe.clip_coef, 1 + recipe.clip_coef)
-    policy_loss = -jnp.minimum(advantages * ratio, advantages * clipped).mean()
+    policy_loss = -mean(jnp.minimum(advantages * ratio, advantages * clipped))
     errors = (values - rows.returns) ** 2
     if recipe.clip_vloss:
         near = rows.values + jnp.clip(values - rows.values, -recipe.clip_coef, recipe.clip_coef)
         errors = jnp.maximum(errors, (near - rows.returns) ** 2)
-    value_loss = 0.5 * errors.mean()
-    loss = policy_loss - recipe.ent_coef * entropy.mean() + recipe.vf_coef * value_loss
+    value_loss = 0.5 * mean(errors)
+    loss = policy_loss - recipe.ent_coef * mean(entropy) + recipe.vf_coef * value_loss
     # http://joschu.net/blog/kl-approx.html
-    approx_kl = (ratio - 1 - logratio).mean()
-    clipfrac = (jnp.abs(ratio - 1) > recipe.clip_coef).mean()
-    return loss, jnp.stack([value_loss, policy_loss, entropy.mean(), -logratio.mean(), approx_kl, clipfrac])
+    approx_kl = mean(ratio - 1 - logratio)
+    clipfrac = mean(jnp.abs(ratio - 1) > recipe.clip_coef)
+    return loss, jnp.stack([value_loss, policy_loss, mean(entropy), -mean(logratio), approx_kl, clipfrac])
+
+
+def mean_of(x: jax.Array, real: jax.Array | None) -> jax.Array:
+    """Over the rows that are real."""
+    return x.mean() if real is None else (x * real).sum() / jnp.maximum(real.sum(), 1)
 
 
 TOLD = ("value_loss", "policy_loss", "entropy", "old_approx_kl", "approx_kl", "clipfrac", "explained_variance")
@@ -284,19 +231,19 @@ def learn(agent: Agent, recipe: Recipe, learner: Learner, batch: Batch, orders: 
     """
     # 1 advantages
     params, steps = learner.params, batch.rewards.shape
-    outputs, values = _apply(agent, params, batch.obs)
+    outputs, values = forward(agent, params, batch.obs)
     logprobs, _ = _logprobs(agent, params, outputs, batch.actions)
-    next_values = _apply(agent, params, batch.next_obs)[1] * (1.0 - batch.terminations)
+    next_values = forward(agent, params, batch.next_obs)[1] * (1.0 - batch.terminations)
     advantages = gae(batch.rewards, values, next_values, batch.ends, recipe.gamma, recipe.gae_lambda)
-    parts = (batch.obs, batch.actions, logprobs, advantages, advantages + values, values)
-    rows = Rows(*(part.reshape(-1, *part.shape[2:]) for part in parts))
+    parts = Rows(batch.obs, batch.actions, logprobs, advantages, advantages + values, values, batch.real)
+    rows: Rows = jax.tree.map(lambda part: part.reshape(-1, *part.shape[2:]), parts)
 
     # 2 update
     optimizer, count = optimizer_of(recipe), steps[0] * steps[1]
     whole = count - count % recipe.minibatch_size
 
     def update(learner: Learner, chosen: jax.Array) -> tuple[Learner, jax.Array]:
-        some = Rows(*(part[chosen] for part in rows))
+        some: Rows = jax.tree.map(lambda part: part[chosen], rows)
         gradients, told = jax.grad(clipped_loss, has_aux=True)(learner.params, agent, recipe, some)
         changes, state = optimizer.update(gradients, learner.optimizer)
         params = jax.tree.map(lambda param, change: param - lr * change, learner.params, changes)
@@ -321,8 +268,10 @@ def learn(agent: Agent, recipe: Recipe, learner: Learner, batch: Batch, orders: 
     else:
         pieces = -(-count // recipe.minibatch_size)
         (learner, _), told = jax.lax.scan(unless_far, (learner, jnp.zeros((pieces, len(TOLD) - 1))), orders)
-    variance = jnp.var(rows.returns)
-    explained = jnp.where(variance > 0, 1 - jnp.var(rows.advantages) / variance, jnp.nan)
+    variance, left = (
+        mean_of((part - mean_of(part, rows.real)) ** 2, rows.real) for part in (rows.returns, rows.advantages)
+    )
+    explained = jnp.where(variance > 0, 1 - left / variance, jnp.nan)
     last = told[-1, -1].at[TOLD.index("clipfrac")].set(told[..., TOLD.index("clipfrac")].mean())
     return learner, jnp.append(last, explained)
 
@@ -335,7 +284,7 @@ def rollout(
     def step(progress: Progress, drawn: tuple[jax.Array, jax.Array]) -> tuple[Progress, Batch]:
         start, noise = drawn
         obs = classic.observe(progress.states)
-        outputs, _ = _apply(agent, params, obs)
+        outputs, _ = forward(agent, params, obs)
         if agent.continuous:
             actions = outputs + jnp.exp(params["actor_logstd"]) * noise
         else:
@@ -346,6 +295,29 @@ def rollout(
         return progress, Batch(obs, actions, reached.rewards, terminations, ends, reached.obs)
 
     return jax.lax.scan(step, progress, (starts, noise))
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def rollout_in_pool(
+    agent: Agent, pool: XlaPool, standing: Standing, params: Any, noise: Any, bounds: Any
+) -> tuple[Standing, tuple[Batch, Reached]]:
+    """Steps in an EnvPool; it is compiled for one pool, and so kept apart from the learning, which is kept on disk."""
+
+    def step(standing: Standing, noise: jax.Array) -> tuple[Standing, tuple[Batch, Reached]]:
+        obs = standing.obs
+        outputs, _ = forward(agent, params, obs)
+        if agent.continuous:
+            actions = outputs + jnp.exp(params["actor_logstd"]) * noise
+            taken = jnp.clip(actions.reshape(-1, *bounds[0].shape), *bounds)
+        else:
+            taken = actions = (outputs + noise).argmax(axis=-1).astype(jnp.int32)
+        standing, reached = pool.step(standing, taken)
+        ends = (reached.terminations | reached.truncations).astype(jnp.float32)
+        terminations = reached.terminations.astype(jnp.float32)
+        batch = Batch(obs, actions, reached.rewards, terminations, ends, reached.obs, reached.real)
+        return standing, (batch, reached._replace(obs=jnp.zeros(())))
+
+    return jax.lax.scan(step, standing, noise)
 
 
 class Draws(NamedTuple):
@@ -387,22 +359,9 @@ def learn_from(agent: Agent, recipe: Recipe, learner: Learner, batch: Batch, ord
     return learn(agent, recipe, learner, batch, orders, lr)
 
 
-def first_learner(agent: Agent, recipe: Recipe, obs_shape: tuple[int, ...], rng: np.random.Generator) -> Learner:
-    """Orthogonal weights, as in CleanRL; in numpy, where there is nothing to compile."""
-
-    def fill(path: Any, leaf: Any) -> np.ndarray:
-        name = jax.tree_util.keystr(path, simple=True, separator="/")
-        if not name.endswith("kernel"):
-            return np.zeros(leaf.shape, np.float32)
-        gain = {"actor/Dense_2/kernel": 0.01, "critic/Dense_2/kernel": 1.0}.get(name, 2**0.5)
-        rows = rng.standard_normal((int(np.prod(leaf.shape[:-1])), leaf.shape[-1]))
-        tall = rows.shape[0] >= rows.shape[1]
-        q, r = np.linalg.qr(rows if tall else rows.T)
-        q = q * np.sign(np.diag(r))  # without it, the signs are not uniform
-        return (gain * (q if tall else q.T)).reshape(leaf.shape).astype(np.float32)
-
-    shapes = jax.eval_shape(agent.init, jax.random.key(0), np.zeros((1, *obs_shape), np.float32))
-    params = jax.tree_util.tree_map_with_path(fill, shapes["params"])
+def first_learner(agent: Agent, recipe: Recipe, space: Any, rng: np.random.Generator) -> Learner:
+    obs = np.zeros((1, *space.shape), space.dtype if agent.network == "image" else np.float32)
+    params = first_params(agent, obs, rng)
     return Learner(params, _first_moments(recipe, params))
 
 
@@ -419,24 +378,37 @@ def main(args: Args | None = None) -> None:
     if args.norm_adv:
         check_minibatches(args.batch_size, args.num_minibatches)
     if args.network == "auto":
-        args.network = "grid" if is_grid(args.env_id) else "separate"
+        grid, classic = is_grid(args.env_id), args.env_id in classic_jax.CLASSICS
+        images = not grid and not classic and shows_images(args.env_id)
+        args.network = "grid" if grid else "image" if images else "separate"
+    if is_procgen(args.env_id) and args.env_backend == "auto":
+        args.env_backend = "envpool"  # nobody else makes them
     prepare(args)
     run = experiment.start(args)
-    view = view_of(args.env_id, vars(args))
+    view, frames = view_of(args.env_id, vars(args)), args.network == "image" and is_game(args.env_id)
     inside = classic_jax.make(args)
-    envs: Any = kit_envs.vector(args, run.video_folder, view) if inside is None else classic_jax.watched(inside, args)
+    envs: Any
+    if inside is not None:
+        envs = classic_jax.watched(inside, args)
+    else:
+        envs = kit_envs.atari(args, run.video_folder) if frames else kit_envs.vector(args, run.video_folder, view)
     agent, recipe = make_agent(args.network, envs), Recipe.of(args)
     space, obs_shape = envs.single_action_space, envs.single_observation_space.shape
-    learner = first_learner(agent, recipe, obs_shape, np.random.default_rng(args.seed))
+    learner = first_learner(agent, recipe, envs.single_observation_space, np.random.default_rng(args.seed))
 
     shape = (args.num_steps, args.num_envs)
-    pixels = envs.single_observation_space.dtype if view else np.float32
+    pixels = envs.single_observation_space.dtype if view or frames else np.float32
     rewards, terminations, ends = (np.zeros(shape, np.float32) for _ in range(3))
     obs, final_obs = (np.zeros((*shape, *obs_shape), pixels) for _ in range(2))
     actions: np.ndarray = np.zeros((*shape, agent.outputs), np.float32) if agent.continuous else np.zeros(shape, int)
     batch = Batch(obs, actions, rewards, terminations, ends, final_obs)  # type: ignore[arg-type]
     draws, lr = Draws.of(np.random.default_rng(0), agent, args), np.float32(0.0)
-    if inside is None:
+    pool = PoolRollouts(envs, rollout_in_pool, agent)
+    bounds = (space.low.astype(np.float32), space.high.astype(np.float32)) if agent.continuous else None
+    if pool.possible:
+        blank = batch._replace(real=np.ones(shape, bool))  # type: ignore[arg-type]
+        compiled("the update", lambda: learn_from(agent, recipe, learner, blank, draws.orders, lr))
+    elif inside is None:
         compiled("the update", lambda: learn_from(agent, recipe, learner, batch, draws.orders, lr))
     else:
         world, begun, starts = inside.classic, inside.progress, inside.draw(np.random.default_rng(0), args.num_steps)
@@ -447,6 +419,7 @@ def main(args: Args | None = None) -> None:
     learner = Learner(policy.trees["params"], optimizer.trees["adam"])
     args.num_iterations = -(-args.total_timesteps // args.batch_size)
     next_obs = run.reset(envs, step)
+    in_pool = pool.begin(next_obs, learner.params, draws.noise, bounds)
 
     while step < args.total_timesteps:
         share_left = 1.0 - step // args.batch_size / args.num_iterations if args.anneal_lr else 1.0
@@ -462,13 +435,20 @@ def main(args: Args | None = None) -> None:
             for t, episodes in envs.count(np.asarray(paid), np.asarray(ended) > 0):
                 run.log_episodes(step + (t + 1) * args.num_envs, episodes)
             step += args.batch_size
+        elif in_pool:
+            # 1 collect   2 learn
+            rolled, counted = pool(learner.params, draws.noise, bounds)
+            learner, told = learn_from(agent, recipe, learner, rolled, draws.orders, lr)
+            for t, episodes in pool.count(counted.paid, counted.over, counted.real):
+                run.log_episodes(step + (t + 1) * args.num_envs, episodes)
+            step += args.batch_size
         else:
             # 1 collect: act in numpy; values and probabilities follow for the whole batch at once
             outputs = acting(agent, learner.params)
             deviation = np.exp(np.asarray(learner.params["actor_logstd"])) if agent.continuous else 0.0
             for t in range(args.num_steps):
                 obs[t] = next_obs
-                scores = outputs(next_obs.astype(np.float32))
+                scores = outputs(next_obs if args.network == "image" else next_obs.astype(np.float32))
                 if agent.continuous:
                     actions[t] = scores + deviation * draws.noise[t]
                     taken = np.clip(actions[t].reshape(-1, *space.shape), space.low, space.high)
@@ -494,10 +474,11 @@ def main(args: Args | None = None) -> None:
         run.keep_best(step, policy.state_dict)
         if run.checkpoint_due(step - args.batch_size, step):
             next_obs = run.checkpoint(step - args.batch_size, step, envs)
+            in_pool = pool.begin(next_obs, learner.params, draws.noise, bounds)
 
     if args.save_model:
         run.save_policy(step, policy.state_dict())
-        run.evaluate(step, load_policy(policy.state_dict(), envs, vars(args)), view=view)
+        run.evaluate(step, load_policy(policy.state_dict(), envs, vars(args)), atari=frames, view=view)
     envs.close()
     run.finish(step)
 

@@ -56,37 +56,37 @@ class StagedEnvs:
 
     def __init__(self, make: Callable[[str, int], VectorEnvs], env_id: str) -> None:
         self._make, self._env_id, self._number = make, env_id, 0
-        self._envs = make(env_id, 0)
-        self.backend, self.num_envs = self._envs.backend, self._envs.num_envs
-        self.single_observation_space = self._envs.single_observation_space
-        self.single_action_space = self._envs.single_action_space
+        self.envs = make(env_id, 0)
+        self.backend, self.num_envs = self.envs.backend, self.envs.num_envs
+        self.single_observation_space = self.envs.single_observation_space
+        self.single_action_space = self.envs.single_action_space
 
     def enter(self, env_id: str) -> None:
         """Close the environments and make those of this stage, unless they are the same."""
         if env_id == self._env_id:
             return
-        self._envs.close()
+        self.envs.close()
         steps.hand_on()
         # A resumed run makes them at another moment: whatever that draws must not be seen in the run's generators.
         kept = random.getstate(), np.random.get_state()
         self._env_id, self._number = env_id, self._number + 1
-        self._envs = self._make(env_id, self._number)
+        self.envs = self._make(env_id, self._number)
         random.setstate(kept[0])
         np.random.set_state(kept[1])
-        self.require_same_spaces(self._envs, env_id)
+        self.require_same_spaces(self.envs, env_id)
 
     def require_same_spaces(self, envs: VectorEnvs, env_id: str) -> None:
         if (other := spaces_of(envs)) != (ours := spaces_of(self)):
             raise SystemExit(f"a curriculum keeps its spaces, but stage {env_id} has {other}, those before it {ours}")
 
     def reset(self, seed: int) -> np.ndarray:
-        return self._envs.reset(seed)
+        return self.envs.reset(seed)
 
     def step(self, actions: np.ndarray) -> Step:
-        return self._envs.step(actions)
+        return self.envs.step(actions)
 
     def close(self) -> None:
-        self._envs.close()
+        self.envs.close()
 
 
 def spaces_of(envs: Any) -> str:
@@ -119,11 +119,11 @@ class Episodes:
     def __init__(self, num_envs: int) -> None:
         self.returns = np.zeros(num_envs)
         self.lengths = np.zeros(num_envs, dtype=np.int64)
-        self._steps = steps.step_log(num_envs)
+        self.log = steps.step_log(num_envs)
 
     def add(self, rewards: np.ndarray, ends: np.ndarray | None) -> list[Episode]:
         """Count one step of every environment; `ends` says which episodes it ended, None that it ended none."""
-        self._steps.add(rewards, ends)
+        self.log.add(rewards, ends)
         self.returns += rewards
         self.lengths += 1
         if ends is None or not ends.any():

@@ -13,7 +13,7 @@ import gymnasium as gym
 import numpy as np
 
 from cleanrl_worker.kit.args import RunArgs
-from cleanrl_worker.kit.episodes import Episodes, Step, View
+from cleanrl_worker.kit.episodes import Episode, Episodes, Step, View
 from cleanrl_worker.kit.video import EpisodeFilm
 from mosaic.wire import extras
 from mosaic.wire.errors import nearest as nearest
@@ -113,35 +113,37 @@ class PoolEnvs:
 
     def __init__(self, make: Callable[[int], Any], seed: int, lives: bool = False, view: View | None = None) -> None:
         self._make = make
-        self._pool = make(seed)
+        self.pool = make(seed)
         self._fresh_seed: int | None = seed
-        self._lives = lives
+        self.lives = lives
         self.film: EpisodeFilm | None = None
-        self.num_envs: int = self._pool.config["num_envs"]
+        self.num_envs: int = self.pool.config["num_envs"]
         with warnings.catch_warnings():  # float64 bounds cast to float32 spaces: nothing a user can change
             warnings.simplefilter("ignore", UserWarning)
-            space = self._pool.observation_space
-            self.single_action_space: Any = self._pool.action_space
-        self.single_observation_space, self._seen = (view.space(space), view) if view else flat(space)
-        self._episodes = Episodes(self.num_envs)
+            space = self.pool.observation_space
+            self.single_action_space: Any = self.pool.action_space
+        self.single_observation_space, self.seen = (view.space(space), view) if view else flat(space)
+        self.episodes = Episodes(self.num_envs)
+        self.count: Callable[..., list[tuple[int, list[Episode]]]] | None = None
+        """set by whoever steps the pool inside a compiled function, and tells it what was paid and what ended"""
 
     def reset(self, seed: int) -> np.ndarray:
         """A pool takes its seeds only when it is made, so a used one is made anew (0–0.5 s)."""
         if self.film is not None:  # right after an end, the film has the picture of an episode that nobody plays
-            self.film.cut() if self._episodes.lengths[0] else self.film.close()
+            self.film.cut() if self.episodes.lengths[0] else self.film.close()
         if seed != self._fresh_seed:
-            self._pool = self._make(seed)
+            self.pool = self._make(seed)
         self._fresh_seed = None
-        self._episodes.clear()
-        obs = self._seen(self._pool.reset()[0])
+        self.episodes.clear()
+        obs = self.seen(self.pool.reset()[0])
         self._shoot()
         return obs
 
     def step(self, actions: np.ndarray) -> Step:
-        given, rewards, terminations, truncations, info = self._pool.step(actions)
-        obs = final_obs = self._seen(given)
+        given, rewards, terminations, truncations, info = self.pool.step(actions)
+        obs = final_obs = self.seen(given)
         ends = terminations | truncations
-        game_over = (info["terminated"] > 0) | truncations if self._lives else ends
+        game_over = (info["terminated"] > 0) | truncations if self.lives else ends
         if self.film is not None:
             self._shoot()
         if ends.any():
@@ -149,8 +151,8 @@ class PoolEnvs:
             # A step of just the ended ones is EnvPool's own autoreset: the action is ignored. reset(ids) would start a
             # new game after a lost life, and the agent would only ever play its first one.
             ids = np.flatnonzero(ends).astype(np.int32)
-            obs[ids] = self._seen(self._pool.step(actions[ids], ids)[0])
-        episodes = self._episodes.add(info["reward"] if self._lives else rewards, game_over)
+            obs[ids] = self.seen(self.pool.step(actions[ids], ids)[0])
+        episodes = self.episodes.add(info["reward"] if self.lives else rewards, game_over)
         if self.film is not None and game_over[0]:
             self.film.cut()
             self._shoot()
@@ -159,11 +161,11 @@ class PoolEnvs:
     def close(self) -> None:
         if self.film is not None:
             self.film.close()
-        self._pool = None
+        self.pool = None
 
     def render(self, indices: list[int]) -> np.ndarray:
         """Pictures of some of the environments; only where `can_draw` says so."""
-        return np.asarray(self._pool.render(env_ids=indices))
+        return np.asarray(self.pool.render(env_ids=indices))
 
     def _shoot(self) -> None:
         if self.film is not None and self.film.rolling:

@@ -4,6 +4,7 @@ No-op starts, FIRE where a game waits for it, lives as episodes, the larger of t
 game's own: whoever trains clips them and counts whole games (`kit.envs.GameEnvs`).
 """
 
+import importlib.util
 from functools import reduce
 from typing import Any, ClassVar
 
@@ -11,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 
 from cleanrl_worker.kit import pools
-from cleanrl_worker.kit.envs import register_plugins
+from cleanrl_worker.kit.envs import OWN, register_plugins
 
 SIZE, STACK = 84, 4
 SKIP = 4
@@ -115,6 +116,17 @@ class Atari(gym.Env[np.ndarray, np.int64]):
         """The larger of the two frames (sprites flicker), each pixel the mean of the area that it covers."""
         screen = np.maximum(self._screens[0], self._screens[1])
         return shrunk(screen, self._rows, self._columns)
+
+
+def is_game(env_id: str) -> bool:
+    """Whether an id is a game of frames that `kit.envs.atari` makes: one of Atari's in any spelling, or one of ours."""
+    if env_id in OWN or env_id.startswith("ALE/") or "NoFrameskip" in env_id:
+        return True
+    if env_id in gym.registry or not env_id.endswith("-v5") or importlib.util.find_spec("ale_py") is None:
+        return False
+    game = f"ALE/{pools.atari_game(env_id)}-v5"  # EnvPool's spelling, Pong-v5, is that of MuJoCo's robots as well
+    register_plugins(game)
+    return game in gym.registry
 
 
 Taps = list[tuple[np.ndarray, np.ndarray]]

@@ -12,6 +12,7 @@ import numpy as np
 from cleanrl_worker.kit import episodes
 from cleanrl_worker.kit.args import RunArgs
 from cleanrl_worker.kit.episodes import Episode, Episodes, Step
+from cleanrl_worker.wrappers.rollouts import add_rollout
 
 
 class Classic(NamedTuple):
@@ -54,29 +55,6 @@ def advance(classic: Classic, now: Progress, actions: jax.Array, drawn: jax.Arra
     return then, Reached(classic.observe(states), rewards, terminations, truncations)
 
 
-class RolloutEpisodes(Episodes):
-    """Sums of the episodes under way, of many steps at once: one by one they would take a tenth of the time."""
-
-    def add_rollout(self, rewards: np.ndarray, ends: np.ndarray) -> list[tuple[int, list[Episode]]]:
-        """The episodes that ended, by the steps they ended in; both arrays are of shape (steps, environments)."""
-        found, first = [], 0
-        for t in np.flatnonzero(ends.any(axis=1)).tolist():
-            self._pass_by(rewards[first:t])
-            found.append((t, self.add(rewards[t], ends[t])))
-            first = t + 1
-        self._pass_by(rewards[first:])
-        return found
-
-    def _pass_by(self, rewards: np.ndarray) -> None:
-        """Steps that end nothing."""
-        if hasattr(self._steps, "flush"):  # a log that somebody reads wants each of them
-            for paid in rewards:
-                self.add(paid, None)
-            return
-        self.returns += rewards.sum(axis=0, dtype=np.float64)
-        self.lengths += len(rewards)
-
-
 class ClassicEnvs:
     """A vector of them as `kit` sees environments; a compiled rollout takes `progress` and puts it back.
 
@@ -91,7 +69,7 @@ class ClassicEnvs:
         self.single_action_space: Any = env.action_space
         env.close()
         self.num_envs, self.classic = args.num_envs, classic
-        self._episodes = RolloutEpisodes(args.num_envs)
+        self._episodes = Episodes(args.num_envs)
         self.reset(args.seed)
 
     def reset(self, seed: int) -> np.ndarray:
@@ -113,7 +91,7 @@ class ClassicEnvs:
 
     def count(self, rewards: np.ndarray, ends: np.ndarray) -> list[tuple[int, list[Episode]]]:
         """The episodes that ended in a rollout, by its steps; both arrays are of shape (steps, environments)."""
-        return self._episodes.add_rollout(rewards, ends)
+        return add_rollout(self._episodes, rewards, ends)
 
     def close(self) -> None:
         """They hold nothing."""

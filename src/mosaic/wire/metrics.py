@@ -156,4 +156,4 @@ def _strict_rows(path: Path, end: int | None = None) -> Iterator[dict[str, Any]]
 
 
 def _measures_time(tag: str) -> bool:
-    return tag in ("time", "charts/SPS") or tag.startswith("perf/")
+    return tag in ("time", "charts/SPS", "charts/SPS_update") or tag.startswith("perf/")
