@@ -22,25 +22,9 @@ from types import FrameType
 
 from report import markdown
 
+from mosaic.wire.split import frames_below, part_of, sections_of
+
 EVERY = 0.002  # seconds; a look takes some 10 µs
-PLAIN = "other"
-# The first frame below the algorithm's own loop that one of these is in (file, functions; none: all of the file).
-PARTS = (
-    ("transfer", "agents/batches.py", ("draw", "_send")),
-    ("transfer", "agents/layers.py", ("refresh", "wait", "numbers")),
-    ("inference", "agents/layers.py", ("__call__",)),
-    ("inference", "algorithms/", ("__call__",)),
-    ("inference", "agents/minigrid.py", ("__call__",)),
-    ("environment", "kit/envs.py", ()),
-    ("environment", "kit/pools.py", ()),
-    ("environment", "gymnasium/", ()),
-    ("update", "kit/graphs.py", ()),
-    ("update", "algorithms/", ("learn", "learn_critic", "learn_critics", "learn_actor", "update", "clipped_losses")),
-    ("update", "agents/", ()),
-    ("sampling", "kit/buffers.py", ()),
-    ("checkpoints", "kit/experiment.py", ("checkpoint", "finish")),
-    ("logging", "kit/experiment.py", ()),
-)
 Stack = tuple[str, ...]
 
 
@@ -55,7 +39,7 @@ def main() -> None:
         algorithm = importlib.import_module(f"cleanrl_worker.algorithms.{args.algo}")
     except ModuleNotFoundError as error:
         raise SystemExit(f"unknown algo {args.algo!r} ({error}); list them with: mosaic algos") from None
-    samples = Samples(str(Path(str(algorithm.__file__))))
+    samples = Samples(str(algorithm.__file__), sections_of(str(algorithm.__file__)))
     with tempfile.TemporaryDirectory(prefix="mosaic-flame-") as folder:
         sys.argv = [args.algo, f"--env-id={args.env_id}", f"--run-dir={folder}", *flags]
         samples.start()
@@ -77,6 +61,7 @@ class Samples:
     """What the timer saw: stacks below the training loop, and the parts that they belong to."""
 
     loop_file: str
+    sections: list[tuple[int, str]]
     stacks: Counter[Stack] = field(default_factory=Counter)
     parts: Counter[str] = field(default_factory=Counter)
 
@@ -88,33 +73,13 @@ class Samples:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
 
     def _look(self, _number: int, frame: FrameType | None) -> None:
-        frames: list[FrameType] = []
-        while frame is not None:
-            if frame.f_code.co_filename == __file__:
-                return  # a look amid another one, on a slow machine
-            frames.append(frame)
-            if frame.f_code.co_name == "main" and frame.f_code.co_filename == self.loop_file:
-                break
-            frame = frame.f_back
-        else:
-            return
-        below = frames[::-1]
-        if "step" not in below[0].f_locals or "obs" not in below[0].f_locals:
+        below = frames_below(frame, self.loop_file)
+        if any(one.f_code.co_filename == __file__ for one in below):
+            return  # a look amid another one, on a slow machine
+        if not below or "step" not in below[0].f_locals or "obs" not in below[0].f_locals:
             return  # not in the loop yet: the first observations are not there
-        if any(one.f_code.co_name == "evaluate" for one in below):
-            return
-        self.parts[part_of(below[1:])] += 1
+        self.parts[part_of(below, self.sections)] += 1
         self.stacks[tuple(name_of(one) for one in below)] += 1
-
-
-def part_of(frames: list[FrameType]) -> str:
-    """The part that the first frame with a part belongs to."""
-    for frame in frames:
-        file, function = frame.f_code.co_filename, frame.f_code.co_name
-        for part, place, functions in PARTS:
-            if place in file and (not functions or function in functions):
-                return part
-    return PLAIN
 
 
 def name_of(frame: FrameType) -> str:

@@ -30,7 +30,7 @@ def curve(folder: Path) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {}
     for row in metrics.read_rows(folder / "metrics.jsonl"):
         for tag in row:
-            if tag not in ("time", "charts/SPS"):
+            if tag not in ("time", "charts/SPS") and not tag.startswith("perf/"):
                 found.setdefault(tag, []).append(row[tag])
     return found
 

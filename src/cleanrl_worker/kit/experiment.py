@@ -22,6 +22,7 @@ from cleanrl_worker.kit.resume import REQUEUE, Continuation
 from mosaic.wire import companions, steps
 from mosaic.wire.courses import course_of
 from mosaic.wire.record import Record, file_name, make_folder
+from mosaic.wire.split import Split
 
 # A policy is the best by the mean of the last 100 training returns, looked at this often; fewer than 20 say nothing.
 BEST_EVERY, BEST_EPISODES = 10_000, 20
@@ -57,6 +58,7 @@ class Run:
         self._started = self._told = time.monotonic()
         self._tell_every = 2.0 if sys.stdout.isatty() else 30.0
         self._first_step = 0
+        self._split = Split(str(getattr(sys.modules[type(args).__module__], "__file__", None)))
         self._record = Record(self.folder, self.name, as_json(args))
         self.hosted = self._record.hosted
         if threading.current_thread() is threading.main_thread():
@@ -79,6 +81,7 @@ class Run:
         """First observations; a run that was interrupted and one that was not start the same episodes at a step."""
         steps.count_from(step + self._continuation.shift)
         self._continuation.begin(envs)
+        self._split.start()
         if isinstance(envs, StagedEnvs):
             if told := self._course.begin(step):
                 self._say_stage(told)
@@ -135,9 +138,9 @@ class Run:
             self.log(step, {"charts/episodic_return": episode.ret, "charts/episodic_length": episode.length})
 
     def log_speed(self, step: int) -> None:
-        """Append `charts/SPS`, and say on the terminal how far training is."""
+        """Append `charts/SPS` and where the time goes, and say on the terminal how far training is."""
         speed = self.steps_per_second(step)
-        self.log(step, {"charts/SPS": int(speed), **self._course.metrics()})
+        self.log(step, {"charts/SPS": int(speed), **self._course.metrics(), **self._split.shares()})
         now = time.monotonic()
         if now - self._told >= self._tell_every:
             self._told = now
@@ -217,6 +220,7 @@ class Run:
         return float(np.mean(self._recent)) if self._recent else None
 
     def _close(self) -> None:
+        self._split.stop()
         self._continuation.close()
         self._record.close()
 

@@ -14,6 +14,7 @@ from mosaic.web import words
 from mosaic.web.forms.again import train_again
 from mosaic.web.layout import busy, code_box, confirmed, state_badge, tell
 from mosaic.web.log_files import last_words
+from mosaic.web.pages.split_bar import SplitBar
 from mosaic.wire.errors import MosaicError
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class Header:
                 )
                 self._progress = ui.label().classes("text-sm opacity-80")
             self._numbers = _Numbers()
+            self._split = SplitBar()
             self._warnings = ui.column().classes("w-full gap-1")
             self._cause = ui.column().classes("w-full gap-1")
             self._cause.set_visibility(False)
@@ -70,6 +72,7 @@ class Header:
         self._bar.set_value(share or 0.0)
         self._progress.set_text(text)
         self._numbers.update(run)
+        self._split.update(run.last_values)
         if run.state == State.FAILED and not self._cause_shown:
             self._cause_shown = True
             background_tasks.create(self._draw_cause(), name="cause")

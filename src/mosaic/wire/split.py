@@ -1,0 +1,150 @@
+"""Where a training's time goes: a timer looks twenty times a second at what the program is doing, and counts.
+
+The loop itself knows nothing of it; a look takes some 10 µs. A thread could not do it: it comes to its turn where the
+loop lets others run, in torch, and would see little else.
+"""
+
+from __future__ import annotations
+
+import atexit
+import re
+import signal
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+EVERY = 0.05
+LEAST = 60  # looks that shares are told from: three seconds
+IDLE = 200  # looks without the loop in sight, after which nobody is trained any more
+PLAIN = "other"
+
+# The first frame below the algorithm's own loop that one of these is in (file, functions; none: all of the file).
+PARTS = (
+    ("transfer", "agents/batches.py", ("draw", "_send", "_send_new")),
+    ("transfer", "agents/layers.py", ("refresh", "wait", "numbers")),
+    ("inference", "agents/layers.py", ("__call__",)),
+    ("inference", "agents/courier.py", ()),
+    ("inference", "algorithms/", ("__call__", "act", "choose")),
+    ("inference", "agents/minigrid.py", ("__call__",)),
+    ("view", "cleanrl_worker/fastlane.py", ()),
+    ("view", "cleanrl_worker/lane.py", ()),
+    ("view", "cleanrl_worker/scene.py", ()),
+    ("view", "cleanrl_worker/renderer.py", ()),
+    ("environment", "kit/envs.py", ()),
+    ("environment", "kit/pools.py", ()),
+    ("environment", "gymnasium/", ()),
+    ("update", "algorithms/", ("learn", "learn_critic", "learn_critics", "learn_actor", "update", "clipped_losses")),
+    ("update", "agents/adam.py", ()),
+    ("sampling", "kit/buffers.py", ()),
+    ("sampling", "wrappers/frames.py", ()),
+    ("checkpoints", "kit/experiment.py", ("checkpoint", "finish")),
+    ("logging", "kit/experiment.py", ()),
+)
+# What stands in the loop itself belongs to the section of the file that it is in: `# 2 learn`.
+SECTION = re.compile(r"^\s*# \d+ (.+)$")
+SECTIONS = (
+    ("update", ("learn", "update", "advantages", "returns", "move", "auxiliary")),
+    ("inference", ("act", "collect", "choose", "plays")),
+)
+# The metrics are coarser: what serves the update counts for it.
+METRICS = {
+    "environment": "env",
+    "inference": "inference",
+    "update": "update",
+    "sampling": "update",
+    "transfer": "update",
+}
+TAGS = ("perf/env", "perf/inference", "perf/update", "perf/other")
+
+
+def sections_of(file: str) -> list[tuple[int, str]]:
+    """The lines where the sections of an algorithm's loop begin, and the part that each belongs to."""
+    try:
+        lines = Path(file).read_text(encoding="utf-8").splitlines()
+    except OSError:  # a file that was moved while it runs
+        return []
+    headings = ((number, SECTION.match(line)) for number, line in enumerate(lines, 1))
+    return [(number, _part_of_heading(found[1])) for number, found in headings if found]
+
+
+def part_of(below: Sequence[FrameType], sections: Sequence[tuple[int, str]]) -> str:
+    """What is being done: `below` are the frames from the loop's own inwards."""
+    for frame in below[1:]:
+        file, function = frame.f_code.co_filename, frame.f_code.co_name
+        for part, place, functions in PARTS:
+            if place in file and (not functions or function in functions):
+                return part
+    return next((part for first, part in reversed(sections) if first <= (below[0].f_lineno or 0)), PLAIN)
+
+
+def frames_below(innermost: FrameType | None, loop_file: str) -> list[FrameType]:
+    """The frames from the loop (`main` of that file) inwards; none where it is not running, or is evaluating."""
+    frames: list[FrameType] = []
+    while innermost is not None:
+        frames.append(innermost)
+        code = innermost.f_code
+        if code.co_name == "main" and code.co_filename == loop_file:
+            return frames[::-1]
+        if code.co_name == "evaluate":
+            break
+        innermost = innermost.f_back
+    return []
+
+
+class Split:
+    """Counts what the main thread is doing, until it is stopped or the loop has ended.
+
+    It takes SIGALRM and its timer, unless somebody else has them; then there is nothing to tell.
+    """
+
+    def __init__(self, loop_file: str) -> None:
+        self._file, self._sections = loop_file, sections_of(loop_file)
+        self._looks: Counter[str] = Counter()
+        self._unseen = 0
+        self._runs = False
+
+    def start(self) -> None:
+        """Begin, unless it has begun."""
+        if self._runs or threading.current_thread() is not threading.main_thread():
+            return
+        if signal.getsignal(signal.SIGALRM) is not signal.SIG_DFL or any(signal.getitimer(signal.ITIMER_REAL)):
+            return
+        signal.signal(signal.SIGALRM, self._look)
+        signal.siginterrupt(signal.SIGALRM, False)  # what waits in the kernel goes on waiting
+        signal.setitimer(signal.ITIMER_REAL, EVERY, EVERY)
+        atexit.register(self.stop)  # a process that has put its handlers away would be killed by the next tick
+        self._runs = True
+
+    def stop(self) -> None:
+        if self._runs and signal.getsignal(signal.SIGALRM) == self._look:
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        atexit.unregister(self.stop)
+        self._runs = False
+
+    def shares(self) -> dict[str, float]:
+        """`perf/…` since the last call that had something to tell; empty while there is too little."""
+        looks = self._looks
+        total = looks.total()
+        if total < LEAST:
+            return {}
+        self._looks = Counter()
+        grouped: Counter[str] = Counter()
+        for part, count in looks.items():
+            grouped[f"perf/{METRICS.get(part, PLAIN)}"] += count
+        return {tag: round(grouped[tag] / total, 3) for tag in TAGS}
+
+    def _look(self, _number: int, frame: FrameType | None) -> None:
+        below = frames_below(frame, self._file)
+        self._unseen = 0 if below else self._unseen + 1
+        if below:
+            self._looks[part_of(below, self._sections)] += 1
+        elif self._unseen > IDLE:
+            self.stop()
+
+
+def _part_of_heading(heading: str) -> str:
+    words = re.findall(r"[a-z]+", heading.partition(":")[0])
+    return next((part for part, known in SECTIONS if set(known) & set(words)), PLAIN)
