@@ -1,6 +1,7 @@
 """A run's page in a real browser: the picture moves, curves grow, and what is said of the run is true."""
 
 import re
+import shutil
 from collections.abc import Callable
 from typing import Any
 
@@ -29,6 +30,7 @@ def trained(site: Site) -> Run:
         "capture_video": True,
         "tensorboard_dir": "tensorboard",
         "notes": HOSTILE,
+        "storage_url": f"file://{site.home.parent}/store",
         "algo_params": {"num_envs": 2},
     }
     run = site.client.wait_run(submit(site, 1024, extras, run_name=HOSTILE), 4 * PATIENCE)
@@ -197,6 +199,23 @@ def test_every_tab_shows_what_the_run_left_and_runs_nothing_of_it(
 def test_tensorboard_opens_behind_our_sign_in(trained: Run, open_page: Callable[..., Page]) -> None:
     page = open_page(f"/run/{trained.run_id}?tab=tensorboard")
     expect(page.frame_locator("iframe[title=TensorBoard]").get_by_text("charts/SPS").first).to_be_visible()
+
+
+def test_what_only_the_store_has_is_fetched_from_the_files_tab(
+    site: Site, trained: Run, open_page: Callable[..., Page]
+) -> None:
+    paths = RunPaths(trained.run_id, site.home)
+    for folder in (paths.checkpoints, paths.policies):
+        shutil.rmtree(folder)
+    page = open_page(f"/run/{trained.run_id}?tab=files")
+    expect(page.get_by_text(f"A copy is kept in file://{site.home.parent}/store, up to date")).to_be_visible()
+    expect(page.get_by_text(re.compile(r"of its items \(.*\) are only there"))).to_be_visible()
+    evaluate = str(page.get_by_role("link", name="Evaluate").last.get_attribute("href"))
+    page.get_by_role("button", name="Fetch and resume").first.click()
+    expect(page.get_by_text("ppo on CartPole-v1, seed 1, at step 1,024")).to_be_visible()
+    page = open_page(evaluate)
+    expect(page.get_by_text(re.compile(r"^As ppo.*\.json tells"))).to_be_visible()
+    assert list(paths.policies.rglob("*.cleanrl_model"))
 
 
 def test_a_run_that_was_tracked_offline_says_how_to_upload_it(site: Site, open_page: Callable[..., Page]) -> None:

@@ -4,6 +4,7 @@ Slurm's commands are small stand-ins that really run the batch script; a real Sl
 """
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +18,8 @@ import pytest
 from mosaic.trainer.executors.ray_head import PrivateHead
 from mosaic.trainer.states import State
 from mosaic.wire.errors import RefusedError
+from mosaic.wire.manifest import read_manifest
+from mosaic.wire.storage import Storage
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "trainer"))
 from conftest import DaemonProcess, lives, make_environment, serving, until  # type: ignore[import-not-found]
@@ -199,6 +202,25 @@ def test_a_run_that_goes_on_elsewhere_continues_its_numbers(apart: Any) -> None:
     assert ended.restarts == 0 and ended.job != job
     (returns,) = apart.client.get_metrics(run.run_id, ["charts/episodic_return"])
     assert list(returns.steps) == list(range(1, len(returns) + 1))
+
+
+def test_a_run_whose_node_is_lost_goes_on_from_its_stored_checkpoint(apart: Any, tmp_path: Path) -> None:
+    url = f"file://{tmp_path}/store"
+    params = {"num_envs": 2, "num_steps": 32, "num_minibatches": 1, "update_epochs": 1, "checkpoint_every": 512}
+    extras = {"storage_url": url, "fastlane_video_mode": "off", "algo_params": params}
+    config = {"algo": "ppo", "env_id": "CartPole-v1", "total_timesteps": 50_000_000, "seed": 1, "extras": extras}
+    payload = {"metadata": {"worker": {"config": config}}, "retry": {"max_restarts": 1}}
+    run_id = apart.client.submit_run(payload).run_id
+    until(lambda: (found := read_manifest(Storage(url), run_id)) and found.checkpoints, "a stored checkpoint")
+    pid = worker_of(apart, run_id)
+    for folder in apart.scratch.glob(f"*/var/trainer/runs/{run_id}"):
+        folder.rename(folder.with_name(f"gone-{run_id}"))
+    os.kill(pid, signal.SIGKILL)
+    resumed = until(lambda: [e for e in apart.events(run_id) if e.event == "resumed"], "the run to go on elsewhere")
+    assert resumed[0].payload["step"] >= 512 and resumed[0].payload["exact"] is True
+    apart.client.cancel_run(run_id, 1)
+    assert apart.until_state(run_id, State.CANCELLED).attempt == 2
+    numbered_once(apart, run_id)
 
 
 def test_what_a_cluster_cannot_give_is_refused(apart: Any) -> None:

@@ -17,7 +17,9 @@ from mosaic.trainer.states import State
 from mosaic.wire.errors import RefusedError
 from mosaic.wire.events import Event, replay
 from mosaic.wire.metrics import read_rows
+from mosaic.wire.paths import RunPaths
 from mosaic.wire.phases import read_phases
+from mosaic.wire.stored import StoredRun
 
 PPO = {"num_steps": 32, "num_envs": 4, "checkpoint_every": 256}
 WORK = "python -m cleanrl_worker.cli --config"
@@ -63,6 +65,28 @@ def phases(daemon: Any, run: Any) -> list[tuple[Any, ...]]:
     """Number, status, outcome of each phase event."""
     found = events(daemon, run, "phase")
     return [tuple(event.payload.get(key) for key in ("number", "status", "outcome")) for event in found]
+
+
+def test_a_scripts_run_is_stored_as_a_whole_to_its_last_event(shared: Any, tmp_path: Path, until: Any) -> None:
+    url = f"file://{tmp_path}/store"
+    text = f"""
+{WORK} "$MOSAIC_CONFIG_FILE"
+mkdir -p "$MOSAIC_CHECKPOINT_DIR/extra"
+{WORK} "$MOSAIC_CONFIG_FILE" --total-timesteps 2
+"""
+    run = submit(shared, text, "stored.sh", extras={"storage_url": url})
+    assert ended(shared, run).state == State.COMPLETED
+    paths = shared.paths(run.run_id)
+    other = RunPaths(run.run_id, tmp_path / "other")
+
+    def arrived() -> bool:
+        StoredRun(other, url).fetch()
+        return other.events.exists() and other.events.read_bytes() == paths.events.read_bytes()
+
+    until(arrived, "its last event in the store")
+    assert other.metrics.read_bytes() == paths.metrics.read_bytes() and len(read_rows(other.metrics)) == 5
+    told = [str(event.payload["message"]) for event in events(shared, run, "warning")]
+    assert not [text for text in told if "store" in text]
 
 
 def test_phases_share_one_run_one_stream_of_events_and_one_step_axis(shared: Any) -> None:

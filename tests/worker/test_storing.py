@@ -12,12 +12,15 @@ from typing import Any
 
 import pytest
 
+from cleanrl_worker.config import parse_worker_config
 from mosaic.wire.checkpoints import find_all, read_checkpoint, write_checkpoint
+from mosaic.wire.errors import ConfigError, StoreError
 from mosaic.wire.manifest import Manifest, read_manifest
 from mosaic.wire.paths import RunPaths
 from mosaic.wire.storage import Storage
 from mosaic.wire.stored import StoredRun, fetch_newest
-from mosaic.wire.syncing import Syncer
+from mosaic.wire.syncing import Syncer, fetch_stored
+from mosaic.wire.upload import Upload
 
 LONG = 90.0
 
@@ -147,6 +150,31 @@ def test_a_run_is_stored_deleted_here_and_resumed_exactly(paths: RunPaths, s3: s
         k: v for k, v in after.items() if k.name not in own
     }
     assert (step["step"], files) == (256, read_checkpoint(paths.checkpoints / "256")[1])
+
+
+def test_a_run_that_goes_on_on_another_machine_gets_all_that_it_needs(
+    paths: RunPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"file://{tmp_path}/store"
+    args = {"env_id": "CartPole-v1", "seed": 3, "total_timesteps": 900}
+    write_checkpoint(paths.checkpoints, 300, {"algo": "ppo", "args": args}, {"a": b"a"})
+    paths.events.write_text("events\n")
+    Upload(paths, Storage(url)).sync(last=True)
+    monkeypatch.setenv("MOSAIC_HOME", str(tmp_path / "another"))
+    extras = {"mode": "resume_training", "checkpoint_path": str(paths.checkpoints), "storage_url": url}
+    shutil.move(paths.home, tmp_path / "gone")
+    config = parse_worker_config({"run_id": "run-1", "extras": extras})
+    assert (config.algo, config.seed, config.total_timesteps) == ("ppo", 3, 900)
+    there = RunPaths("run-1", tmp_path / "another")
+    assert there.events.read_text() == "events\n" and there.metrics.exists()
+    # and with the credentials of another process
+    fetch_stored(RunPaths("run-1", tmp_path / "third"), url, os.environ)
+    assert find_all(RunPaths("run-1", tmp_path / "third").checkpoints)
+    with pytest.raises(StoreError, match="cannot read run-1"):
+        (tmp_path / "file").touch()
+        fetch_stored(RunPaths("run-1", tmp_path / "third"), f"file://{tmp_path}/file", os.environ)
+    with pytest.raises(ConfigError, match=r"extras.checkpoint_path: .* is not there"):
+        parse_worker_config({"run_id": "run-9", "extras": {**extras, "checkpoint_path": "run-8"}})
 
 
 def work(folder: Path, config: dict[str, Any]) -> None:

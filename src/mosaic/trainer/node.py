@@ -32,6 +32,7 @@ from mosaic.wire.events import EventLog
 from mosaic.wire.frames import sweep
 from mosaic.wire.paths import RunPaths, write_atomic
 from mosaic.wire.publisher import CANCEL, GO_ON, PAUSE
+from mosaic.wire.syncing import fetch_stored, storage_of
 
 LOOK_SECONDS = 0.1
 # How often a node that shares the home looks whether the run was started anew elsewhere.
@@ -114,6 +115,8 @@ class Relay:
         if again and script:
             start_over(config, paths)
         elif again:
+            if not self._shared and (url := storage_of(config.get("extras") or {})):
+                fetch_stored(paths, url, environment)
             config = next_attempt(config, paths, checkpoints_of(environment, paths))
         if not script:
             write_atomic(Path(command[command.index("--config") + 1]), json.dumps(config, indent=2) + "\n")

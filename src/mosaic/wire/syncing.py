@@ -1,9 +1,10 @@
 """The copy in a store: a process of its own that uploads a run's files as they come, and the shell's handle on it.
 
-    python -m mosaic.wire.syncing --home DIR --run-id RUN --url URL [--checkpoints DIR]
+    python -m mosaic.wire.syncing --home DIR --run-id RUN --url URL [--checkpoints DIR | --fetch]
 
 A line on stdin asks for everything to be stored now; at the end of stdin it stores once more and ends. storage.json in
-the run's folder says how far it is. Credentials come through the environment only.
+the run's folder says how far it is. With --fetch it brings what the run needs to go on here, and ends. Credentials come
+through the environment only.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ from pathlib import Path
 from typing import Any
 
 from mosaic.wire import variables
-from mosaic.wire.errors import ConfigError, MosaicError, storage_error
+from mosaic.wire.errors import ConfigError, MosaicError, StoreError, storage_error
 from mosaic.wire.paths import RunPaths, write_atomic
-from mosaic.wire.storage import OFF, Storage
+from mosaic.wire.storage import OFF, AwayError, Storage
+from mosaic.wire.stored import fetch_newest
 from mosaic.wire.upload import STATUS, TakenOver, Upload
 
 LOG = "storage.log"
@@ -37,6 +39,8 @@ FLUSH_SECONDS, STOPPED_FLUSH_SECONDS, SILENT_SECONDS = 600.0, 60.0, 30.0
 CLOSE_SECONDS, HOPELESS_SECONDS = 20.0, 1.0
 # A process whose shell was killed stores what it can for so long.
 LINGER_SECONDS = 120.0
+# A run that goes on elsewhere waits so long for a store that does not answer.
+FETCH_SECONDS = 300.0
 _BEAT_SECONDS = 30.0
 
 
@@ -44,6 +48,20 @@ def storage_of(extras: Mapping[str, Any]) -> str:
     """The URL that a run's config names; "" for none."""
     url = str(extras.get("storage_url") or "").strip()
     return "" if url.lower() == OFF else url
+
+
+def fetch_stored(paths: RunPaths, url: str, environment: Mapping[str, str]) -> None:
+    """Bring what a run needs to go on here from its store, with the credentials of another environment than ours.
+
+    StoreError where the store has not answered for FETCH_SECONDS: starting over instead would lose what was learned.
+    """
+    command = [sys.executable, "-P", "-m", "mosaic.wire.syncing", "--home", str(paths.home)]
+    command += ["--run-id", paths.run_id, "--url", url, "--fetch"]
+    done = subprocess.run(command, env=dict(environment), stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if done.returncode:
+        said = done.stderr.strip().splitlines() or [f"{url} cannot be read (exit code {done.returncode})"]
+        raise StoreError(said[-1])
+    sys.stderr.write(done.stderr)
 
 
 def checkpoint_folder(paths: RunPaths, environment: Mapping[str, str]) -> Path:
@@ -153,9 +171,26 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--run-id", required=True)
     parser.add_argument("--url", required=True)
     parser.add_argument("--checkpoints", type=Path)
+    parser.add_argument("--fetch", action="store_true")
     flags = parser.parse_args(argv)
     paths = RunPaths(flags.run_id, flags.home)
+    if flags.fetch:
+        return _fetch(paths, flags.url)
     return _Sync(paths, flags.url, flags.checkpoints or paths.checkpoints).to_end()
+
+
+def _fetch(paths: RunPaths, url: str) -> int:
+    until, retry = time.monotonic() + FETCH_SECONDS, FIRST_RETRY
+    while True:
+        try:
+            fetch_newest(paths, url)
+            return 0
+        except MosaicError as error:
+            if not isinstance(error, AwayError) or time.monotonic() > until:
+                print(" ".join(str(error).split()), file=sys.stderr)
+                return 1
+        time.sleep(retry)
+        retry = min(2 * retry, LONGEST_RETRY)
 
 
 class _Sync:

@@ -236,16 +236,23 @@ class Upload:
         """Show what has been stored since the last time."""
         if not self._dirty:
             return
+        self._stand_by()
+        write_manifest(self._storage, self._manifest)
+        self._dirty = False
+
+    def _stand_by(self) -> None:
+        """Do nothing more where a later writer has begun."""
         found = read_manifest(self._storage, self._paths.run_id)
         if found is not None and found.generation > self._manifest.generation:
             raise TakenOver(f"another process stores run {self._paths.run_id} in {self._storage.url} now")
-        write_manifest(self._storage, self._manifest)
-        self._dirty = False
 
     def _sweep(self, last: bool) -> None:
         """Remove objects that nothing lists any more, one round late: somebody may read by the manifest before."""
         unused = set(self._there) - set(self._manifest.objects()) - {f"{self._paths.run_id}/{NAME}"}
-        for name in unused if last else unused & self._doomed:
+        gone = unused if last else unused & self._doomed
+        if gone:
+            self._stand_by()
+        for name in gone:
             self._storage.remove([name])
             del self._there[name]
         self._doomed = unused
