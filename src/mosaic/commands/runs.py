@@ -290,6 +290,7 @@ def _facts(run: Run) -> list[tuple[str, str]]:
         "attempt": attempts or (str(run.attempt) if run.attempt > 1 else ""),
         "exit": run.signal or ("" if run.exit_code is None or not run.ended else f"code {run.exit_code}"),
         "GPUs": ", ".join(map(str, run.gpus)),
+        "runs on": "" if run.executor == "local" else " ".join(filter(None, (run.executor, run.job, run.node))),
         "process": str(run.pid) if run.pid and not run.ended else "",
         "parameters": ", ".join(f"{key}={value}" for key, value in _parameters(run).items()),
         "folder": shortest(run.folder),

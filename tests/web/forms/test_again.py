@@ -20,6 +20,7 @@ FULL: dict[str, Any] = {
     "worker_id": "w",
     "notes": "n",
     "gpu": False,
+    "executor": "slurm",
     "fastlane_mode": "grid",
     "fastlane_slot": 2,
     "fastlane_grid_limit": 9,

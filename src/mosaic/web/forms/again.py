@@ -68,6 +68,7 @@ def fill_in(payload: Mapping[str, Any]) -> Filled:
     for name in ("agent_id", "worker_id"):
         values[name] = told.get(name) or ui.get(name) or config.get(name) or ""
     values["gpu"] = bool(_object(_object(payload.get("resources")).get("gpus")).get("requested"))
+    values["executor"] = _object(payload.get("resources")).get("executor") or "default"
     values["tensorboard"] = bool(extras.get("tensorboard_dir"))
     values["max_restarts"] = _object(payload.get("retry")).get("max_restarts") or 0
     seconds = _object(payload.get("schedule")).get("max_duration_seconds")

@@ -97,6 +97,8 @@ def _line(values: JobValues, words: list[str]) -> str:
         words += ["--max-seconds", f"{60 * values.max_duration_minutes:g}"]
     if isinstance(values, TrackedValues) and values.gpu:
         words += ["--gpus", "1"]
+    if isinstance(values, TrackedValues) and values.executor not in ("", "default"):
+        words += ["--executor", values.executor]
     if values.dry_run_only and not isinstance(values, ScriptValues):
         words.append("--dry-run")
     line = shlex.join(["mosaic", *(str(mask_secrets(word)) for word in words)])

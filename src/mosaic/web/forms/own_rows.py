@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from mosaic.web.forms.rows import Row
+from mosaic.wire.settings import EXECUTORS
 
 MODES = ("single", "grid", "off")
 SEED_LIMIT = 2**32 - 1
 # What no browser may keep and no form shows twice.
 SECRET = "wandb_api_key"
+# Stands for the daemon's own choice.
+DEFAULT_EXECUTOR = "default"
 
 
 def _rows(*rows: Row) -> dict[str, Row]:
@@ -74,7 +77,14 @@ LANE = _rows(
     ),
 )
 GPU = _rows(
-    Row(name="gpu", label="GPU", type="bool", default=True, help="waits for a free one; the CPU where there is none")
+    Row(name="gpu", label="GPU", type="bool", default=True, help="waits for a free one; the CPU where there is none"),
+    Row(
+        name="executor",
+        label="Where it runs",
+        default=DEFAULT_EXECUTOR,
+        choices=(DEFAULT_EXECUTOR, *EXECUTORS),
+        help="this machine, a Ray cluster or Slurm; default: as the daemon's settings say",
+    ),
 )
 TRACKING = _rows(
     Row(

@@ -40,6 +40,7 @@ class TrackedValues(JobValues):
     """Besides: where training is recorded."""
 
     gpu: bool = True
+    executor: str = "default"
     tensorboard: bool = True
     track_wandb: bool = False
     wandb_project_name: str = ""
@@ -225,7 +226,7 @@ def _payload(values: JobValues, config: dict[str, Any], mode: str) -> dict[str, 
         "entry_point": None,
         "arguments": [],
         "environment": {variables.WANDB_API_KEY: tracked.wandb_api_key} if tracked and with_key else {},
-        "resources": {"gpus": {"requested": int(tracked is not None and tracked.gpu), "mandatory": False}},
+        "resources": _resources(tracked),
         "artifacts": {"output_prefix": None, "persist_logs": True, "keep_checkpoints": True},
         "schedule": {"max_duration_seconds": None if minutes is None else 60.0 * minutes, "max_steps": None},
         "retry": {"max_restarts": values.max_restarts},
@@ -239,6 +240,13 @@ def _payload(values: JobValues, config: dict[str, Any], mode: str) -> dict[str, 
             },
         },
     }
+
+
+def _resources(values: TrackedValues | None) -> dict[str, Any]:
+    found: dict[str, Any] = {"gpus": {"requested": int(values is not None and values.gpu), "mandatory": False}}
+    if values is not None and values.executor not in ("", "default"):
+        found["executor"] = values.executor
+    return found
 
 
 def _present(values: Mapping[str, Any]) -> dict[str, Any]:

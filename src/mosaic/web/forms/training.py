@@ -45,7 +45,7 @@ class TrainingPage(JobPage):
         self._show_wandb()
 
     def draw_gpu(self) -> Field:
-        self.add({"gpu": Field(GPU["gpu"], self.kept.get("gpu"), self.touched)})
+        self.add({name: Field(row, self.kept.get(name), self.touched) for name, row in GPU.items()})
         return self.fields["gpu"]
 
     def touched(self, field: Field) -> None:

@@ -204,7 +204,7 @@ class Header:
 class _Numbers:
     """The headline figures, in a row that wraps."""
 
-    NAMES = ("Return", "Mean of 100", "Episodes", "Steps/s", "Running", "Started", "GPU", "Attempt")
+    NAMES = ("Return", "Mean of 100", "Episodes", "Steps/s", "Running", "Started", "GPU", "Runs on", "Attempt")
 
     def __init__(self) -> None:
         self._cells: dict[str, tuple[ui.element, ui.label]] = {}
@@ -223,6 +223,7 @@ class _Numbers:
             "Running": words.duration(running_seconds(run)),
             "Started": words.age(run.started_at or run.created_at),
             "GPU": ", ".join(map(str, run.gpus)),
+            "Runs on": "" if run.executor == "local" else " ".join(filter(None, (run.executor, run.node))),
             "Attempt": f"{run.attempt} (restarted {run.restarts} of {run.max_restarts})" if run.attempt > 1 else "",
         }
         for name, text in texts.items():
