@@ -99,6 +99,14 @@ def test_sweep_whose_trials_all_fail_stops_and_says_where_to_look(mosaic: Callab
     assert told.code == 2 and "the first 3 trials failed" in told.err and "--group sweep:hopeless" in told.err
 
 
+def test_deleted_sweep_is_forgotten_and_its_runs_stay(mosaic: Callable[..., Any], place: Any, client: Client) -> None:
+    words = ["sweep", "tiny", "CartPole-v1", "--vary", "extras.scale=1..2", "--name", "gone", "--trials", "1"]
+    assert mosaic(*words).code == 0
+    assert mosaic("sweep", "--name", "gone", "--delete").code == 0
+    assert not (place.home / "var" / "sweeps" / "gone").exists() and len(group(client, "gone")) == 1
+    assert "there is no sweep 'gone'" in mosaic("sweep", "--name", "gone").err
+
+
 def test_dry_run_shows_the_space_and_begins_nothing(mosaic: Callable[..., Any], client: Client) -> None:
     told = mosaic("sweep", "dqn", "CartPole-v1", "--dry-run")
     assert told.code == 0 and "learning_rate" in told.out and "by factors" in told.out

@@ -70,6 +70,14 @@ class Study:
             raise ConfigError(f"study {self._name!r} in this storage was not made by mosaic sweep; take another --name")
         return Spec.model_validate(study.user_attrs[ATTRIBUTE])
 
+    def delete(self) -> bool:
+        """Forget the study; whether there was one."""
+        try:
+            self._optuna.delete_study(study_name=self._name, storage=self._storage)
+        except KeyError:
+            return False
+        return True
+
     def start(self, spec: Spec, defaults: Mapping[str, Value]) -> None:
         """Make the study; its first trial is what the algorithm does by itself, so that all can be held against it."""
         study = self._optuna.create_study(study_name=self._name, storage=self._storage, direction=spec.direction)
@@ -90,7 +98,8 @@ class Study:
             tpe = optuna.samplers.TPESampler(constant_liar=parallel > 1)
         samplers = {"tpe": tpe, "random": optuna.samplers.RandomSampler()}
         pruners = {
-            "median": optuna.pruners.MedianPruner(n_startup_trials=startup),
+            # The first episodes tell more of the start than of the parameters.
+            "median": optuna.pruners.MedianPruner(n_startup_trials=startup, n_warmup_steps=spec.reports // 5),
             "hyperband": optuna.pruners.HyperbandPruner(min_resource=1, max_resource=spec.reports),
             "none": optuna.pruners.NopPruner(),
         }

@@ -52,6 +52,7 @@ def add_to(commands: Any) -> None:
     one.add_argument("--storage", default="", metavar="URL", help="Optuna's storage (SQLite in var/sweeps/optuna.db)")
     add_settings(one, name="the sweep's name; given again, it goes on (ALGO-ENV)", dry_run=None)
     one.add_argument("--dry-run", action="store_true", dest="preview", help="print the space and begin nothing")
+    one.add_argument("--delete", action="store_true", help="forget the sweep of this --name; its runs stay")
     add_json(one)
     one.set_defaults(command=sweep)
 
@@ -79,6 +80,8 @@ def sweep(args: argparse.Namespace) -> int:
             raise ConfigError(_no_such(name, home))
         with Ledger(sweeps_folder(home) / name, f"sweep {name!r}") as ledger:
             study = Study(name, args.storage, home)
+            if args.delete:
+                return _delete(name, study, sweeps_folder(home) / name, home)
             spec = _spec(args, name, study, home)
             return _drive(args, name, spec, study, ledger, daemon, home)
 
@@ -93,6 +96,21 @@ def _preview(args: argparse.Namespace) -> int:
     from mosaic import tables
 
     tables.show(("parameter", "type", "values"), [(one.name, one.kind, one.told) for one in space])
+    return 0
+
+
+def _delete(name: str, study: Study, folder: Path, home: Path) -> int:
+    """Forget a sweep: its study and what pages show of it."""
+    import shutil
+
+    from mosaic.wire.groups import SWEEP, group_of
+
+    known = study.delete()
+    if not known and not (folder / "summary.json").exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        raise ConfigError(_no_such(name, home))
+    shutil.rmtree(folder)
+    print(f"sweep {name} is forgotten; its runs stay: mosaic runs --group {group_of(SWEEP, name)}")
     return 0
 
 

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 from nicegui import ui
 
-from mosaic.trainer.client import Change, Run, State
+from mosaic.trainer.client import Change, Client, Run, State
 from mosaic.web import sweep_chart, words
 from mosaic.web.context import Web
 from mosaic.web.layout import STATES, code_box, on_changes, page_at, trouble
@@ -111,7 +111,7 @@ class SweepPage:
         self.summary = await self.web.do(lambda: read_summary(self.web.home, self.name))
         group = group_of(SWEEP, self.name)
         try:
-            runs = await self.web.ask(lambda client: client.list_runs(group=group, page_size=PAGE).runs)
+            runs = await self.web.ask(lambda client: _all_runs(client, group))
         except MosaicError as error:
             self.web.page_trouble(error)
             return
@@ -261,6 +261,17 @@ class SweepPage:
                     link.tooltip(f"{state}{share}")
             for name in names:
                 _cell(_told(trial.params.get(name)), right=True)
+
+
+def _all_runs(client: Client, group: str) -> list[Run]:
+    found: list[Run] = []
+    page = ""
+    while True:
+        answer = client.list_runs(group=group, page_size=PAGE, page=page)
+        found += answer.runs
+        page = answer.next_page
+        if not page:
+            return found
 
 
 def _told(value: Any) -> str:
