@@ -71,6 +71,33 @@ def test_killed_sweep_goes_on_and_no_trial_is_lost_or_doubled(
     assert told.code == 2 and "was begun with another seeds" in told.err
 
 
+def test_interrupted_sweep_leaves_its_runs_going_and_scores_what_ended_meanwhile(
+    mosaic: Callable[..., Any], place: Any, client: Client, tmp_path: Path
+) -> None:
+    words = ["sweep", "tiny", "CartPole-v1", "--vary", "extras.scale=1..2", "--name", "left", "--trials", "1"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "mosaic.cli", *words, "--set", f"gate={tmp_path / 'gate'}"],
+        env={**os.environ, **place.variables},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    end = time.monotonic() + 180
+    while [run.step for run in group(client, "left")] != [2]:
+        assert time.monotonic() < end and process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130 and "Go on with the sweep: mosaic sweep --name left" in said
+    (run,) = group(client, "left")
+    assert not run.ended
+    (tmp_path / "gate").touch()
+    client.wait_run(run.run_id, 180)
+    told = mosaic("sweep", "--name", "left")
+    assert told.code == 0 and "trial 0 is taken over" in told.err and "trials: 1 complete" in told.out
+    assert len(group(client, "left")) == 1
+
+
 def test_trial_that_does_worse_is_pruned_and_its_runs_end(
     mosaic: Callable[..., Any], place: Any, client: Client, tmp_path: Path
 ) -> None:

@@ -258,7 +258,7 @@ def _report(args: argparse.Namespace, summary: Summary) -> int:
         print_json(summary.model_dump(mode="json"))
         return 0 if best else 1
     counts = ", ".join(f"{summary.count(state)} {state}" for state in ("complete", "pruned", "failed"))
-    print(f"{len(summary.trials)} trials: {counts}")
+    print(f"trials: {counts}")
     if best is None:
         say("no trial completed, so there is no best one")
         return 1
