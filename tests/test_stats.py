@@ -3,7 +3,14 @@
 import numpy as np
 import pytest
 
-from mosaic.stats import bootstrap_band, bootstrap_interval, improvement_interval, iqm, probability_of_improvement
+from mosaic.stats import (
+    bootstrap_band,
+    bootstrap_interval,
+    importance,
+    improvement_interval,
+    iqm,
+    probability_of_improvement,
+)
 
 
 def test_iqm_ignores_the_best_and_the_worst_quarter() -> None:
@@ -134,3 +141,19 @@ def test_the_interval_of_an_improvement_holds_it() -> None:
     assert improvement_interval([[2.0, 3.0]], [[0.0, 1.0]]) == (1.0, 1.0)
     with pytest.raises(ValueError, match="same tasks"):
         improvement_interval(ours, [])
+
+
+def test_importance_finds_the_parameter_that_moves_the_values() -> None:
+    rng = np.random.default_rng(0)
+    rate, noise = rng.uniform(0, 1, 60), rng.uniform(0, 1, 60)
+    kind = rng.choice(["a", "b"], 60)
+    values = 10 * rate + 2 * (kind == "a") + rng.normal(0, 0.5, 60)
+    found = importance({"noise": noise.tolist(), "kind": kind.tolist(), "rate": rate.tolist()}, values)
+    assert next(iter(found)) == "rate" and found["rate"] > 0.6 and found["noise"] < 0.1
+    assert all(0 <= share <= 1 for share in found.values())
+
+
+def test_importance_says_nothing_where_there_is_nothing_to_say() -> None:
+    assert importance({"a": [1, 2, 3]}, [1.0, 2.0, 3.0]) == {}
+    assert importance({"a": [1, 2, 3, 4]}, [1.0] * 4) == {}
+    assert importance({"a": [1, 1, 1, 1]}, [1.0, 2.0, 3.0, 4.0]) == {"a": 0.0}

@@ -37,6 +37,8 @@ def main(wanted: list[str]) -> None:
             run.wait(1200)
         policy = next(ended[0].folder.rglob("ppo.cleanrl_model")).relative_to(folder)
         client.evaluate(str(Path(folder) / policy), eval_episodes=20).wait(300)
+        if not wanted or "sweep" in wanted:
+            tune(Path(folder))
         client.train("dqn", "Acrobot-v1", seed=1, total_timesteps=SHORT)
         live = client.train("ppo", "CartPole-v1", seed=4, total_timesteps=LONG, extras=EXTRAS)
         wait_for_steps(live, 40_000)
@@ -46,6 +48,13 @@ def main(wanted: list[str]) -> None:
         for run in client.list_runs(states=["INIT", "HANDSHAKE", "READY", "EXECUTING"]).runs:
             client.cancel_run(run.run_id, 0.0)
             client.wait_run(run.run_id, 60)
+
+
+def tune(home: Path) -> None:
+    """A sweep of some minutes."""
+    words = "ppo CartPole-v1 --trials 16 --seeds 1-2 --set total_timesteps=16384 --startup-trials 3 --name cartpole"
+    environment = {**os.environ, "MOSAIC_HOME": str(home)}
+    subprocess.run([sys.executable, "-m", "mosaic.cli", "sweep", *words.split()], env=environment, check=True)
 
 
 EXTRAS = {"save_model": True, "tensorboard_dir": "tensorboard"}
@@ -65,6 +74,7 @@ def pictures(live: RunHandle, ended: list[RunHandle], policy: Path) -> dict[str,
         "resume": "/resume",
         "policy": f"/policy?policy={policy}",
         "compare": f"/compare?runs={compared}",
+        "sweep": "/sweeps/cartpole",
         "play": f"/play?policy={policy}",
         "environments": "/environments",
         "system": "/system",

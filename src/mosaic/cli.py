@@ -19,6 +19,7 @@ from mosaic.commands import (
     lists,
     logs,
     runs,
+    sweep,
     train,
     up,
 )
@@ -32,11 +33,12 @@ from mosaic.wire.errors import (
 )
 
 # A noun each, in the order of the help.
-COMMANDS = (up, daemon, train, benchmark, runs, frames, logs, life, further, fetch, lists, gc, completion)
+COMMANDS = (up, daemon, train, benchmark, sweep, runs, frames, logs, life, further, fetch, lists, gc, completion)
 EXAMPLES = """examples:
   mosaic train ppo CartPole-v1 --follow
   mosaic train ppo Acrobot-v1 --set total_timesteps=200000 --set learning_rate=0.001 --seeds 1-5
   mosaic benchmark --algos ppo,dqn --envs CartPole-v1,Acrobot-v1 --seeds 1-10
+  mosaic sweep ppo CartPole-v1 --trials 30 --seeds 1-3
   mosaic runs --state live
   mosaic show latest
   mosaic watch latest

@@ -15,7 +15,7 @@ from mosaic.wire.channel import daemon_card, read_card
 
 # A name of one long word, with what would close the page's title and begin a script in it.
 HOSTILE = "</title><script>window.hacked=1</script><img/src=x/onerror=window.hacked=1>{{1+1}}" + "long" * 20
-PLACES = ("runs", "train", "script", "resume", "policy", "compare", "play", "environments", "system")
+PLACES = ("runs", "train", "script", "resume", "policy", "compare", "sweeps", "play", "environments", "system")
 TABS = ("live", "metrics", "logs", "events", "config", "files", "wandb", "notes")
 # What a screen reader stops at, and must have a word for.
 CONTROLS = {

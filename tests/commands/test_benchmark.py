@@ -99,7 +99,7 @@ def test_killed_command_is_called_again_and_makes_no_run_twice(
     ]
     document = json.loads(told.out)
     assert [one["completed"] for one in document["results"]] == [2, 2]
-    assert document["compare"][0].startswith("/compare?group=benchmark%3Akill&env=CartPole-v1")
+    assert document["compare"][0].startswith("/compare?group=benchmark:kill&env=CartPole-v1")
     for one in document["results"]:
         low, high = one["interval"]
         assert low <= one["iqm"] <= high

@@ -25,7 +25,7 @@ SRC = Path(__file__).resolve().parents[2] / "src"
 # A worker in a few lines. `extras` say what it does: episodes N, pause (seconds between
 #   two), exit code, child (a process that ignores SIGTERM), stubborn (ignores SIGTERM),
 #   silent (emits nothing), checkpoints (writes one at half-way and resumes from it), crash_at (dies there, once),
-#   gate (a file: it stands still after step gate_at, 2 when not given, until that is there)
+#   scale (of its returns), gate (a file: it stands still after step gate_at, 2 when not given, until that is there)
 WORKER = '''
 """A tiny worker."""
 import argparse, json, os, signal, subprocess, sys, time
@@ -98,7 +98,7 @@ def run(config, extras, paths):
                         time.sleep(0.01)
                 else:
                     log.append("continued", {"step": step})
-            value = float(step)
+            value = step * extras.get("scale", 1.0)
             episode = {"charts/episodic_return": value, "charts/episodic_length": 9.0}
             metrics.write(encode_row(step, time.time(), episode))
             metrics.write(encode_row(step, time.time(), {"charts/SPS": 100.0, "losses/loss": 1.0 / step}))

@@ -274,4 +274,4 @@ class Work:
     def _pages(self) -> list[str]:
         """One comparison for each environment: returns of different ones share no axis."""
         envs = dict.fromkeys(one.env_id for one in self.matrix.combinations)
-        return [f"/compare?{urlencode({'group': self.matrix.group, 'env': env_id})}" for env_id in envs]
+        return [f"/compare?{urlencode({'group': self.matrix.group, 'env': env_id}, safe=':/')}" for env_id in envs]

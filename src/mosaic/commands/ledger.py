@@ -48,6 +48,14 @@ class Ledger:
         """The run id of a planned run; a new one is on disk before this returns."""
         return self._ids[key] if key in self._ids else self.renew(key)
 
+    def known(self, key: str) -> str:
+        """The id that a planned run was given; "" where it has none yet."""
+        return self._ids.get(key, "")
+
+    def know(self, key: str, run_id: str) -> None:
+        """Take over what the registry tells of a run that the ledger does not have."""
+        self._ids.setdefault(key, run_id)
+
     def renew(self, key: str) -> str:
         """Another id for what shall be tried again."""
         run_id = new_run_id()

@@ -18,13 +18,13 @@ from mosaic.web.assets import Assets
 from mosaic.web.context import Web
 from mosaic.web.forms import policy_page, resume_page, script_page, train_page
 from mosaic.web.layout import BRAND
-from mosaic.web.pages import compare, environments, play, run, runs, system
+from mosaic.web.pages import compare, environments, play, run, runs, sweeps, system
 
 TITLE = "MOSAIC"
 TAILWIND = (Path(__file__).parent / "tailwind.js").read_text(encoding="utf-8")
 # Every page and form, a module each with its `add(web)`.
 MODULES: tuple[Any, ...] = (
-    *(runs, run, compare, play, environments, system),
+    *(runs, run, compare, sweeps, play, environments, system),
     *(train_page, script_page, resume_page, policy_page),
 )
 

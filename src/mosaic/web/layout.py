@@ -22,6 +22,7 @@ PLACES = (
     ("/resume", "Resume", "restore"),
     ("/policy", "Evaluate", "fact_check"),
     ("/compare", "Compare", "stacked_line_chart"),
+    ("/sweeps", "Sweeps", "tune"),
     ("/play", "Play", "sports_esports"),
     ("/environments", "Environments", "public"),
     ("/system", "System", "memory"),

@@ -1,0 +1,120 @@
+"""A sweep as the command that runs it tells it to pages: `var/sweeps/NAME/summary.json`, rewritten whole."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from mosaic.wire.errors import ConfigError, shown
+from mosaic.wire.groups import check_name
+from mosaic.wire.paths import write_atomic
+
+VERSION = 1
+TrialState = Literal["running", "complete", "pruned", "failed"]
+Value = bool | int | float | str | None
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+
+
+class Dimension(_Part):
+    """One parameter that varies: between two ends, or among choices."""
+
+    name: str
+    kind: Literal["float", "int", "choice"]
+    low: float = 0.0
+    high: float = 0.0
+    log: bool = False
+    step: float | None = None
+    choices: tuple[Value, ...] = ()
+
+    @property
+    def told(self) -> str:
+        """In a few words."""
+        if self.kind == "choice":
+            return " | ".join(map(str, self.choices))
+        words = [f"{self.low:.6g} to {self.high:.6g}"]
+        words += ["by factors"] if self.log else []
+        words += [f"in steps of {self.step:g}"] if self.step else []
+        return ", ".join(words)
+
+
+class Trial(_Part):
+    """One choice of parameters, and what became of it; `value` of a pruned one is its last report."""
+
+    number: int
+    state: TrialState
+    params: dict[str, Value] = {}
+    value: float | None = None
+    runs: tuple[str, ...] = ()
+    reason: str = ""
+
+
+class Summary(_Part):
+    """A sweep as it stands."""
+
+    version: int = VERSION
+    name: str
+    algo: str
+    env_id: str
+    metric: str
+    last: int
+    direction: Literal["maximize", "minimize"]
+    seeds: tuple[int, ...]
+    total_timesteps: int
+    wanted: int
+    space: tuple[Dimension, ...]
+    trials: tuple[Trial, ...] = ()
+    importance: dict[str, float] = {}
+    best: int | None = None
+    command: str = ""
+    """the line that trains with the best parameters"""
+    updated_at: float = 0.0
+
+    def best_trial(self) -> Trial | None:
+        return next((trial for trial in self.trials if trial.number == self.best), None)
+
+    def count(self, state: TrialState) -> int:
+        return sum(trial.state == state for trial in self.trials)
+
+
+def sweeps_folder(home: Path) -> Path:
+    return home / "var" / "sweeps"
+
+
+def summary_file(home: Path, name: str) -> Path:
+    return sweeps_folder(home) / check_name(name) / "summary.json"
+
+
+def write_summary(home: Path, summary: Summary) -> None:
+    """Tell pages how it stands now."""
+    fresh = summary.model_copy(update={"updated_at": time.time()})
+    write_atomic(summary_file(home, summary.name), fresh.model_dump_json(indent=1) + "\n")
+
+
+def read_summary(home: Path, name: str) -> Summary:
+    """A sweep of this home; ConfigError where there is none of this name, or it cannot be read."""
+    path = summary_file(home, name)
+    try:
+        return Summary.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        raise ConfigError(f"there is no sweep {shown(name)} in {home}; start one with: mosaic sweep ALGO ENV") from None
+    except (OSError, ValidationError):
+        raise ConfigError(f"{path} cannot be read; `mosaic sweep --name {name}` writes it anew") from None
+
+
+def list_sweeps(home: Path) -> list[str]:
+    """The names of the sweeps of a home, the one that moved last first."""
+    files = sorted(sweeps_folder(home).glob("*/summary.json"), key=_moved, reverse=True)
+    return [file.parent.name for file in files]
+
+
+def _moved(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:  # gone meanwhile
+        return 0.0

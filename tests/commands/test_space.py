@@ -1,0 +1,86 @@
+"""space: what varies where nobody says, `--vary`, a TOML file, and what is refused."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mosaic.commands.settings import find_schema
+from mosaic.commands.space import default_space, parse_vary, read_space
+from mosaic.wire.errors import ConfigError
+from mosaic.wire.workers import discover_workers
+
+SCHEMA: dict[str, Any] = {
+    "fields": [
+        {"name": "total_timesteps", "type": "int", "default": 1000},
+        {"name": "learning_rate", "type": "float", "default": 0.001, "limits": {"least": 0, "most": None}},
+        {"name": "num_steps", "type": "int", "default": 128, "limits": {"least": 1, "most": None}},
+        {"name": "gamma", "type": "float", "default": 0.99, "limits": {"least": 0, "most": 1}},
+        {"name": "tau", "type": "float", "default": 1.0},
+        {"name": "norm_adv", "type": "bool", "default": True},
+        {"name": "network", "type": "str", "default": "auto", "choices": ["auto", "shared"]},
+        {"name": "alpha", "type": "float", "default": 0.2, "limits": {"least": 0, "most": 1}},
+        {"name": "batch_size", "type": "int", "default": 0, "limits": {"least": 0, "most": 0}},
+    ]
+}
+
+
+def test_usual_parameters_vary_around_their_defaults() -> None:
+    rate, steps, gamma = default_space(SCHEMA)
+    assert (rate.name, rate.kind, rate.log) == ("learning_rate", "float", True)
+    assert (rate.low, rate.high) == pytest.approx((0.0001, 0.01))
+    assert steps.choices == (32, 64, 128, 256, 512) and gamma.kind == "choice" and 0.99 in gamma.choices
+
+
+def test_every_algorithm_has_a_space() -> None:
+    for worker in discover_workers()[0].values():
+        if worker.worker_type == "cleanrl":
+            for name in worker.schema():
+                space = default_space(find_schema(name))
+                assert len(space) >= 3 and any(one.log for one in space), name
+
+
+def test_vary_takes_a_name_two_ends_or_choices() -> None:
+    texts = ["norm_adv", "network", "alpha", "learning-rate=1e-5..1e-2", "num_steps=32,64", "gamma=0.9..0.99"]
+    found = {one.name: one for one in parse_vary(texts, SCHEMA)}
+    assert found["norm_adv"].choices == (True, False) and found["network"].choices == ("auto", "shared")
+    assert found["alpha"].high == 1.0 and found["num_steps"].choices == (32, 64)  # within its limits
+    assert found["learning_rate"].log and not found["gamma"].log
+
+
+def test_space_is_read_from_toml(tmp_path: Path) -> None:
+    file = tmp_path / "space.toml"
+    file.write_text(
+        "[learning_rate]\nlow = 1e-5\nhigh = 1e-3\nlog = true\n[num_steps]\nchoices = [16, 32]\n"
+        "[gamma]\nlow = 0.9\nhigh = 1\nstep = 0.05\n[alpha]\n"
+    )
+    rate, steps, gamma, alpha = read_space(file, SCHEMA)
+    assert rate.log and steps.choices == (16, 32) and gamma.step == 0.05 and alpha.name == "alpha"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[learning_rat]\nlow = 1\nhigh = 2", "did you mean 'learning_rate'"),
+        ("[gamma]\nlow = 0.9", "needs the numbers low and high"),
+        ("[gamma]\nlow = 0.9\nhigh = 0.5", "the first must be below the second"),
+        ("[gamma]\nlow = 0.9\nhihg = 1", "unknown key 'hihg'; did you mean 'high'"),
+        ("[gamma]\nlow = 0\nhigh = 1\nlog = true", "only above 0"),
+        ("[num_steps]\nchoices = [1]", "two choices or more"),
+        ("gamma = 1", "is a table"),
+        ("[gamma", "is no TOML"),
+        ("", "names no parameter"),
+    ],
+)
+def test_bad_space_is_refused_in_one_line(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "space.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as refused:
+        read_space(file, SCHEMA)
+    assert said in str(refused.value) and "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("text", ["gamma=a..b", "tau2", "batch_size", "gamma=0.9", "total_timesteps"])
+def test_bad_vary_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError):
+        parse_vary([text], SCHEMA)
