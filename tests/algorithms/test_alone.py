@@ -26,7 +26,7 @@ DQN = "--total-timesteps=150 --learning-starts=60 --buffer-size=100 --batch-size
 IMAGES = "--total-timesteps=100 --learning-starts=88 --buffer-size=100 --env-id=mosaic/Catch-v0"
 LESSON = tiny_envs.small_lesson()
 # JAX compiles for each shape: all tests of its image files have these
-XLA = "--total-timesteps=32 --num-envs=2 --num-steps=8 --num-minibatches=2 --update-epochs=1 --env-id=Pong-v5"
+XLA = "--total-timesteps=32 --num-envs=2 --num-steps=8 --num-minibatches=2 --update-epochs=1 --env-id=mosaic/Catch-v0"
 TINY = {
     "ppo": f"{PPO} --env-id=CartPole-v1",
     "ppo_continuous_action": f"{PPO} --env-id=Pendulum-v1",
