@@ -27,7 +27,7 @@ IMAGES = "--total-timesteps=100 --learning-starts=88 --buffer-size=100 --env-id=
 LESSON = [f"--{name.replace('_', '-')}={value}" for name, value in tiny_envs.small_lesson().items()]
 QDAGGER = " ".join([IMAGES, "--batch-size=4", *LESSON])
 # JAX compiles for each shape: all tests of its image files have these
-XLA = "--total-timesteps=32 --num-envs=2 --num-steps=8 --num-minibatches=2 --update-epochs=1 --env-id=Pong-v5"
+XLA = "--total-timesteps=32 --num-envs=2 --num-steps=8 --num-minibatches=2 --update-epochs=1 --env-id=mosaic/Catch-v0"
 TINY = {
     "ppo": f"{PPO} --env-id=CartPole-v1",
     "ppo_continuous_action": f"{PPO} --env-id=Pendulum-v1",

@@ -51,10 +51,6 @@ CASES = {
     "dqn_jax": SMALL_DQN,
     "ppo_jax": SMALL_PPO,
     "ppo_jax on envpool": SMALL_PPO | {"env_backend": "envpool", "total_timesteps": 384},
-    "ppo_atari_envpool_xla_jax_scan": SMALL_PPO
-    | PONG
-    | {"total_timesteps": 64, "num_steps": 8, "update_epochs": 1}
-    | {"curriculum_schedule": schedule("Pong-v5", "Qbert-v5", steps=32)},
     # Pong has lives of its own kind: a second game of the same six actions is Q*bert
     "ppo_atari_envpool": SMALL_PPO | PONG | {"curriculum_schedule": schedule("Pong-v5", "Qbert-v5", steps=32)},
 }

@@ -26,7 +26,7 @@ GRID = {"env_id": "BabyAI-GoToRedBallNoDists-v0", "mission": True, "memory": Tru
 SMALL_IMAGE = {"env_id": "mosaic/Catch-v0", "total_timesteps": 100, "learning_starts": 88, "batch_size": 4}
 SMALL_IMAGE |= {"buffer_size": 60, "num_threads": 1}
 # JAX compiles for each shape: all tests of its image files have these
-XLA = {"env_id": "Pong-v5", "total_timesteps": 32, "num_envs": 2, "num_steps": 8, "num_minibatches": 2}
+XLA = {"env_id": "mosaic/Catch-v0", "total_timesteps": 32, "num_envs": 2, "num_steps": 8, "num_minibatches": 2}
 XLA |= {"update_epochs": 1}
 TINY = {
     "ppo": SMALL_PPO,

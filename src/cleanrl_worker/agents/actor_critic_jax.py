@@ -185,7 +185,7 @@ def first_params(agent: nn.Module, obs: np.ndarray, rng: np.random.Generator) ->
         name = jax.tree_util.keystr(path, simple=True, separator="/")
         if not name.endswith("kernel"):
             return np.zeros(leaf.shape, np.float32)
-        rows = rng.standard_normal((int(np.prod(leaf.shape[:-1])), leaf.shape[-1]))
+        rows = rng.standard_normal((int(np.prod(leaf.shape[:-1])), leaf.shape[-1]), np.float32)
         tall = rows.shape[0] >= rows.shape[1]
         q, r = np.linalg.qr(rows if tall else rows.T)
         q = q * np.sign(np.diag(r))  # without it, the signs are not uniform
