@@ -165,11 +165,67 @@ def _deterministic(algorithm: Any, env_id: str, seed: int) -> Any:
     )
 
 
+def ppo_atari(env_id: str, seed: int) -> Any:
+    from stable_baselines3 import PPO
+
+    return PPO("CnnPolicy", _games(env_id, 8, seed), **_PPO_ATARI, seed=seed)
+
+
+def ppo_atari_lstm(env_id: str, seed: int) -> Any:
+    from sb3_contrib import RecurrentPPO
+
+    # one LSTM for policy and value, as in CleanRL's file; one frame at a time
+    network = {"lstm_hidden_size": 128, "shared_lstm": True, "enable_critic_lstm": False}
+    return RecurrentPPO(
+        "CnnLstmPolicy", _games(env_id, 8, seed, frames=1), **_PPO_ATARI, policy_kwargs=network, seed=seed
+    )
+
+
+def dqn_atari(env_id: str, seed: int) -> Any:
+    """With the short random phase and the small memory that the measurement gives all contenders."""
+    from stable_baselines3 import DQN
+
+    return DQN(
+        "CnnPolicy",
+        _games(env_id, 1, seed),
+        learning_rate=1e-4,
+        buffer_size=20_000,
+        learning_starts=1_000,
+        batch_size=32,
+        tau=1.0,
+        train_freq=4,
+        target_update_interval=1_000,
+        exploration_fraction=0.1,
+        exploration_final_eps=0.01,
+        optimize_memory_usage=False,
+        seed=seed,
+        device="cpu",
+    )
+
+
+def _games(env_id: str, count: int, seed: int, frames: int = 4) -> Any:
+    import ale_py  # noqa: F401  (registers the games)
+    from stable_baselines3.common.env_util import make_atari_env
+    from stable_baselines3.common.vec_env import VecFrameStack
+
+    return VecFrameStack(make_atari_env(env_id, n_envs=count, seed=seed), n_stack=frames)
+
+
 def _falling(rate: float) -> Callable[[float], float]:
     """A learning rate that falls to zero; SB3 passes the share of the run that is left."""
     return lambda left: left * rate
 
 
+_PPO_ATARI: dict[str, Any] = {
+    "learning_rate": _falling(2.5e-4),
+    "n_steps": 128,
+    "batch_size": 256,
+    "n_epochs": 4,
+    "clip_range": 0.1,
+    "clip_range_vf": 0.1,
+    "ent_coef": 0.01,
+    "device": "cpu",
+}
 MAKERS: dict[str, Callable[[str, int], Any]] = {
     "ppo": ppo,
     "ppo_continuous_action": ppo_continuous_action,
@@ -177,6 +233,9 @@ MAKERS: dict[str, Callable[[str, int], Any]] = {
     "sac_continuous_action": sac_continuous_action,
     "td3_continuous_action": td3_continuous_action,
     "ddpg_continuous_action": ddpg_continuous_action,
+    "ppo_atari": ppo_atari,
+    "ppo_atari_lstm": ppo_atari_lstm,
+    "dqn_atari": dqn_atari,
 }
 
 

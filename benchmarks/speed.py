@@ -2,6 +2,8 @@
 
     python benchmarks/speed.py --sb3-python /tmp/sb3-venv/bin/python
     python benchmarks/speed.py --sb3-python … --cleanrl ~/cleanrl --cleanrl-python ~/cleanrl/.venv/bin/python
+    python benchmarks/speed.py … --cleanrl-python /tmp/a/bin/python --cleanrl-python c51,ppo_atari=/tmp/b/bin/python
+    python benchmarks/speed.py … --only ppo_atari --repetitions 1 --append     # one more, to those of before
 
 All contenders train with CleanRL's hyper-parameters, one after the other, in alternation, so that a machine that slows
 down slows all of them. The clock runs from the first update after the warm-up to the last one: imports, environment
@@ -16,13 +18,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from report import markdown, save
+from report import RESULTS, markdown, save
 
 from mosaic.wire.metrics import read_rows
 from mosaic.wire.tensorboard import ScalarReader
@@ -39,12 +41,17 @@ class Case:
     total: int
     warm_up: int
     cleanrl_env_id: str
+    flags: tuple[str, ...] = ()
+    """for ours and CleanRL's: what makes a run short enough to be measured"""
+    own_flags: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
         return f"{self.algo} {self.env_id}"
 
 
+SOON = ("--learning-starts=1000", "--buffer-size=20000")
+ONE = ("--num-threads=1",)
 # CleanRL is tied to Gymnasium 0.29, which has no v5; DQN and C51 start to learn at step 10,000, SAC at 5,000,
 # TD3 and DDPG at 25,000.
 CASES = (
@@ -59,9 +66,20 @@ CASES = (
     Case("sac_continuous_action", "HalfCheetah-v5", 9_000, 5_500, "HalfCheetah-v4"),
     # the SAC of CleanRL's release is tied to Gym 0.23, whose MuJoCo tasks cannot be installed any more
     Case("sac_continuous_action", "Pendulum-v1", 9_000, 5_500, "Pendulum-v1"),
+    Case("td3_continuous_action", "Pendulum-v1", 29_000, 25_500, "Pendulum-v1"),  # of TD3's the same holds
+    # one thread for the network on all sides; EnvPool, which ours take, steps the games in threads of its own
+    Case("ppo_atari", "BreakoutNoFrameskip-v4", 5_120, 1_024, "BreakoutNoFrameskip-v4", (), ONE),
+    Case("ppo_atari_lstm", "BreakoutNoFrameskip-v4", 4_096, 1_024, "BreakoutNoFrameskip-v4", (), ONE),
+    Case("dqn_atari", "BreakoutNoFrameskip-v4", 3_000, 1_100, "BreakoutNoFrameskip-v4", SOON, ONE),
+    Case("c51_atari", "BreakoutNoFrameskip-v4", 3_000, 1_100, "BreakoutNoFrameskip-v4", SOON, ONE),
+    Case("sac_atari", "BreakoutNoFrameskip-v4", 1_800, 1_100, "BreakoutNoFrameskip-v4", SOON, ONE),
 )
-NOT_IN_SB3 = ("c51", "pqn", "rpo_continuous_action")
+NOT_IN_SB3 = ("c51", "pqn", "rpo_continuous_action", "c51_atari", "sac_atari")
 Contender = Callable[[Case, Path], float]
+
+
+class NoPeer(Exception):
+    """A peer that has no such algorithm; the others go on."""
 
 
 def main() -> None:
@@ -72,10 +90,13 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0, help="multiplies the steps after the warm-up")
     parser.add_argument("--sb3-python", type=interpreter, help="an interpreter that has stable-baselines3")
     parser.add_argument("--cleanrl", type=Path, help="a CleanRL checkout")
-    parser.add_argument("--cleanrl-python", type=interpreter, help="the interpreter that runs it")
+    parser.add_argument(
+        "--cleanrl-python", action="append", default=[], metavar="[ALGO,…=]PY", help="who runs it, or some of its files"
+    )
     parser.add_argument(
         "--as-is", action=argparse.BooleanOptionalAction, default=True, help="also without OMP_NUM_THREADS"
     )
+    parser.add_argument("--append", action="store_true", help="add these repetitions to those measured before")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a flag for ours alone")
     args = parser.parse_args()
     if bool(args.cleanrl) != bool(args.cleanrl_python):
@@ -86,11 +107,24 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     for case in (scaled(case, args.scale) for case in CASES if {case.algo, case.name} & set(chosen)):
         measured = measure(case, without_sb3 if case.algo in NOT_IN_SB3 else contenders, args.repetitions)
+        sizes = {"total_timesteps": case.total, "warm_up": case.warm_up, "flags": [*case.flags, *case.own_flags]}
+        if args.append:
+            measured = joined(before(case.name, sizes), measured)
         rows += table(case, measured)
-        save(
-            "speed", {case.name: {"total_timesteps": case.total, "warm_up": case.warm_up, "steps_per_second": measured}}
-        )
+        save("speed", {case.name: {**sizes, "steps_per_second": measured}})
     print(markdown(rows))
+
+
+def before(name: str, sizes: dict[str, Any]) -> dict[str, list[float]]:
+    """What was measured of the same case earlier."""
+    path = RESULTS / "speed.json"
+    row = json.loads(path.read_text()).get(name, {}) if path.exists() else {}
+    same = {key: row.get(key) for key in sizes} == sizes
+    return row["steps_per_second"] if same else {}
+
+
+def joined(one: dict[str, list[float]], other: dict[str, list[float]]) -> dict[str, list[float]]:
+    return {name: one.get(name, []) + other.get(name, []) for name in {**one, **other}}
 
 
 def interpreter(given: str) -> str:
@@ -103,15 +137,21 @@ def interpreter(given: str) -> str:
 
 def contenders_of(args: argparse.Namespace) -> dict[str, Contender]:
     """Ours first; each peer with one thread and, unless that is not wanted, as it comes."""
-    found: dict[str, Contender] = {"ours": partial(ours, flags=args.set)}
+    found: dict[str, Contender] = {"ours": partial(ours, given=args.set)}
     threads = {"one thread": 1, "as is": 0} if args.as_is else {"one thread": 1}
     for label, count in threads.items():
         if args.sb3_python:
             found[f"stable-baselines3, {label}"] = partial(sb3, python=args.sb3_python, threads=count)
         if args.cleanrl:
-            peer = partial(cleanrl, checkout=args.cleanrl, python=args.cleanrl_python, threads=count)
+            peer = partial(cleanrl, checkout=args.cleanrl, pythons=by_algo(args.cleanrl_python), threads=count)
             found[f"CleanRL, {label}"] = peer
     return found
+
+
+def by_algo(given: list[str]) -> dict[str, str]:
+    """`c51,dqn=PY` and a plain PY, for all others, as algorithm -> interpreter; the others' key is empty."""
+    pairs = (item.rpartition("=")[::2] for item in given)
+    return {algo: interpreter(path) for algos, path in pairs for algo in algos.split(",")}
 
 
 def measure(case: Case, contenders: dict[str, Contender], repetitions: int) -> dict[str, list[float]]:
@@ -120,9 +160,13 @@ def measure(case: Case, contenders: dict[str, Contender], repetitions: int) -> d
     for repetition in range(repetitions):
         for name, train in contenders.items():
             with tempfile.TemporaryDirectory(prefix="mosaic-speed-") as folder:
-                measured[name].append(train(case, Path(folder)))
+                try:
+                    measured[name].append(train(case, Path(folder)))
+                except NoPeer as error:
+                    print(f"{case.name}, {name}: {error}", file=sys.stderr, flush=True)
+                    continue
             print(f"{case.name}, {name}, {repetition + 1}: {measured[name][-1]:,.0f}", file=sys.stderr, flush=True)
-    return measured
+    return {name: speeds for name, speeds in measured.items() if speeds}
 
 
 def table(case: Case, measured: dict[str, list[float]]) -> list[dict[str, Any]]:
@@ -144,17 +188,17 @@ def table(case: Case, measured: dict[str, list[float]]) -> list[dict[str, Any]]:
 def scaled(case: Case, factor: float) -> Case:
     """The same case, longer or shorter after its warm-up."""
     total = case.warm_up + int((case.total - case.warm_up) * factor)
-    return Case(case.algo, case.env_id, total, case.warm_up, case.cleanrl_env_id)
+    return replace(case, total=total)
 
 
 # -- the contenders -------------------------------------------------------------------------------------------------
 
 
-def ours(case: Case, folder: Path, flags: list[str]) -> float:
+def ours(case: Case, folder: Path, given: list[str]) -> float:
     """Our algorithm file alone, its TensorBoard thread included, as CleanRL's scripts write TensorBoard too."""
     command = [sys.executable, "-m", f"cleanrl_worker.algorithms.{case.algo}", f"--run-dir={folder}"]
-    command += [f"--env-id={case.env_id}", f"--total-timesteps={case.total}", "--no-cuda"]
-    command += [f"--{item.partition('=')[0].replace('_', '-')}={item.partition('=')[2]}" for item in flags]
+    command += [f"--env-id={case.env_id}", f"--total-timesteps={case.total}", "--no-cuda", *case.flags, *case.own_flags]
+    command += [f"--{item.partition('=')[0].replace('_', '-')}={item.partition('=')[2]}" for item in given]
     execute(command, folder, threads=0)
     rows = read_rows(folder / "metrics.jsonl")
     updates = [(row["step"], row["time"]) for row in rows if any(tag.startswith("losses/") for tag in row)]
@@ -169,12 +213,15 @@ def sb3(case: Case, folder: Path, python: str, threads: int) -> float:
     return float(json.loads(output.strip().splitlines()[-1])["steps_per_second"])
 
 
-def cleanrl(case: Case, folder: Path, checkout: Path, python: str, threads: int) -> float:
+def cleanrl(case: Case, folder: Path, checkout: Path, pythons: dict[str, str], threads: int) -> float:
     """CleanRL's script of the same name, unchanged; the times are those of its charts/SPS scalars."""
     script = (checkout / "cleanrl" / f"{case.algo}.py").resolve()
-    if not script.exists():
-        raise SystemExit(f"no {script}; --cleanrl takes the checkout's top folder")
-    command = [python, str(script), f"--env-id={case.cleanrl_env_id}", f"--total-timesteps={case.total}"]
+    if not script.parent.exists():
+        raise SystemExit(f"no {script.parent}; --cleanrl takes the checkout's top folder")
+    python = pythons.get(case.algo, pythons.get(""))
+    if not script.exists() or python is None:
+        raise NoPeer(f"no {script}, or no interpreter for it")
+    command = [python, str(script), f"--env-id={case.cleanrl_env_id}", f"--total-timesteps={case.total}", *case.flags]
     # its release on PyPI parses with argparse, its repository with tyro
     command.append("--cuda=False" if "import argparse" in script.read_text() else "--no-cuda")
     execute(command, folder, threads)
