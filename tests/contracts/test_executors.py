@@ -100,6 +100,7 @@ def test_a_run_is_submitted_watched_and_completed(place: Any) -> None:
     assert states(place, run.run_id) == ["INIT", "HANDSHAKE", "READY", "EXECUTING", "COMPLETED"]
     if place.executor != "local":
         assert ended.job and ended.node
+    assert "daemon.trouble" not in place.log()
 
 
 def test_cancel_ends_the_worker_and_all_that_it_started(place: Any, tmp_path: Path) -> None:

@@ -107,6 +107,8 @@ class PrivateHead:
         command = [
             *(sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", f"--port={port}"),
             *("--include-dashboard=true", "--dashboard-host=127.0.0.1", f"--dashboard-port={dashboard}"),
+            # Ray's own defaults are fixed ports, which another cluster of this machine may have.
+            *(f"--dashboard-agent-listen-port={_free_port()}", f"--ray-client-server-port={_free_port()}"),
             *("--disable-usage-stats", f"--temp-dir={temp}"),
         ]
         environment = {**os.environ, "RAY_JOB_START_TIMEOUT_SECONDS": str(QUEUE_SECONDS), "RAY_DEDUP_LOGS": "0"}
