@@ -78,7 +78,8 @@ class QNetwork(nn.Module):
 
         Written out, because autograd's book-keeping takes as long as the arithmetic of so small a network.
         """
-        blocks = [tuple(self.network[at : at + 2]) for at in (0, 3)]
+        layers: list[Any] = list(self.network)
+        blocks, last = [layers[0:2], layers[3:5]], layers[-1]
         kept, x = [], obs
         for linear, norm in blocks:
             summed = torch.addmm(linear.bias, x, linear.weight.t())
@@ -90,7 +91,6 @@ class QNetwork(nn.Module):
 
         @torch.no_grad()
         def pull(gradient: torch.Tensor) -> list[torch.Tensor]:
-            last = self.network[-1]
             found = [gradient.sum(dim=0), gradient.t() @ x]
             gradient = gradient @ last.weight
             for (linear, norm), (given, summed, statistics, alive) in zip(blocks[::-1], kept[::-1], strict=True):
@@ -103,7 +103,7 @@ class QNetwork(nn.Module):
                     gradient = gradient @ linear.weight
             return found[::-1]
 
-        return torch.addmm(self.network[-1].bias, x, self.network[-1].weight.t()), pull
+        return torch.addmm(last.bias, x, last.weight.t()), pull
 
 
 def load_policy(state: dict[str, Any], spaces: Any, args: Mapping[str, Any]) -> Policy:
