@@ -1,5 +1,6 @@
 """Where benchmarks/gpu.py runs things: a folder, and interpreters that find our sources and the wheels."""
 
+import itertools
 import os
 import subprocess
 import sys
@@ -73,7 +74,7 @@ class Place:
 
     def __init__(self, folder: Path, wheels: Path | None) -> None:
         self.folder = folder
-        self._runs = 0
+        self._numbers = itertools.count(1)  # several threads take from it
         if wheels is not None and not any(wheels.glob("*.whl")):
             raise SystemExit(f"no wheels in {wheels}; make them with: python benchmarks/gpu.py --pack {wheels}")
         for source, target in ((wheels, "site"), (wheels and wheels / "peer", "peer")):
@@ -101,8 +102,7 @@ class Place:
 
     def train(self, case: Case, total: int, *flags: str) -> Path:
         """The folder of a finished run."""
-        self._runs += 1
-        folder = self.folder / f"run-{self._runs}"
+        folder = self.folder / f"run-{next(self._numbers)}"
         alone = (f"--env-id={case.env_id}", f"--run-dir={folder}", f"--total-timesteps={total}")
         said = self.python("-m", f"cleanrl_worker.algorithms.{case.algo}", *alone, *case.our_flags, *flags)
         if "CUDA graphs" in said:

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cleanrl_worker import schema
+from cleanrl_worker import schema, vitals
 from cleanrl_worker.source import locate_module
 from mosaic import catalog
 from mosaic.wire.checkpoints import saved_args
+from mosaic.wire.twins import room
 
 if TYPE_CHECKING:
     from cleanrl_worker.command import Plan
@@ -40,13 +41,32 @@ class Needs:
     at_least: bool = False
     lever: str = "buffer_size"
     """the parameter that makes most of the memory"""
+    twin: int = 0
+    """what the copy of the replay memory on a GPU takes; 0 where there is none, or its size is not known here"""
+    gpu_free: int | None = None
+    """of the GPU here; None where there is none, or nothing is to be copied"""
 
     def __str__(self) -> str:
         about = "at least" if self.at_least else "about"
-        return f"{about} {_amount(self.memory)} of memory and, for checkpoints, up to {_amount(self.disk)} of disk"
+        told = f"{about} {_amount(self.memory)} of memory and, for checkpoints, up to {_amount(self.disk)} of disk"
+        if self.fits_gpu is None or self.gpu_free is None:
+            return told
+        place = (
+            f"its replay memory ({_amount(self.twin)}) fits the GPU, where {_amount(self.gpu_free)} are free"
+            if self.fits_gpu
+            else f"its replay memory ({_amount(self.twin)}) does not fit the GPU, where a copy may take "
+            f"{_amount(int(room(self.gpu_free)))}: samples are sent to it, which is slower (or lower buffer_size)"
+        )
+        return f"{told}; {place}"
+
+    @property
+    def fits_gpu(self) -> bool | None:
+        """Whether the replay memory does; None where this does not matter, or cannot be told."""
+        return None if not self.twin or self.gpu_free is None else self.twin <= room(self.gpu_free)
 
     def as_json(self) -> dict[str, Any]:
-        return {"memory_bytes": self.memory, "disk_bytes": self.disk, "at_least": self.at_least}
+        told = {"memory_bytes": self.memory, "disk_bytes": self.disk, "at_least": self.at_least}
+        return told | {"gpu_bytes": self.twin, "fits_gpu": self.fits_gpu}
 
 
 def needs_of(plan: Plan) -> Needs | None:
@@ -60,7 +80,8 @@ def needs_of(plan: Plan) -> Needs | None:
         values |= saved_args(Path(given["resume"]))
     values |= {name.replace("-", "_"): value for name, value in given.items()}
     known = catalog.find(str(values["env_id"]))
-    return _needs(values, images=known is not None and known.observation_space == "image")
+    uses_gpu = "--no-cuda" not in plan.argv and str(values.get("cuda")).lower() != "false"
+    return _needs(values, images=known is not None and known.observation_space == "image", uses_gpu=uses_gpu)
 
 
 def shortages(needs: Needs, folder: Path) -> list[str]:
@@ -83,7 +104,7 @@ def shortages(needs: Needs, folder: Path) -> list[str]:
     return found
 
 
-def _needs(values: Mapping[str, Any], images: bool) -> Needs:
+def _needs(values: Mapping[str, Any], images: bool, uses_gpu: bool) -> Needs:
     number = {name: int(float(value)) for name, value in values.items() if _is_number(value)}
     state = IMAGE_STATE if images else FLAT_STATE
     steps, envs = number.get("total_timesteps", 0), number.get("num_envs", 1)
@@ -98,7 +119,10 @@ def _needs(values: Mapping[str, Any], images: bool) -> Needs:
     if budget := number.get("checkpoint_budget_mb", 0) * 2**20:
         disk = min(disk, budget)
     lever = "n_iteration" if phase > replay else "buffer_size"
-    return Needs(memory, disk, at_least=held > 0 and not images, lever=lever)
+    # an algorithm that replays its updates as graphs keeps its frames where they run
+    twin = number.get("buffer_size", 0) * FRAME * 17 // 16 if images and uses_gpu and "cudagraphs" in values else 0
+    gpu_free = vitals.free_gpu_memory() if twin else None
+    return Needs(memory, disk, at_least=held > 0 and not images, lever=lever, twin=twin, gpu_free=gpu_free)
 
 
 def _is_number(value: Any) -> bool:

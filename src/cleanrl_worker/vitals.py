@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,13 @@ class Vitals:
         return _megabytes(sum(known)) if known else None
 
 
+def free_gpu_memory() -> int | None:
+    """Bytes, of the GPU that has most; None where there is none, or none may be used."""
+    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
+        return None
+    return max((amount for gpu in _find_gpus() if (amount := _free_bytes(gpu)) is not None), default=None)
+
+
 def _resident_bytes(process: psutil.Process) -> int:
     import psutil
 
@@ -56,6 +64,15 @@ def _find_gpus() -> list[Any]:
         return [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
     except (pynvml.NVMLError, OSError):  # no library, no driver, no permission
         return []
+
+
+def _free_bytes(gpu: Any) -> int | None:
+    import pynvml
+
+    try:
+        return int(pynvml.nvmlDeviceGetMemoryInfo(gpu).free)
+    except pynvml.NVMLError:
+        return None
 
 
 def _gpu_processes(gpu: Any) -> Iterable[Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import needs as tests_needs
 import pytest
 
-from cleanrl_worker import cli, needs
+from cleanrl_worker import cli, needs, vitals
 from cleanrl_worker.config import parse_worker_config
 from cleanrl_worker.runtime import CleanRLWorkerRuntime, RuntimeSummary
 from cleanrl_worker.wrappers.frames import FrameReplay
@@ -87,6 +87,19 @@ def test_the_dry_run_prints_it_and_the_summary_holds_it(tmp_path: Path, capsys: 
     assert cli.main(["--config", str(config), "--dry-run", "--emit-summary"]) == 0
     told = json.loads(capsys.readouterr().out)["needs"]
     assert told["memory_bytes"] > 8e9 and told["disk_bytes"] == 10_000 * 2**20
+
+
+def test_a_memory_that_fits_the_gpu_and_one_that_does_not_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vitals, "free_gpu_memory", lambda: 100 * 10**9)
+    roomy = needed("dqn_atari", "Pong-v5")
+    assert roomy.fits_gpu and str(roomy).endswith("its replay memory (7.5 GB) fits the GPU, where 100.0 GB are free")
+    assert needed("dqn_atari", "Pong-v5", buffer_size=10**7).fits_gpu is False  # a copy takes 8 GB at most
+    monkeypatch.setattr(vitals, "free_gpu_memory", lambda: 8 * 10**9)
+    tight = needed("c51_atari", "Pong-v5")
+    assert tight.fits_gpu is False and tight.as_json()["fits_gpu"] is False
+    assert "does not fit the GPU, where a copy may take 4.0 GB" in str(tight)
+    for elsewhere in (needed("dqn_atari", "Pong-v5", cuda=False), needed("rainbow_atari", "Pong-v5")):
+        assert elsewhere.fits_gpu is None and "GPU" not in str(elsewhere)
 
 
 def test_the_batches_that_a_phase_of_ppg_keeps_are_counted() -> None:

@@ -6,12 +6,11 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import torch
 
-from cleanrl_worker.kit.buffers import ReplayBuffer, Transitions
+from cleanrl_worker.kit.buffers import ReplayBuffer, Transitions, twins
 
 # Smaller ones are not worth a twin, and could be written round while they are still on their way.
 SMALLEST_TWIN = 4096
-# A GPU's memory is for networks first, and page-locked memory cannot be swapped out.
-TWIN_SHARE, LARGEST_TWIN = 0.5, 8 * 2**30
+LARGEST_TWIN = twins.LARGEST_TWIN
 BLOCK = 64  # frames sent in one piece: more than come between two draws
 
 
@@ -181,7 +180,7 @@ class FrameBatches:
 
 def _room(device: torch.device) -> float:
     """How many bytes of a GPU a twin may take."""
-    return min(LARGEST_TWIN, TWIN_SHARE * torch.cuda.mem_get_info(device)[0])
+    return twins.room(torch.cuda.mem_get_info(device)[0], LARGEST_TWIN)
 
 
 def _row_type(replay: ReplayBuffer | Frames, names: Sequence[str]) -> np.dtype:

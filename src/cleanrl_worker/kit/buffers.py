@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mosaic.wire import twins as twins
+
 
 class Transitions(NamedTuple):
     """A sample, first axis the batch; `terminations` is 1.0 where the episode really ended, 0.0 also when truncated."""

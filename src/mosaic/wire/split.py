@@ -1,6 +1,6 @@
 """Where a training's time goes: a timer looks twenty times a second at what the program is doing, and counts.
 
-The loop itself knows nothing of it; a look takes some 10 µs. A thread could not do it: it comes to its turn where the
+The loop itself knows nothing of it; a look takes some 20 µs. A thread could not do it: it comes to its turn where the
 loop lets others run, in torch, and would see little else.
 """
 
