@@ -106,12 +106,13 @@ def main() -> None:
     without_sb3 = {name: train for name, train in contenders.items() if "stable-baselines3" not in name}
     rows: list[dict[str, Any]] = []
     for case in (scaled(case, args.scale) for case in CASES if {case.algo, case.name} & set(chosen)):
-        measured = measure(case, without_sb3 if case.algo in NOT_IN_SB3 else contenders, args.repetitions)
+        peers = without_sb3 if case.algo in NOT_IN_SB3 else contenders
         sizes = {"total_timesteps": case.total, "warm_up": case.warm_up, "flags": [*case.flags, *case.own_flags]}
-        if args.append:
-            measured = joined(before(case.name, sizes), measured)
+        measured = before(case.name, sizes) if args.append else {}
+        for repetition in range(args.repetitions):  # kept after each: a night's work is not lost with its last hour
+            measured = joined(measured, measure(case, peers, repetition + 1))
+            save("speed", {case.name: {**sizes, "steps_per_second": measured}})
         rows += table(case, measured)
-        save("speed", {case.name: {**sizes, "steps_per_second": measured}})
     print(markdown(rows))
 
 
@@ -154,19 +155,18 @@ def by_algo(given: list[str]) -> dict[str, str]:
     return {algo: interpreter(path) for algos, path in pairs for algo in algos.split(",")}
 
 
-def measure(case: Case, contenders: dict[str, Contender], repetitions: int) -> dict[str, list[float]]:
-    """Steps per second of every repetition, the contenders taking turns."""
-    measured: dict[str, list[float]] = {name: [] for name in contenders}
-    for repetition in range(repetitions):
-        for name, train in contenders.items():
-            with tempfile.TemporaryDirectory(prefix="mosaic-speed-") as folder:
-                try:
-                    measured[name].append(train(case, Path(folder)))
-                except NoPeer as error:
-                    print(f"{case.name}, {name}: {error}", file=sys.stderr, flush=True)
-                    continue
-            print(f"{case.name}, {name}, {repetition + 1}: {measured[name][-1]:,.0f}", file=sys.stderr, flush=True)
-    return {name: speeds for name, speeds in measured.items() if speeds}
+def measure(case: Case, contenders: dict[str, Contender], repetition: int) -> dict[str, list[float]]:
+    """Steps per second of one repetition, in which the contenders take turns."""
+    measured: dict[str, list[float]] = {}
+    for name, train in contenders.items():
+        with tempfile.TemporaryDirectory(prefix="mosaic-speed-") as folder:
+            try:
+                measured[name] = [train(case, Path(folder))]
+            except NoPeer as error:
+                print(f"{case.name}, {name}: {error}", file=sys.stderr, flush=True)
+                continue
+        print(f"{case.name}, {name}, {repetition}: {measured[name][0]:,.0f}", file=sys.stderr, flush=True)
+    return measured
 
 
 def table(case: Case, measured: dict[str, list[float]]) -> list[dict[str, Any]]:
