@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -38,22 +38,24 @@ class RayNodes:
         timeout = {"RAY_JOB_START_TIMEOUT_SECONDS": "86400"}
         self._node("--head", f"--port={self.port}", "--dashboard-host=127.0.0.1", "--num-cpus=0",
                    f"--dashboard-port={self.dashboard}", f"--temp-dir={self.folder}", **timeout)  # fmt: skip
-        end = time.monotonic() + 120
-        while not self._answers():
-            assert time.monotonic() < end, (self.folder / "ray.log").read_text()[-2000:]
-            time.sleep(0.5)
+        self._until(lambda: self._answers() and self._started() == 1)
         for _ in range(nodes):
             self.add(cpus)
 
     def add(self, cpus: int) -> None:
         """One after the other: two that start together take each other's ports."""
-        log = self.folder / "ray.log"
-        before = log.read_text().count("Ray runtime started")
+        before = self._started()
         self._node(f"--address=127.0.0.1:{self.port}", f"--num-cpus={cpus}")
+        self._until(lambda: self._started() == before + 1)
+
+    def _until(self, happens: Callable[[], bool]) -> None:
         end = time.monotonic() + 120
-        while log.read_text().count("Ray runtime started") == before:
-            assert time.monotonic() < end, log.read_text()[-2000:]
+        while not happens():
+            assert time.monotonic() < end, (self.folder / "ray.log").read_text()[-2000:]
             time.sleep(0.25)
+
+    def _started(self) -> int:
+        return (self.folder / "ray.log").read_text().count("Ray runtime started")
 
     def kill(self, node: psutil.Process) -> None:
         """As a power cut: every process of the node at once, the runs on it included."""

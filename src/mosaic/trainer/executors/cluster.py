@@ -94,6 +94,7 @@ class ClusterExecutor(ABC):
         self._jobs: dict[str, Job] = {}
         self._submitted: dict[str, float] = {}
         self._killed: dict[str, float] = {}
+        self._leaving: set[str] = set()
         self._trouble = ""
         self._lock = threading.Lock()
         self._wanted = threading.Event()
@@ -116,8 +117,8 @@ class ClusterExecutor(ABC):
         """Ask a job to end, or end it."""
 
     @abstractmethod
-    def remove(self, job: str) -> None:
-        """Its end was written down: nothing of it may be left in the cluster's queue."""
+    def remove(self, job: str) -> bool:
+        """Its end was written down: nothing of it may be left in the cluster's queue. False: not yet."""
 
     def waits_for(self) -> str:
         return ""
@@ -146,8 +147,10 @@ class ClusterExecutor(ABC):
         return Exit(None) if found is None else found.exit
 
     def forget(self, identity: Identity) -> None:
-        self.remove(identity.job)
+        gone = self.remove(identity.job)
         with self._lock:
+            if not gone:
+                self._leaving.add(identity.job)
             self._jobs.pop(identity.job, None)
             self._submitted.pop(identity.job, None)
         self._killed.pop(identity.job, None)
@@ -213,7 +216,7 @@ class ClusterExecutor(ABC):
             self._wanted.wait()
             self.look()
             with self._lock:
-                if not self._submitted:
+                if not self._submitted and not self._leaving:
                     self._wanted.clear()
             time.sleep(LOOK_SECONDS)
 
@@ -225,6 +228,9 @@ class ClusterExecutor(ABC):
             self._trouble = str(error)
             return
         self._trouble = ""
+        for job in list(self._leaving):
+            if job not in found or (found[job].phase == Phase.ENDED and self.remove(job)):
+                self._leaving.discard(job)
         now = time.monotonic()
         with self._lock:
             for job, since in self._submitted.items():

@@ -93,11 +93,13 @@ class RayExecutor(ClusterExecutor):
         except _Answered:
             pass  # it has ended meanwhile
 
-    def remove(self, job: str) -> None:
+    def remove(self, job: str) -> bool:
+        """Ray deletes ended jobs only; its list, which is asked for every second, would grow for ever."""
         try:
             self._call("DELETE", f"/api/jobs/{_quoted(job)}")
         except (_Answered, ClusterError):
-            pass  # Ray forgets old ones by itself
+            return False
+        return True
 
     def close(self) -> None:
         """A private cluster that nobody needs is not left running."""

@@ -125,10 +125,11 @@ class SlurmExecutor(ClusterExecutor):
         else:
             self._quietly(["scancel", "--state=PENDING", job])
 
-    def remove(self, job: str) -> None:
+    def remove(self, job: str) -> bool:
         """Also a job that Slurm itself has put back into its queue: the next attempt is another job."""
         self._begun.discard(job)
         self._quietly(["scancel", job])
+        return True
 
     def _listed(self, parts: Sequence[str]) -> Job:
         job, name, state, node, started, ended, code, restarts, reason = parts[:9]
