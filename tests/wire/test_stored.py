@@ -136,6 +136,24 @@ def test_what_is_pruned_here_goes_from_the_store_and_nothing_else_does(paths: Ru
     assert read_manifest(store, RUN).checkpoints == manifest.checkpoints  # type: ignore[union-attr]
 
 
+class Keeping(Storage):
+    """A store that lets us write and not remove."""
+
+    def remove(self, names: Any) -> None:
+        raise StoreError("no permission")
+
+
+def test_a_store_that_lets_us_remove_nothing_stores_all_the_same(paths: RunPaths, folder_url: str) -> None:
+    upload = Upload(paths, Keeping(folder_url))
+    for step in (200, 300, 400, 500):
+        save(paths, step)
+        prune(paths.checkpoints, None, step)
+        assert upload.sync() == []
+    manifest = read_manifest(Storage(folder_url), RUN)
+    assert manifest is not None and set(manifest.checkpoints) == {f"checkpoints/{step}" for step in (100, 400, 500)}
+    assert len(Storage(folder_url).sizes(RUN)) > len(list(manifest.objects())) + 1
+
+
 def test_a_run_that_goes_on_elsewhere_prunes_what_it_never_had(
     paths: RunPaths, folder_url: str, tmp_path: Path
 ) -> None:

@@ -137,6 +137,8 @@ def test_a_run_is_stored_deleted_here_and_resumed_exactly(paths: RunPaths, s3: s
     kinds = [json.loads(line)["event"] for line in paths.events.read_text().splitlines()]
     assert kinds[-1] == "run_completed" and "warning" not in kinds[1:-1]
     before = {path.relative_to(paths.folder): path.read_bytes() for path in paths.folder.rglob("*") if path.is_file()}
+    secret = os.environ["AWS_SECRET_ACCESS_KEY"].encode()
+    assert not [path for path, data in before.items() if secret in data]
     shutil.rmtree(paths.folder)
     extras = {"mode": "resume_training", "checkpoint_path": str(paths.checkpoints / "128"), "save_model": True}
     work(tmp_path, {"run_id": "run-2", "extras": {**extras, "storage_url": s3, "fastlane_video_mode": "off"}})

@@ -17,7 +17,7 @@ from mosaic.wire.checkpoints import KEPT, PINNED, REPLAY, CheckpointError, diges
 from mosaic.wire.errors import StoreError
 from mosaic.wire.manifest import NAME, Entry, Kept, Manifest, object_name, read_manifest, write_manifest
 from mosaic.wire.paths import RunPaths
-from mosaic.wire.storage import Storage
+from mosaic.wire.storage import AwayError, Storage
 
 # One request and one allocation each; what a kill cuts off is at most this much.
 CHUNK_BYTES = 32 << 20
@@ -253,6 +253,11 @@ class Upload:
         if gone:
             self._stand_by()
         for name in gone:
-            self._storage.remove([name])
+            try:
+                self._storage.remove([name])
+            except AwayError:
+                raise
+            except StoreError:
+                pass  # who may write but not remove: it lies there unlisted
             del self._there[name]
         self._doomed = unused
