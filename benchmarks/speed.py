@@ -78,8 +78,8 @@ NOT_IN_SB3 = ("c51", "pqn", "rpo_continuous_action", "c51_atari", "sac_atari")
 Contender = Callable[[Case, Path], float]
 
 
-class NoPeer(Exception):
-    """A peer that has no such algorithm; the others go on."""
+class Failure(Exception):
+    """A peer that has no such algorithm, or cannot run it here: it is told, and the others go on."""
 
 
 def main() -> None:
@@ -162,7 +162,9 @@ def measure(case: Case, contenders: dict[str, Contender], repetition: int) -> di
         with tempfile.TemporaryDirectory(prefix="mosaic-speed-") as folder:
             try:
                 measured[name] = [train(case, Path(folder))]
-            except NoPeer as error:
+            except Failure as error:
+                if name == "ours":
+                    raise SystemExit(str(error)) from error
                 print(f"{case.name}, {name}: {error}", file=sys.stderr, flush=True)
                 continue
         print(f"{case.name}, {name}, {repetition}: {measured[name][0]:,.0f}", file=sys.stderr, flush=True)
@@ -220,7 +222,7 @@ def cleanrl(case: Case, folder: Path, checkout: Path, pythons: dict[str, str], t
         raise SystemExit(f"no {script.parent}; --cleanrl takes the checkout's top folder")
     python = pythons.get(case.algo, pythons.get(""))
     if not script.exists() or python is None:
-        raise NoPeer(f"no {script}, or no interpreter for it")
+        raise Failure(f"no {script}, or no interpreter for it")
     command = [python, str(script), f"--env-id={case.cleanrl_env_id}", f"--total-timesteps={case.total}", *case.flags]
     # its release on PyPI parses with argparse, its repository with tyro
     command.append("--cuda=False" if "import argparse" in script.read_text() else "--no-cuda")
@@ -248,7 +250,7 @@ def execute(command: list[str], folder: Path, threads: int) -> str:
             environment[name] = str(threads)
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     if done.returncode:
-        raise SystemExit(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr[-2000:]}")
+        raise Failure(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr[-2000:]}")
     return done.stdout
 
 
