@@ -111,8 +111,7 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
-PreemptParameters=send_user_signal
-SchedulerParameters=sched_interval=2,bf_interval=2
+SchedulerParameters=sched_interval=2,bf_interval=2,preempt_send_user_signal
 KillWait=20
 MinJobAge=300
 SlurmdTimeout=30

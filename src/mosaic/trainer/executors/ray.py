@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import urllib.error
 import urllib.parse
@@ -154,7 +155,8 @@ def _exit(status: str, message: str, code: int | None) -> Exit:
     if status == "SUCCEEDED":
         return Exit(0)
     if status == "FAILED" and code in (None, -9) and any(word in message.lower() for word in BLAMELESS):
-        return Exit(None, lost=f"Ray lost its node: {said}")
+        why = re.search(r"died because ([^.]+)", message)
+        return Exit(None, lost=f"Ray lost its node: {why[1].strip() if why else said[-160:]}")
     return Exit(code, reason=f"Ray says: {said}" if said else "")
 
 
