@@ -205,8 +205,18 @@ def test_what_only_the_store_has_is_fetched_from_the_files_tab(
     site: Site, trained: Run, open_page: Callable[..., Page]
 ) -> None:
     paths = RunPaths(trained.run_id, site.home)
+    kept = [shutil.copytree(folder, site.home.parent / folder.name) for folder in (paths.checkpoints, paths.policies)]
     for folder in (paths.checkpoints, paths.policies):
         shutil.rmtree(folder)
+    try:
+        _fetch_from_the_files_tab(site, trained, open_page)
+        assert list(paths.policies.rglob("*.cleanrl_model"))
+    finally:  # other tests use this run, too
+        for folder in kept:
+            shutil.copytree(folder, paths.folder / folder.name, dirs_exist_ok=True)
+
+
+def _fetch_from_the_files_tab(site: Site, trained: Run, open_page: Callable[..., Page]) -> None:
     page = open_page(f"/run/{trained.run_id}?tab=files")
     expect(page.get_by_text(f"A copy is kept in file://{site.home.parent}/store, up to date")).to_be_visible()
     expect(page.get_by_text(re.compile(r"of its items \(.*\) are only there"))).to_be_visible()
@@ -215,7 +225,6 @@ def test_what_only_the_store_has_is_fetched_from_the_files_tab(
     expect(page.get_by_text("ppo on CartPole-v1, seed 1, at step 1,024")).to_be_visible()
     page = open_page(evaluate)
     expect(page.get_by_text(re.compile(r"^As ppo.*\.json tells"))).to_be_visible()
-    assert list(paths.policies.rglob("*.cleanrl_model"))
 
 
 def test_a_run_that_was_tracked_offline_says_how_to_upload_it(site: Site, open_page: Callable[..., Page]) -> None:
