@@ -15,7 +15,7 @@ import pytest
 
 from mosaic import cli
 from mosaic.commands.ledger import Ledger
-from mosaic.commands.matrix import parse_flags, read_matrix
+from mosaic.commands.matrix import parse_flags, payload, read_matrix
 from mosaic.trainer.client import Client
 from mosaic.wire.errors import ConfigError
 
@@ -37,6 +37,26 @@ def test_matrix_is_every_algorithm_on_every_environment_with_every_seed() -> Non
     again = matrix("--algos", "ppo,dqn", "--envs", "CartPole-v1,Acrobot-v1", "--seeds", "1-9", "--param", "gamma=0.9")
     other = matrix("--algos", "ppo,dqn", "--envs", "CartPole-v1,Acrobot-v1", "--param", "gamma=0.8")
     assert again.name == found.name != other.name
+
+
+def test_every_run_goes_to_the_executor_that_was_named() -> None:
+    words = [
+        "--algos",
+        "ppo",
+        "--envs",
+        "CartPole-v1",
+        "--seeds",
+        "1",
+        "--executor",
+        "slurm",
+        "--slurm",
+        "partition=cpu",
+    ]
+    args = cli.parser().parse_args(["benchmark", *words, "--name", "far"])
+    (cell,) = read_matrix(args).cells()
+    made = payload(read_matrix(args), cell, args)
+    assert made["resources"] == {"executor": "slurm", "slurm": {"partition": "cpu"}}
+    assert made["metadata"]["ui"] == {"group": "benchmark:far/ppo CartPole-v1"}
 
 
 def test_flags_are_read_as_an_algorithm_reads_them() -> None:
