@@ -99,7 +99,9 @@ def race(name: str, sibling: str, args: argparse.Namespace) -> list[dict[str, An
     def train(case: Case, folder: Path, algo: str) -> float:
         return ours(Case(algo, case.env_id, case.total, case.warm_up, case.env_id), folder, flags)
 
-    measured = measure(case, {algo: partial(train, algo=algo) for algo in (name, sibling)}, args.repetitions)
+    both = {algo: partial(train, algo=algo) for algo in (name, sibling)}
+    turns = [measure(case, both, repetition + 1) for repetition in range(args.repetitions)]
+    measured = {algo: [speed for turn in turns for speed in turn[algo]] for algo in both}
     ratio = median(measured[name]) / median(measured[sibling])
     save(NAME, {case.name: {"total_timesteps": case.total, "warm_up": case.warm_up, "steps_per_second": measured}})
     return [

@@ -266,7 +266,7 @@ def test_environment_is_checked_on_the_backend_that_will_make_it() -> None:
         assert plan("ppo_atari_envpool", env_id).warnings == ()
         assert refusal("ppo", env_id).partition("gives image ones; ")[2].startswith("use ppo_atari, ")
     assert "is for atari and image-games environments only" in refusal("ppo_atari_envpool", "CartPole-v1")
-    assert refusal("dqn", "CoinrunEasy-v0").endswith("use ppo_procgen or ppg_procgen")
+    assert refusal("dqn", "CoinrunEasy-v0").endswith("use ppo_procgen, ppg_procgen or ppo_jax")
     assert refusal("dqn", "MiniGrid-Empty-5x5-v0").endswith("gives grid ones; use ppo or ppo_jax")
     for backend in ("gymnasium", "envpool"):
         assert plan("ppo", "BabyAI-GoTo-v0", algo_params={"mission": True, "env_backend": backend}).warnings == ()
