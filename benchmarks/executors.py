@@ -192,7 +192,7 @@ def prove_slurm(args: argparse.Namespace) -> dict[str, Any]:
         cancelled = time.monotonic() - asked
         until(lambda: not any(psutil.pid_exists(pid) for pid in family), "its processes to end")
 
-        third = one.submit(3, "slurm", args.steps * 5)
+        third = one.submit(3, "slurm", args.steps * 20)
         until(lambda: checkpoints(one, third), "a checkpoint")
         asked = time.monotonic()
         hog = ["sbatch", "--parsable", "--partition=high", "--output=/dev/null", "--wrap=sleep 20"]
@@ -204,7 +204,7 @@ def prove_slurm(args: argparse.Namespace) -> dict[str, Any]:
         ended = one.wait(third, State.COMPLETED, seconds=400)
         told = [event for event in one.client.read_events(third.run_id) if event.event == "resumed"]
         twins = [one.wait(one.submit(run.seed or 0, "local", steps), State.COMPLETED, seconds=400)
-                 for run, steps in ((first, args.steps), (ended, args.steps * 5))]  # fmt: skip
+                 for run, steps in ((first, args.steps), (ended, args.steps * 20))]  # fmt: skip
         return {
             "submitted run completed, seconds": round(submitted, 1),
             "cancelled, its processes gone, seconds": round(cancelled, 1),

@@ -81,8 +81,9 @@ class Dispatcher:
         """Take over what an earlier daemon left: workers that live, and starts that it did not live to record."""
         self._sweep()
         for row in self._attempts.live():
-            far = not self._executors.of(row["executor"]).here
-            if not far and (not row["reads_files"] or row["state"] == State.LOST):
+            # A cluster is asked later: a daemon must start without it.
+            far = not self._executors.of(row["executor"]).here or self._executors.problem(row["executor"])
+            if far or not row["reads_files"] or row["state"] == State.LOST:
                 continue
             identity = self._identity(row)
             for _ in range(ADOPTION_LOOKS if row["nonce"] else 0):
@@ -105,6 +106,8 @@ class Dispatcher:
         for row in self._attempts.live() if rows else ():
             try:
                 self._look_after(row)
+            except ClusterError as error:  # its runs go on unseen; those of this machine are none of its business
+                self._say_why(row, str(error))
             except UnavailableError as error:  # the others' grace periods go on meanwhile
                 trouble.append(error)
         if trouble:
@@ -122,6 +125,9 @@ class Dispatcher:
         return identity
 
     def _look_after(self, row: sqlite3.Row) -> None:
+        if problem := self._executors.problem(row["executor"]):
+            self._say_why(row, problem)  # another daemon's settings: nothing is known of it, and nothing decided
+            return
         run_id, identity = row["run_id"], self._identity(row)
         watch = self._watches.setdefault(run_id, Watch(heard=self._clock()))
         if not row["reads_files"] and row["external"]:

@@ -21,7 +21,7 @@ from mosaic.trainer.orders import Order
 
 # Often enough that a run's end is seen soon, seldom enough for a scheduler that hundreds of people ask.
 LOOK_SECONDS = 1.0
-# A cluster that answers and does not list a job twice in a row, this long after its submission, has forgotten it.
+# A cluster that answers and does not list a job, this long after its submission, has forgotten it.
 FORGOTTEN_SECONDS = 20.0
 # What a relay gets to end its worker's processes before the cluster ends the relay.
 RELAY_SECONDS = 10.0

@@ -81,9 +81,12 @@ class RayExecutor(ClusterExecutor):
         return name
 
     def list_jobs(self) -> dict[str, Job]:
-        if self._head is not None and not self._head.address():
+        if self._head is not None and not self._head.runs():
             return {}  # it ended, and its jobs with it
-        found = self._call("GET", "/api/jobs/")
+        try:
+            found = self._call("GET", "/api/jobs/")
+        except _Answered as error:
+            raise ClusterError(f"Ray does not list its jobs: {error}") from None
         ours = (one for one in found if str(one.get("submission_id") or "").startswith("mosaic-"))
         return {str(one["submission_id"]): _job(one) for one in ours}
 

@@ -71,6 +71,10 @@ class PrivateHead:
             self._ready = identity
         return address if self._ready else ""
 
+    def runs(self) -> bool:
+        """Whether its processes live; a busy machine may let it answer late."""
+        return self._identity() is not None
+
     def close(self) -> None:
         """End its processes, if it runs."""
         identity = self._identity()

@@ -137,7 +137,7 @@ class SlurmExecutor(ClusterExecutor):
         end = Exit(None)
         if phase == Phase.RUNNING:
             self._begun.add(job)
-        elif phase == Phase.WAITING and (job in self._begun or int(restarts or 0) > 0):
+        elif phase == Phase.WAITING and (job in self._begun or (restarts.isdecimal() and int(restarts) > 0)):
             # Preempted, or its node failed, and Slurm put it back: that attempt is over, and the next a job of its own.
             phase, end = Phase.ENDED, Exit(REQUEUE, reason=f"Slurm put its job back into the queue ({reason})")
         elif phase == Phase.ENDED:
