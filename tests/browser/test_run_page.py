@@ -205,8 +205,9 @@ def test_what_only_the_store_has_is_fetched_from_the_files_tab(
     site: Site, trained: Run, open_page: Callable[..., Page]
 ) -> None:
     paths = RunPaths(trained.run_id, site.home)
-    kept = [shutil.copytree(folder, site.home.parent / folder.name) for folder in (paths.checkpoints, paths.policies)]
+    kept = []
     for folder in (paths.checkpoints, paths.policies):
+        kept.append(shutil.copytree(folder, site.home.parent / folder.name, dirs_exist_ok=True))
         shutil.rmtree(folder)
     try:
         _fetch_from_the_files_tab(site, trained, open_page)
