@@ -40,6 +40,7 @@ FENCE_SECONDS = 5.0
 # What the whole tree gets after the worker's own grace period is over.
 AFTER_GRACE = 1.0
 LOCK_SECONDS = 60.0
+KILLED_SECONDS = 3.0
 REFUSED, REPLACED = 2, 3
 # Ends the worker with its relay, however that dies: only the kernel can promise it.
 _TIED = (
@@ -208,6 +209,8 @@ class Relay:
     def _end(self, ended: Exit, link: Any) -> int:
         """Tell how the worker ended, once everything that it wrote is where it belongs."""
         sweep(self._order.run_id)
+        if ended.signal == "SIGKILL" and self._kill_at is None and "SLURM_JOB_ID" in os.environ:
+            time.sleep(KILLED_SECONDS)  # Slurm may be ending the whole job, and its word for that is the better one
         code = ended.code if ended.code is not None else 1
         if self._shared:
             write_exit(self._paths, self._order.nonce, code, ended.signal)
