@@ -105,7 +105,7 @@ def test_a_crash_after_the_start_and_before_it_was_recorded_finds_the_worker(ben
     row = bench.attempts.begin("a", [], [])
     assert row is not None
     launch = prepare(row, bench.attempts.recipe(row), bench.registry.paths("a"), {}, "")
-    identity = bench.executor.start(launch.command, launch.environment, launch.folder, launch.stdout, launch.stderr)
+    identity = bench.executor.start(launch)
     bench.crash()
     assert bench.registry.get_run("a").pid == identity.pid
     run = bench.tick_until("a", State.COMPLETED)

@@ -9,7 +9,7 @@ from mosaic.wire._pb import trainer_pb2, trainer_pb2_grpc
 
 CALLS = (
     "SubmitRun ListRuns GetRun CancelRun PauseRun ContinueRun DeleteRun WatchRuns RegisterWorker PublishTelemetry "
-    "StreamTelemetry GetMetrics StreamFrames PublishFrames GetHealth"
+    "StreamTelemetry GetMetrics StreamFrames PublishFrames FetchRun GetHealth"
 ).split()
 
 
