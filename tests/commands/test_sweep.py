@@ -54,7 +54,8 @@ def test_killed_sweep_goes_on_and_no_trial_is_lost_or_doubled(
         {(f"sweep:kill/trial {number}", seed): 1 for number in range(3) for seed in (1, 2)}
     )
     assert {run_id for trial in found["trials"] for run_id in trial["runs"]} == {run.run_id for run in runs}
-    assert found["trials"][0]["params"]["learning_rate"] == 0.00025  # the first is the algorithm's own
+    assert found["trials"][0]["params"]["learning_rate"] == 0.00025  # the first is the algorithm's own,
+    assert found["defaults"] is None  # but for num_steps
     for trial in found["trials"]:
         means = [run.mean_return for run in runs if run.run_id in trial["runs"]]
         assert trial["value"] == pytest.approx(sum(means) / 2)
@@ -135,8 +136,9 @@ def test_deleted_sweep_is_forgotten_and_its_runs_stay(mosaic: Callable[..., Any]
 
 
 def test_dry_run_shows_the_space_and_begins_nothing(mosaic: Callable[..., Any], client: Client) -> None:
-    told = mosaic("sweep", "dqn", "CartPole-v1", "--dry-run")
+    told = mosaic("sweep", "dqn", "CartPole-v1", "--dry-run", "--set", "gamma=0.9")
     assert told.code == 0 and "learning_rate" in told.out and "by factors" in told.out
+    assert "gamma" not in told.out  # what is set does not vary
     assert not group(client, "dqn-CartPole-v1")
 
 
@@ -147,6 +149,7 @@ def test_dry_run_shows_the_space_and_begins_nothing(mosaic: Callable[..., Any], 
         ([], "give ALGO and ENV"),
         (["--name", "nowhere"], "there is no sweep 'nowhere'"),
         (["ppo", "CartPole-v1", "--trials", "0"], "a number from 1"),
+        (["ppo", "CartPole-v1", "--startup-trials", "-1"], "a number from 0"),
         (["ppo", "CartPole-v1", "--vary", "learning_rat"], "did you mean 'learning_rate'"),
         (["ppo", "CartPole-v1", "--vary", "gamma", "--space", "x.toml"], "give one of them"),
         (["ppo", "CartPole-v1", "--space", "nowhere.toml"], "cannot be read"),

@@ -64,6 +64,8 @@ def sweep(args: argparse.Namespace) -> int:
     for name in ("trials", "last", "reports", "parallel"):
         if getattr(args, name) is not None and getattr(args, name) < 1:
             raise ConfigError(f"--{name} takes a number from 1, not {getattr(args, name)}")
+    if args.startup_trials < 0:
+        raise ConfigError(f"--startup-trials takes a number from 0, not {args.startup_trials}")
     if args.algo is not None and args.env_id is None:
         raise ConfigError(f"on which environment shall {args.algo} be tuned? Give ALGO and ENV; see: mosaic envs")
     if args.preview:
@@ -89,7 +91,7 @@ def sweep(args: argparse.Namespace) -> int:
 def _preview(args: argparse.Namespace) -> int:
     if args.algo is None:
         raise ConfigError("give ALGO and ENV with --dry-run")
-    space = read_dimensions(args, find_schema(args.algo))
+    space = new_spec(args, find_schema(args.algo)).space
     if args.json:
         print_json({"space": [one.model_dump() for one in space]})
         return 0
@@ -262,8 +264,8 @@ def _report(args: argparse.Namespace, summary: Summary) -> int:
     if best is None:
         say("no trial completed, so there is no best one")
         return 1
-    first = next((trial for trial in summary.trials if trial.number == 0 and trial.state == "complete"), None)
-    beside = f" (the defaults, trial 0: {short(first.value)})" if first and first.number != best.number else ""
+    first = summary.default_trial()
+    beside = f" (the defaults, trial {first.number}: {short(first.value)})" if first and first != best else ""
     print(f"best: trial {best.number} with {short(best.value)}{beside}")
     if summary.importance:
         told = ", ".join(f"{name} {share:.0%}" for name, share in list(summary.importance.items())[:5])

@@ -214,9 +214,10 @@ class SweepPage:
         ).classes("text-sm opacity-80 break-words").props("data-testid=counts")
         best = one.best_trial()
         if best is not None:
-            ui.label(f"Best: trial {best.number} with {words.number(best.value)}. Train with its parameters:").props(
-                "data-testid=best"
-            )
+            first = one.default_trial()
+            beside = f" (the defaults, trial {first.number}: {words.number(first.value)})" if first else ""
+            told = f"trial {best.number} with {words.number(best.value)}{beside if first != best else ''}"
+            ui.label(f"Best: {told}. Train with its parameters:").props("data-testid=best")
             code_box(one.command)
         going = any(not run.ended for run in self.runs.values())
         if len(one.trials) < one.wanted or one.count("running"):
