@@ -108,7 +108,7 @@ def test_trial_that_does_worse_is_pruned_and_its_runs_end(
     words += ["--seeds", "1,2", "--reports", "2", "--startup-trials", "1", "--set", "total_timesteps=10"]
     for setting in ("episodes=10", "gate_at=5", f"gate={gate}", "foreign=true"):
         words += ["--set", setting]
-    assert mosaic(*words).code == 0
+    assert mosaic(*words, "--cpus", "0.5", "--max-seconds", "900").code == 0
     gate.unlink()  # from here on runs stand still half-way
     storage = f"sqlite:///{place.home / 'var' / 'sweeps' / 'optuna.db'}"
     optuna.load_study(study_name="prune", storage=storage).enqueue_trial({"extras.scale": 0.1})
@@ -118,6 +118,9 @@ def test_trial_that_does_worse_is_pruned_and_its_runs_end(
     first, second = read_summary(place.home, "prune").trials
     assert [runs[run_id] for run_id in first.runs] == ["COMPLETED"] * 2
     assert [runs[run_id] for run_id in second.runs] == ["CANCELLED"] * 2
+    for run_id in (*first.runs, *second.runs):  # what it was begun with holds for who goes on
+        payload = client.get_run(run_id).payload
+        assert (payload["resources"]["cpus"], payload["schedule"]["max_duration_seconds"]) == (0.5, 900)
     assert second.state == "pruned" and second.value is not None and 0.1 <= second.value < 0.31
 
 

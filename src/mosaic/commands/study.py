@@ -35,6 +35,9 @@ class Spec(BaseModel):
     reports: int
     space: tuple[Dimension, ...]
     trials: int
+    resources: dict[str, Any] = {}
+    """what each run claims and where it runs, as a payload says it"""
+    max_seconds: float | None = None
 
 
 class Study:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from mosaic.commands.connection import Steady, connect_or_start, home_of, page_address
 from mosaic.commands.printing import add_json, print_json, say
-from mosaic.commands.settings import add_settings, find_schema, parse_settings, split_settings
+from mosaic.commands.settings import add_settings, find_schema, parse_settings, resources_of, split_settings
 from mosaic.wire.errors import ConfigError, nearest
 from mosaic.wire.settings import parse_seeds
 
@@ -151,10 +151,12 @@ def _spec(args: argparse.Namespace, name: str, study: Study, home: Path) -> Spec
         return spec
     if args.algo is not None:
         _check_same(args, name, old)
-    if args.trials is not None and args.trials != old.trials:
-        old = old.model_copy(update={"trials": args.trials})
-        study.save(old)
-    return old
+    resources, seconds = resources_of(args), args.max_seconds
+    given = {"trials": args.trials, "resources": resources or None, "max_seconds": seconds}
+    fresh = old.model_copy(update={name: value for name, value in given.items() if value is not None})
+    if fresh != old:
+        study.save(fresh)
+    return fresh
 
 
 def new_spec(args: argparse.Namespace, schema: dict[str, Any]) -> Spec:
@@ -180,6 +182,7 @@ def new_spec(args: argparse.Namespace, schema: dict[str, Any]) -> Spec:
         seeds=tuple(parse_seeds(args.seeds or SEEDS)), metric=args.metric or METRIC, last=args.last or LAST,
         direction=args.direction or "maximize", reports=args.reports or REPORTS,
         space=tuple(one for one in space if one.name not in fixed), trials=args.trials or TRIALS,
+        resources=resources_of(args), max_seconds=args.max_seconds,
     )  # fmt: skip
 
 

@@ -135,8 +135,11 @@ class Trials:
         }
         params = {name: value for name, value in trial.params.items() if not name.startswith("extras.")}
         extras = {**extras, **own, "algo_params": {**(extras.get("algo_params") or {}), **params}}
-        named = argparse.Namespace(**{**vars(self.args), "name": f"{self.name} trial {trial.number}"})
-        payload = payload_of({**config, "seed": seed, "extras": extras}, named)
+        told = {"name": f"{self.name} trial {trial.number}", "max_seconds": self.spec.max_seconds}
+        args = argparse.Namespace(**{**vars(self.args), **told})
+        payload = payload_of({**config, "seed": seed, "extras": extras}, args)
+        # As the sweep was begun, or was told since: a command that only goes on does not repeat it.
+        payload |= {"resources": self.spec.resources} if self.spec.resources else {}
         payload["metadata"]["ui"] = {"group": group_of(SWEEP, self.name, f"trial {trial.number}")}
         return payload
 
