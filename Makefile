@@ -10,7 +10,7 @@ CORE := $(VENV)/.installed-core
 FULL := $(VENV)/.installed-test
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all check setup system proto bench-learning bench-speed bench-start bench-envpool bench-kills bench-checkpoints bench-fastlane bench-trainer bench-web bench-gpu profile clean
+.PHONY: help run test test-all check setup system proto bench-learning bench-speed bench-start bench-envpool bench-kills bench-checkpoints bench-fastlane bench-trainer bench-executors bench-web bench-gpu profile clean
 
 help:
 	@echo "MOSAIC"
@@ -27,6 +27,7 @@ help:
 	@echo "  make bench-checkpoints  what checkpoints cost in speed"
 	@echo "  make bench-fastlane  what the live view costs, watched and unwatched"
 	@echo "  make bench-trainer   the daemon: curves, lists, streams, what it costs a run"
+	@echo "  make bench-executors  Ray and Slurm: nodes that die, preemption, what they cost a run (as root)"
 	@echo "  make bench-web       the GUI: first page, large curves, what a viewer costs"
 	@echo "  make bench-gpu       CUDA graphs on a GPU: the same results? how much faster?"
 	@echo "  make profile         ALGO=dqn ENV=CartPole-v1: where the time of a training goes, as a table and a flame graph"
@@ -84,6 +85,9 @@ bench-fastlane: $(FULL)
 
 bench-trainer: $(FULL)
 	$(BIN)/python benchmarks/trainer.py $(ARGS)
+
+bench-executors: $(FULL)
+	$(BIN)/python benchmarks/executors.py $(ARGS)
 
 bench-web: $(FULL) system
 	$(BIN)/python benchmarks/web.py $(ARGS)

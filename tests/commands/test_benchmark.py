@@ -154,6 +154,40 @@ def test_retry_submits_anew_what_was_cancelled_and_nothing_else(
     assert "tiny" in told.out and "2 of 2" in told.out
 
 
+def test_refused_run_is_submitted_anew_by_the_next_command(mosaic: Callable[..., Any], client: Client) -> None:
+    words = ["benchmark", "--algos", "tiny", "--envs", "CartPole-v1", "--seeds", "1", "--name", "refused"]
+    refused = mosaic(*words, "--executor", "slurm", "--slurm", "output=mine")  # with or without Slurm on this machine
+    assert refused.code == 2 and "resources." in refused.err, refused.err
+    told = mosaic(*words)
+    assert told.code == 0 and "1 of 1" in told.out, told
+    assert [str(run.state) for run in group(client, "refused")] == ["COMPLETED"]
+
+
+def test_store_that_the_daemon_fills_in_is_no_other_setting(
+    mosaic: Callable[..., Any], client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MOSAIC_STORAGE_URL", f"file://{tmp_path}/store")
+    words = ["benchmark", "--algos", "tiny", "--envs", "CartPole-v1", "--seeds", "1", "--name", "stored"]
+    assert mosaic(*words).code == 0
+    (run,) = group(client, "stored")
+    assert client.get_run(run.run_id).payload["metadata"]["worker"]["config"]["extras"]["storage_url"]
+    told = mosaic(*words)
+    assert told.code == 0 and "1 there already, 0 to submit" in told.err, told.err
+
+
+def test_deleted_run_is_not_waited_for(mosaic: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+
+    def find_none(*_: Any) -> list[Any]:
+        looks.append(1)
+        assert len(looks) < 9
+        return []
+
+    monkeypatch.setattr("mosaic.commands.benchmark.list_group", find_none)
+    told = mosaic("benchmark", "--algos", "tiny", "--envs", "CartPole-v1", "--seeds", "1", "--name", "deleted")
+    assert told.code == 0 and "0 of 1" in told.out, told
+
+
 def test_ledger_is_held_by_one_command_and_forgives_a_cut_line(tmp_path: Path) -> None:
     with Ledger(tmp_path, "benchmark 'x'") as ledger:
         first = ledger.id_of("a")

@@ -37,6 +37,8 @@ def test_a_stored_run_is_resumed_evaluated_and_read_where_its_files_are_gone(
     assert judged.code == 0, judged
     fetched = {path.name: path.read_bytes() for path in Path(run.folder).rglob("*.cleanrl_model")}
     assert fetched.items() <= before.items() and len(fetched) == 1
+    errors = mosaic("logs", run.run_id, "--stderr")
+    assert errors.code == 0 and Path(run.folder, "logs", "cleanrl.stderr.log").exists(), errors
     read = mosaic("logs", run.run_id)
     assert read.code == 0 and Path(run.folder, "logs", "cleanrl.stdout.log").exists(), read
     told = json.loads(mosaic("fetch", run.run_id, "--all", "--json").out)

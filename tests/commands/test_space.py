@@ -36,8 +36,13 @@ def test_every_algorithm_has_a_space() -> None:
     for worker in discover_workers()[0].values():
         if worker.worker_type == "cleanrl":
             for name in worker.schema():
-                space = default_space(find_schema(name))
+                schema = find_schema(name)
+                space = default_space(schema)
                 assert len(space) >= 3 and any(one.log for one in space), name
+                defaults = {field["name"]: field["default"] for field in schema["fields"]}
+                for one in space:  # or the first trial could not be the algorithm as it is
+                    value = defaults[one.name]
+                    assert value in one.choices if one.kind == "choice" else one.low <= value <= one.high, (name, one)
 
 
 def test_vary_takes_a_name_two_ends_or_choices() -> None:
@@ -80,7 +85,13 @@ def test_bad_space_is_refused_in_one_line(tmp_path: Path, text: str, said: str) 
     assert said in str(refused.value) and "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize("text", ["gamma=a..b", "tau2", "batch_size", "gamma=0.9", "total_timesteps"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("gamma=a..b", "tau2", "batch_size", "gamma=0.9", "total_timesteps"),
+        *("num_steps=32,many", "num_steps=0,32", "gamma=0.9,1.1", "network=auto,none", "norm_adv=true,1"),
+    ],
+)
 def test_bad_vary_is_refused(text: str) -> None:
     with pytest.raises(ConfigError):
         parse_vary([text], SCHEMA)

@@ -5,9 +5,9 @@ from pathlib import Path
 import optuna
 import pytest
 
-from mosaic.commands.study import Spec, Study, default_storage
+from mosaic.commands.study import DEFAULTS, Spec, Study, default_storage
 from mosaic.wire.errors import ConfigError
-from mosaic.wire.sweeps import Dimension
+from mosaic.wire.sweeps import Dimension, Value
 
 SPACE = (
     Dimension(name="rate", kind="float", low=1e-4, high=1e-1, log=True),
@@ -16,15 +16,18 @@ SPACE = (
 )
 
 
-def opened(home: Path, pruner: str = "none", name: str = "s") -> Study:
-    study = Study(name, "", home)
+OUTSIDE: dict[str, Value] = {"rate": 0.01, "steps": 100, "size": 64}
+
+
+def opened(home: Path, pruner: str = "none", defaults: dict[str, Value] = OUTSIDE) -> Study:
+    study = Study("s", "", home)
     spec = study.spec()
     if spec is None:
         spec = Spec(
             algo="ppo", env_id="CartPole-v1", config={}, total_timesteps=10, seeds=(1,), metric="m", last=1,
             direction="maximize", reports=9, space=SPACE, trials=9,
         )  # fmt: skip
-        study.start(spec, {"rate": 0.01, "steps": 100, "size": 64})
+        study.start(spec, defaults)
     study.load(spec, sampler="tpe", pruner=pruner, startup=1, parallel=2)
     return study
 
@@ -34,6 +37,16 @@ def test_first_trial_has_the_defaults_that_lie_in_the_space(tmp_path: Path) -> N
     assert (number, params["rate"], params["size"]) == (0, 0.01, 64)
     steps = params["steps"]
     assert isinstance(steps, int) and 1 <= steps <= 9
+
+
+@pytest.mark.parametrize(("steps", "whole"), [(5, True), (100, False)])
+def test_first_trial_is_only_called_the_defaults_where_the_space_has_them_all(
+    tmp_path: Path, steps: int, whole: bool
+) -> None:
+    study = opened(tmp_path, defaults={"rate": 0.01, "steps": steps, "size": 64})
+    study.ask()
+    study.ask()
+    assert [bool(trial.user_attrs.get(DEFAULTS)) for trial in study.frozen()] == [whole, False]
 
 
 def test_trial_that_was_killed_while_it_chose_is_completed_and_keeps_what_it_had(tmp_path: Path) -> None:

@@ -54,7 +54,8 @@ def test_killed_sweep_goes_on_and_no_trial_is_lost_or_doubled(
         {(f"sweep:kill/trial {number}", seed): 1 for number in range(3) for seed in (1, 2)}
     )
     assert {run_id for trial in found["trials"] for run_id in trial["runs"]} == {run.run_id for run in runs}
-    assert found["trials"][0]["params"]["learning_rate"] == 0.00025  # the first is the algorithm's own
+    assert found["trials"][0]["params"]["learning_rate"] == 0.00025  # the first is the algorithm's own,
+    assert found["defaults"] is None  # but for num_steps
     for trial in found["trials"]:
         means = [run.mean_return for run in runs if run.run_id in trial["runs"]]
         assert trial["value"] == pytest.approx(sum(means) / 2)
@@ -107,7 +108,7 @@ def test_trial_that_does_worse_is_pruned_and_its_runs_end(
     words += ["--seeds", "1,2", "--reports", "2", "--startup-trials", "1", "--set", "total_timesteps=10"]
     for setting in ("episodes=10", "gate_at=5", f"gate={gate}", "foreign=true"):
         words += ["--set", setting]
-    assert mosaic(*words).code == 0
+    assert mosaic(*words, "--cpus", "0.5", "--max-seconds", "900").code == 0
     gate.unlink()  # from here on runs stand still half-way
     storage = f"sqlite:///{place.home / 'var' / 'sweeps' / 'optuna.db'}"
     optuna.load_study(study_name="prune", storage=storage).enqueue_trial({"extras.scale": 0.1})
@@ -117,6 +118,9 @@ def test_trial_that_does_worse_is_pruned_and_its_runs_end(
     first, second = read_summary(place.home, "prune").trials
     assert [runs[run_id] for run_id in first.runs] == ["COMPLETED"] * 2
     assert [runs[run_id] for run_id in second.runs] == ["CANCELLED"] * 2
+    for run_id in (*first.runs, *second.runs):  # what it was begun with holds for who goes on
+        payload = client.get_run(run_id).payload
+        assert (payload["resources"]["cpus"], payload["schedule"]["max_duration_seconds"]) == (0.5, 900)
     assert second.state == "pruned" and second.value is not None and 0.1 <= second.value < 0.31
 
 
@@ -135,8 +139,9 @@ def test_deleted_sweep_is_forgotten_and_its_runs_stay(mosaic: Callable[..., Any]
 
 
 def test_dry_run_shows_the_space_and_begins_nothing(mosaic: Callable[..., Any], client: Client) -> None:
-    told = mosaic("sweep", "dqn", "CartPole-v1", "--dry-run")
+    told = mosaic("sweep", "dqn", "CartPole-v1", "--dry-run", "--set", "gamma=0.9")
     assert told.code == 0 and "learning_rate" in told.out and "by factors" in told.out
+    assert "gamma" not in told.out  # what is set does not vary
     assert not group(client, "dqn-CartPole-v1")
 
 
@@ -147,6 +152,7 @@ def test_dry_run_shows_the_space_and_begins_nothing(mosaic: Callable[..., Any], 
         ([], "give ALGO and ENV"),
         (["--name", "nowhere"], "there is no sweep 'nowhere'"),
         (["ppo", "CartPole-v1", "--trials", "0"], "a number from 1"),
+        (["ppo", "CartPole-v1", "--startup-trials", "-1"], "a number from 0"),
         (["ppo", "CartPole-v1", "--vary", "learning_rat"], "did you mean 'learning_rate'"),
         (["ppo", "CartPole-v1", "--vary", "gamma", "--space", "x.toml"], "give one of them"),
         (["ppo", "CartPole-v1", "--space", "nowhere.toml"], "cannot be read"),

@@ -178,7 +178,7 @@ class Work:
         """Ask the registry what has become of every run."""
         from mosaic.commands.matrix import chosen_runs
 
-        self.found |= chosen_runs(self.matrix, list_group(self.daemon, self.matrix.group))
+        self.found = chosen_runs(self.matrix, list_group(self.daemon, self.matrix.group))
 
     def _is_missing(self, key: str) -> bool:
         run = self.found.get(key)

@@ -75,7 +75,9 @@ def _paths(name: str, url: str) -> RunPaths:
     try:
         with connect() as client:
             run = client.get_run(find_run(client, name))
-            return RunPaths(run.run_id, Path(run.folder).parents[3])
+            home = Path(run.folder).parents[3]
+            # The daemon may be on another machine, where its home is no folder of ours.
+            return RunPaths(run.run_id, home if home.is_dir() else resolve_home())
     except (NoDaemonError, UnknownRunError):
         if not url:
             raise

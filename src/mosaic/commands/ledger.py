@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from mosaic.trainer.client import Client
     from mosaic.trainer.run import Run
 
+# How the registry's reason of a run begins that was never let into the queue.
+REFUSED = "refused"
+
 
 class Ledger:
     """Held by one command at a time. A command that dies leaves ids: the next one submits under the same.
@@ -71,16 +74,19 @@ class Ledger:
         return run_id
 
     def submit(self, client: Client, key: str, payload: Mapping[str, Any], priority: int = 0) -> Run:
-        """Submit a planned run, or find it where that has happened already."""
+        """Submit a planned run, or find it where that has happened already; one that was refused is tried anew."""
         run_id = self.id_of(key)
         try:
             return client.submit_run(payload, priority=priority, run_id=run_id)
         except RefusedError:
             raise
         except ConfigError:
-            with contextlib.suppress(UnknownRunError):
-                return client.get_run(run_id)
-            raise
+            run = _find(client, run_id)
+            if run is None:
+                raise
+        if not run.reason.startswith(REFUSED):
+            return run
+        return client.submit_run(payload, priority=priority, run_id=self.renew(key))
 
     def _take(self) -> None:
         assert self._lock is not None
@@ -97,6 +103,13 @@ class Ledger:
         self._lock.truncate(0)
         self._lock.write(str(os.getpid()))
         self._lock.flush()
+
+
+def _find(client: Client, run_id: str) -> Run | None:
+    try:
+        return client.get_run(run_id)
+    except UnknownRunError:
+        return None
 
 
 def _read(path: Path) -> dict[str, str]:

@@ -59,7 +59,6 @@ def logs(args: argparse.Namespace) -> int:
     """Print a log file, or follow it to the run's end."""
     with connect() as client:
         run = client.get_run(find_run(client, args.run))
-        fetch_for(run, "logs/cleanrl.stdout.log")
         path = log_file(run, stderr=args.stderr, worker=args.worker)
         start = 0 if args.lines is None else tail_offset(path, args.lines)
         texts = _follow(client, run, path, start) if args.follow else _texts(path, start)
@@ -87,6 +86,9 @@ def log_file(run: Run, *, stderr: bool, worker: bool) -> Path:
     folder = Path(run.folder)
     paths = RunPaths(run.run_id, folder.parents[3])
     path = paths.worker_stderr_log if worker else paths.stderr_log if stderr else paths.stdout_log
+    fetch_for(run, str(path.relative_to(paths.folder)))
+    if path.exists():  # a copy that was fetched before may be an old one
+        fetch_for(run, str(path.parent.relative_to(paths.folder)))
     if not folder.is_dir():
         raise ConfigError(
             f"{path} is not on this machine; read it where the daemon runs, or: mosaic events {run.run_id}"

@@ -84,13 +84,14 @@ def progress(score: Score) -> float:
 
 
 def improvements(scores: Sequence[Score]) -> list[str]:
-    """How likely each algorithm beats the first, over the environments that both have runs on."""
+    """How likely each algorithm beats the first, over the environments that both have runs on; of one seed, nothing."""
     by_algo: dict[str, dict[str, tuple[float, ...]]] = {}
     for score in scores:
-        if score.values:
+        if len(score.values) > 1:
             by_algo.setdefault(score.combination.label.split()[0], {})[score.combination.env_id] = score.values
-    lines = []
-    for algo, first in zip(list(by_algo)[1:], [*by_algo][:1] * len(by_algo), strict=False):
+    lines: list[str] = []
+    first = next(iter(by_algo), "")
+    for algo in list(by_algo)[1:]:
         envs = [env_id for env_id in by_algo[algo] if env_id in by_algo[first]]
         if not envs:
             continue

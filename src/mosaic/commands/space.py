@@ -17,7 +17,7 @@ KEYS = ("low", "high", "log", "step", "choices")
 # lacks, or whose default switches it off, is passed over.
 FACTORS = {
     "learning_rate": 10.0, "policy_lr": 10.0, "q_lr": 10.0,
-    "max_grad_norm": 5.0, "target_network_frequency": 4.0, "num_steps": 4.0, "batch_size": 4.0,
+    "max_grad_norm": 5.0, "target_network_frequency": 4.0, "num_steps": 4.0, "batch_size": 4.0, "num_minibatches": 2.0,
 }  # fmt: skip
 ENDS: dict[str, tuple[float, float, bool]] = {
     "gae_lambda": (0.8, 0.99, False), "q_lambda": (0.3, 0.95, False), "clip_coef": (0.1, 0.4, False),
@@ -27,11 +27,10 @@ ENDS: dict[str, tuple[float, float, bool]] = {
 }  # fmt: skip
 CHOICES: dict[str, tuple[float, ...]] = {
     "gamma": (0.9, 0.95, 0.98, 0.99, 0.995, 0.999),
-    "num_minibatches": (1, 2, 4, 8),
     "train_frequency": (1, 2, 4, 8, 16),
 }
-# A default of 1 means that target networks are copied whole: there is nothing to tune.
-OFF = {"tau": 1.0, "target_network_frequency": 1}
+# A default of 1 means that target networks are copied whole, one of 0 that there is no bonus: nothing to tune.
+OFF = {"tau": 1.0, "target_network_frequency": 1, "ent_coef": 0.0}
 # What describes a run rather than how it learns.
 FIXED = frozenset({"seed", "env_id", "total_timesteps", "total_frames", "exp_name", "run_dir", "resume"})
 
@@ -53,7 +52,8 @@ def around_default(field: Mapping[str, Any]) -> Dimension:
     if field.get("choices") or field.get("type") == "bool":
         return Dimension(name=name, kind="choice", choices=tuple(field.get("choices") or (True, False)))
     if name in CHOICES:
-        return Dimension(name=name, kind="choice", choices=CHOICES[name])
+        known = {*CHOICES[name], *([default] if isinstance(default, int | float) else [])}
+        return Dimension(name=name, kind="choice", choices=tuple(sorted(known)))
     if name in ENDS:
         low, high, log = ENDS[name]
         return _between(field, low, high, log)
@@ -82,7 +82,7 @@ def parse_vary(texts: Sequence[str], schema: Mapping[str, Any]) -> list[Dimensio
             found.append(_between(field, _number(low, text), _number(high, text), None))
         else:
             values = tuple(parse_setting(f"{name}={part.strip()}")[1] for part in given.split(",") if part.strip())
-            found.append(_choice(name, values))
+            found.append(_choice(field, values))
     return _once(found)
 
 
@@ -110,7 +110,7 @@ def _from_table(name: str, table: Any, schema: Mapping[str, Any], path: Path) ->
     if "choices" in table:
         if len(table) > 1 or not isinstance(table["choices"], list):
             raise ConfigError(f"{place} takes a list of choices and nothing beside it, or low and high")
-        return _choice(name, tuple(table["choices"]))
+        return _choice(field, tuple(table["choices"]))
     ends = [table.get(end) for end in ("low", "high")]
     if not table:
         return around_default(field)
@@ -149,12 +149,34 @@ def _between(
     return Dimension(name=name, kind="int" if whole else "float", low=low, high=high, log=log, step=step)
 
 
-def _choice(name: str, values: tuple[Any, ...]) -> Dimension:
+def _choice(field: Mapping[str, Any], values: tuple[Any, ...]) -> Dimension:
+    name = str(field["name"])
     if len(values) < 2 or len(set(map(str, values))) < len(values):
         raise ConfigError(f"{name} needs two choices or more, each once; not {shown(list(values))}")
     if not all(isinstance(value, bool | int | float | str) for value in values):
         raise ConfigError(f"{name} has a choice that is no number, text or switch: {shown(list(values))}")
+    for value in values:
+        if not _fits(field, value):
+            raise ConfigError(f"{name} does not take {shown(value)}; see what it takes: mosaic algos ALGO")
     return Dimension(name=name, kind="choice", choices=values)
+
+
+def _fits(field: Mapping[str, Any], value: bool | float | str) -> bool:
+    """By the parameter's type, limits and choices, as far as the schema tells them."""
+    if field.get("choices"):
+        return value in field["choices"]
+    kinds: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "bool": (bool,)}
+    wanted = kinds.get(str(field.get("type")))
+    if wanted and (not isinstance(value, wanted) or isinstance(value, bool) is not (bool in wanted)):
+        return False
+    limits = field.get("limits") or {}
+    least, most = limits.get("least"), limits.get("most")
+    if isinstance(value, str):
+        return True
+    # An end may be a formula of other parameters; the worker's dry run looks at that.
+    below = isinstance(least, int | float) and value < least
+    above = isinstance(most, int | float) and value > most
+    return not below and not above
 
 
 def _once(found: list[Dimension]) -> list[Dimension]:

@@ -13,8 +13,7 @@ from pydantic import BaseModel, ConfigDict
 from mosaic.wire.errors import ConfigError, StorageError
 from mosaic.wire.sweeps import Dimension, TrialState, Value, sweeps_folder
 
-SAMPLERS, PRUNERS = ("tpe", "random"), ("median", "hyperband", "none")
-ATTRIBUTE, REASON = "mosaic", "reason"
+ATTRIBUTE, REASON, DEFAULTS = "mosaic", "reason", "defaults"
 # Another command may be writing its own study into the same file.
 BUSY_SECONDS = 60
 
@@ -36,6 +35,9 @@ class Spec(BaseModel):
     reports: int
     space: tuple[Dimension, ...]
     trials: int
+    resources: dict[str, Any] = {}
+    """what each run claims and where it runs, as a payload says it"""
+    max_seconds: float | None = None
 
 
 class Study:
@@ -79,12 +81,12 @@ class Study:
         return True
 
     def start(self, spec: Spec, defaults: Mapping[str, Value]) -> None:
-        """Make the study; its first trial is what the algorithm does by itself, so that all can be held against it."""
+        """Make the study; its first trial is what the algorithm does by itself, as far as the space has it."""
         study = self._optuna.create_study(study_name=self._name, storage=self._storage, direction=spec.direction)
         self.save(spec, study)
         fitting = {one.name: defaults[one.name] for one in spec.space if _holds(one, defaults.get(one.name))}
         if fitting:
-            study.enqueue_trial(fitting)
+            study.enqueue_trial(fitting, user_attrs={DEFAULTS: len(fitting) == len(spec.space)})
 
     def save(self, spec: Spec, study: Any = None) -> None:
         study = study or self._optuna.load_study(study_name=self._name, storage=self._storage)

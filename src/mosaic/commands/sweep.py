@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from mosaic.commands.connection import Steady, connect_or_start, home_of, page_address
 from mosaic.commands.printing import add_json, print_json, say
-from mosaic.commands.settings import add_settings, find_schema, parse_settings, split_settings
+from mosaic.commands.settings import add_settings, find_schema, parse_settings, resources_of, split_settings
 from mosaic.wire.errors import ConfigError, nearest
 from mosaic.wire.settings import parse_seeds
 
@@ -64,6 +64,8 @@ def sweep(args: argparse.Namespace) -> int:
     for name in ("trials", "last", "reports", "parallel"):
         if getattr(args, name) is not None and getattr(args, name) < 1:
             raise ConfigError(f"--{name} takes a number from 1, not {getattr(args, name)}")
+    if args.startup_trials < 0:
+        raise ConfigError(f"--startup-trials takes a number from 0, not {args.startup_trials}")
     if args.algo is not None and args.env_id is None:
         raise ConfigError(f"on which environment shall {args.algo} be tuned? Give ALGO and ENV; see: mosaic envs")
     if args.preview:
@@ -89,7 +91,7 @@ def sweep(args: argparse.Namespace) -> int:
 def _preview(args: argparse.Namespace) -> int:
     if args.algo is None:
         raise ConfigError("give ALGO and ENV with --dry-run")
-    space = read_dimensions(args, find_schema(args.algo))
+    space = new_spec(args, find_schema(args.algo)).space
     if args.json:
         print_json({"space": [one.model_dump() for one in space]})
         return 0
@@ -149,10 +151,12 @@ def _spec(args: argparse.Namespace, name: str, study: Study, home: Path) -> Spec
         return spec
     if args.algo is not None:
         _check_same(args, name, old)
-    if args.trials is not None and args.trials != old.trials:
-        old = old.model_copy(update={"trials": args.trials})
-        study.save(old)
-    return old
+    resources, seconds = resources_of(args), args.max_seconds
+    given = {"trials": args.trials, "resources": resources or None, "max_seconds": seconds}
+    fresh = old.model_copy(update={name: value for name, value in given.items() if value is not None})
+    if fresh != old:
+        study.save(fresh)
+    return fresh
 
 
 def new_spec(args: argparse.Namespace, schema: dict[str, Any]) -> Spec:
@@ -178,6 +182,7 @@ def new_spec(args: argparse.Namespace, schema: dict[str, Any]) -> Spec:
         seeds=tuple(parse_seeds(args.seeds or SEEDS)), metric=args.metric or METRIC, last=args.last or LAST,
         direction=args.direction or "maximize", reports=args.reports or REPORTS,
         space=tuple(one for one in space if one.name not in fixed), trials=args.trials or TRIALS,
+        resources=resources_of(args), max_seconds=args.max_seconds,
     )  # fmt: skip
 
 
@@ -262,8 +267,8 @@ def _report(args: argparse.Namespace, summary: Summary) -> int:
     if best is None:
         say("no trial completed, so there is no best one")
         return 1
-    first = next((trial for trial in summary.trials if trial.number == 0 and trial.state == "complete"), None)
-    beside = f" (the defaults, trial 0: {short(first.value)})" if first and first.number != best.number else ""
+    first = summary.default_trial()
+    beside = f" (the defaults, trial {first.number}: {short(first.value)})" if first and first != best else ""
     print(f"best: trial {best.number} with {short(best.value)}{beside}")
     if summary.importance:
         told = ", ".join(f"{name} {share:.0%}" for name, share in list(summary.importance.items())[:5])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import re
 import shlex
 import time
@@ -19,7 +20,7 @@ from mosaic.commands.benchmark import list_group
 from mosaic.commands.connection import Steady
 from mosaic.commands.ledger import Ledger
 from mosaic.commands.settings import payload_of
-from mosaic.commands.study import REASON, Spec, Study, mean_of
+from mosaic.commands.study import DEFAULTS, REASON, Spec, Study, mean_of
 from mosaic.console import short
 from mosaic.wire.errors import ConfigError, MoveError, RefusedError, UnknownRunError
 from mosaic.wire.groups import SWEEP, group_of, parse_group
@@ -72,6 +73,7 @@ class Trials:
         """Go on until enough trials have ended; between two looks the caller may show something."""
         self.look()
         self._know_runs()
+        self._worked = any(self.study.state_of(frozen) in ("complete", "pruned") for frozen in self.study.frozen())
         for number in self.study.running():
             self._begin(number, self.study.adopt(number), taken_over=True)
         self.write()
@@ -133,8 +135,11 @@ class Trials:
         }
         params = {name: value for name, value in trial.params.items() if not name.startswith("extras.")}
         extras = {**extras, **own, "algo_params": {**(extras.get("algo_params") or {}), **params}}
-        named = argparse.Namespace(**{**vars(self.args), "name": f"{self.name} trial {trial.number}"})
-        payload = payload_of({**config, "seed": seed, "extras": extras}, named)
+        told = {"name": f"{self.name} trial {trial.number}", "max_seconds": self.spec.max_seconds}
+        args = argparse.Namespace(**{**vars(self.args), **told})
+        payload = payload_of({**config, "seed": seed, "extras": extras}, args)
+        # As the sweep was begun, or was told since: a command that only goes on does not repeat it.
+        payload |= {"resources": self.spec.resources} if self.spec.resources else {}
         payload["metadata"]["ui"] = {"group": group_of(SWEEP, self.name, f"trial {trial.number}")}
         return payload
 
@@ -237,7 +242,9 @@ class Trials:
 
     def summary(self) -> Summary:
         """The sweep as it stands."""
-        trials = [self._trial(frozen) for frozen in self.study.frozen()]
+        begun = self.study.frozen()
+        trials = [self._trial(frozen) for frozen in begun]
+        defaults = next((frozen.number for frozen in begun if frozen.user_attrs.get(DEFAULTS)), None)
         best, spec = self.study.best(), self.spec
         found = next((trial for trial in trials if trial.number == best), None)
         complete = [trial for trial in trials if trial.state == "complete"]
@@ -247,7 +254,8 @@ class Trials:
             name=self.name, algo=spec.algo, env_id=spec.env_id, metric=spec.metric, last=spec.last,
             direction="minimize" if spec.direction == "minimize" else "maximize", seeds=spec.seeds,
             total_timesteps=spec.total_timesteps, wanted=spec.trials, space=spec.space, trials=tuple(trials),
-            importance=importance, best=best, command=train_line(spec, found.params) if found else "",
+            importance=importance, best=best, defaults=defaults,
+            command=train_line(spec, found.params) if found else "",
         )  # fmt: skip
 
     def _trial(self, frozen: Any) -> Trial:
@@ -283,4 +291,4 @@ def _told(value: Value) -> str:
 
 
 def _json(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return value if isinstance(value, str) else json.dumps(value)

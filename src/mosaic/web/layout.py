@@ -150,7 +150,9 @@ def busy(button: ui.button) -> Iterator[None]:
 def code_box(text: str, *, label: str = "Copy") -> ui.element:
     """Text to copy: a command line, a config. It is shown as it is, whatever it holds."""
     with ui.element("div").classes("relative w-full rounded bg-gray-100 dark:bg-neutral-800 p-3 pr-12") as box:
-        ui.label(text).classes("mosaic-mono text-sm whitespace-pre-wrap break-all").props("tabindex=0")
+        # A command breaks between its words, and only a word that is too long within.
+        words = ui.label(text).classes("mosaic-mono text-sm whitespace-pre-wrap").props("tabindex=0")
+        words.style("overflow-wrap: anywhere")
         _icon("content_copy", label, lambda: _copy(text)).classes("absolute top-1 right-1")
     return box
 

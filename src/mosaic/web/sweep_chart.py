@@ -25,7 +25,13 @@ def history(summary: Summary) -> dict[str, Any]:
         best.append([trial.number, value if not best else better(best[-1][1], value)])
     return {
         **_frame(),
-        "legend": {"data": ["completed", "pruned", "best so far"], "top": 0, "textStyle": TEXT},
+        "legend": {
+            "data": ["completed", "pruned", "best so far"],
+            "top": 0,
+            "itemWidth": 14,
+            "itemHeight": 10,
+            "textStyle": TEXT,
+        },
         "xAxis": _axis("trial", minInterval=1),
         "yAxis": _axis("", scale=True),
         "series": [

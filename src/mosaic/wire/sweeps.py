@@ -71,12 +71,19 @@ class Summary(_Part):
     trials: tuple[Trial, ...] = ()
     importance: dict[str, float] = {}
     best: int | None = None
+    defaults: int | None = None
+    """the trial that is the algorithm as it is; none where its defaults lie outside the space"""
     command: str = ""
     """the line that trains with the best parameters"""
     updated_at: float = 0.0
 
     def best_trial(self) -> Trial | None:
         return next((trial for trial in self.trials if trial.number == self.best), None)
+
+    def default_trial(self) -> Trial | None:
+        """What all can be held against, once it is complete."""
+        found = (trial for trial in self.trials if trial.number == self.defaults and trial.state == "complete")
+        return next(found, None)
 
     def count(self, state: TrialState) -> int:
         return sum(trial.state == state for trial in self.trials)

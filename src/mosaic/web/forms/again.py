@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from mosaic.web.forms.own_rows import DEFAULT_EXECUTOR
 from mosaic.web.forms.requests import IN_EXTRAS
 from mosaic.wire.errors import ConfigError
 
@@ -68,7 +69,7 @@ def fill_in(payload: Mapping[str, Any]) -> Filled:
     for name in ("agent_id", "worker_id"):
         values[name] = told.get(name) or ui.get(name) or config.get(name) or ""
     values["gpu"] = bool(_object(_object(payload.get("resources")).get("gpus")).get("requested"))
-    values["executor"] = _object(payload.get("resources")).get("executor") or "default"
+    values["executor"] = _object(payload.get("resources")).get("executor") or DEFAULT_EXECUTOR
     values["tensorboard"] = bool(extras.get("tensorboard_dir"))
     values["max_restarts"] = _object(payload.get("retry")).get("max_restarts") or 0
     seconds = _object(payload.get("schedule")).get("max_duration_seconds")

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from mosaic.web.forms.own_rows import DEFAULT_EXECUTOR
 from mosaic.web.forms.requests import (
     TENSORBOARD,
     JobValues,
@@ -97,7 +98,7 @@ def _line(values: JobValues, words: list[str]) -> str:
         words += ["--max-seconds", f"{60 * values.max_duration_minutes:g}"]
     if isinstance(values, TrackedValues) and values.gpu:
         words += ["--gpus", "1"]
-    if isinstance(values, TrackedValues) and values.executor not in ("", "default"):
+    if isinstance(values, TrackedValues) and values.executor not in ("", DEFAULT_EXECUTOR):
         words += ["--executor", values.executor]
     if values.dry_run_only and not isinstance(values, ScriptValues):
         words.append("--dry-run")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
+from mosaic.web.forms.own_rows import DEFAULT_EXECUTOR
 from mosaic.wire import variables
 from mosaic.wire.settings import group_name, parse_seeds
 from mosaic.wire.workers import DRY_RUN
@@ -40,7 +41,7 @@ class TrackedValues(JobValues):
     """Besides: where training is recorded."""
 
     gpu: bool = True
-    executor: str = "default"
+    executor: str = DEFAULT_EXECUTOR
     tensorboard: bool = True
     track_wandb: bool = False
     wandb_project_name: str = ""
@@ -244,7 +245,7 @@ def _payload(values: JobValues, config: dict[str, Any], mode: str) -> dict[str, 
 
 def _resources(values: TrackedValues | None) -> dict[str, Any]:
     found: dict[str, Any] = {"gpus": {"requested": int(values is not None and values.gpu), "mandatory": False}}
-    if values is not None and values.executor not in ("", "default"):
+    if values is not None and values.executor not in ("", DEFAULT_EXECUTOR):
         found["executor"] = values.executor
     return found
 

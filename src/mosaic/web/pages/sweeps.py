@@ -21,6 +21,8 @@ REFRESH_SECONDS = 2.0
 PAGE = 1000
 # More trials than this make the page slow and tell nothing more: the newest and the best are shown.
 MOST_ROWS = 300
+# Fewer completed trials than this let chance look like a cause.
+SURE = 20
 # Seeds of so many trials fit into one comparison.
 COMPARED = 5
 LOOK = {
@@ -186,8 +188,9 @@ class SweepPage:
     def show(self) -> None:
         """Bring head and table to what is known."""
         one = self.summary
-        few = "Four completed trials are needed to tell." if not one.importance else ""
-        self.importance_note.set_text(few or "The share of the spread that each parameter alone explains.")
+        few = f" With fewer than {SURE} completed trials it is a hint." if one.count("complete") < SURE else ""
+        told = f"The share of the spread that each parameter alone explains.{few}"
+        self.importance_note.set_text(told if one.importance else "Four completed trials are needed to tell.")
         self.importance.set_visibility(bool(one.importance))
         self.head.clear()
         with self.head:
@@ -214,9 +217,10 @@ class SweepPage:
         ).classes("text-sm opacity-80 break-words").props("data-testid=counts")
         best = one.best_trial()
         if best is not None:
-            ui.label(f"Best: trial {best.number} with {words.number(best.value)}. Train with its parameters:").props(
-                "data-testid=best"
-            )
+            first = one.default_trial()
+            beside = f" (the defaults, trial {first.number}: {words.number(first.value)})" if first else ""
+            told = f"trial {best.number} with {words.number(best.value)}{beside if first != best else ''}"
+            ui.label(f"Best: {told}. Train with its parameters:").props("data-testid=best")
             code_box(one.command)
         going = any(not run.ended for run in self.runs.values())
         if len(one.trials) < one.wanted or one.count("running"):

@@ -146,7 +146,7 @@ def _draw_policies(page: RunPage, policies: list[File]) -> None:
                 best = one.path.endswith(".best.cleanrl_model")
                 ui.label("best" if best else "last").classes("font-medium w-12")
                 ui.label(one.path).classes("mosaic-mono text-sm break-all grow min-w-0")
-                ui.label(f"{words.size(one.size)} · {words.age(one.changed_at)}").classes("text-sm opacity-80")
+                ui.label(_told(one)).classes("text-sm opacity-80")
                 named = quote(home_path(page, one.path), safe="")
                 _link_button("Evaluate", "fact_check", f"/policy?policy={named}")
                 _link_button("Play", "sports_esports", f"/play?policy={named}")
@@ -163,11 +163,10 @@ def _draw_videos(page: RunPage, videos: list[File]) -> None:
     with ui.element("div").classes("w-full grid grid-cols-1 md:grid-cols-2 xl:grid-cols-3 gap-4"):
         for one in videos[:VIDEOS_SHOWN]:
             with ui.column().classes("gap-1 min-w-0"):
-                film = (
-                    ui.element("video")
-                    .classes("w-full rounded bg-black")
-                    .props("controls preload=metadata playsinline")
-                )
+                # One that only the store has is fetched when it is played, not when the tab is opened.
+                ahead = "metadata" if one.here else "none"
+                film = ui.element("video").classes("w-full rounded bg-black")
+                film.props(f"controls preload={ahead} playsinline")
                 film.props["src"] = _address(page, one.path)
                 film.props["aria-label"] = f"Video {one.path}"
                 ui.link(one.path, _address(page, one.path, download=True)).classes("mosaic-mono text-xs break-all")
@@ -184,9 +183,14 @@ def _draw_all(page: RunPage, everything: list[File], redraw: Callable[[], Any]) 
         for one in everything[: run_files.MOST_FILES]:
             with _line():
                 ui.link(one.path, _address(page, one.path), new_tab=True).classes("mosaic-mono text-sm break-all grow")
-                ui.label(f"{words.size(one.size)} · {words.age(one.changed_at)}").classes("text-sm opacity-80")
+                ui.label(_told(one)).classes("text-sm opacity-80")
         if len(everything) > run_files.MOST_FILES:
             ui.label(f"and {len(everything) - run_files.MOST_FILES} more in {page.paths.folder}").classes("text-sm p-2")
+
+
+def _told(one: File) -> str:
+    place = "" if one.here else " · only in the store"
+    return f"{words.size(one.size)} · {words.age(one.changed_at)}{place}"
 
 
 def _address(page: RunPage, path: str, *, download: bool = False) -> str:
