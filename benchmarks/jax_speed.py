@@ -101,7 +101,9 @@ def race(name: str, sibling: str, args: argparse.Namespace) -> list[dict[str, An
 
     both = {algo: partial(train, algo=algo) for algo in (name, sibling)}
     turns = [measure(case, both, repetition + 1) for repetition in range(args.repetitions)]
-    measured = {algo: [speed for turn in turns for speed in turn[algo]] for algo in both}
+    measured = {algo: [speed for turn in turns for speed in turn.get(algo, [])] for algo in both}
+    if not all(measured.values()):  # why was said when it failed; the others go on
+        return []
     ratio = median(measured[name]) / median(measured[sibling])
     save(NAME, {case.name: {"total_timesteps": case.total, "warm_up": case.warm_up, "steps_per_second": measured}})
     return [

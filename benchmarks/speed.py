@@ -24,7 +24,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from report import RESULTS, markdown, save
+from report import load, markdown, save
 
 from mosaic.wire.metrics import read_rows
 from mosaic.wire.tensorboard import ScalarReader
@@ -117,11 +117,14 @@ def main() -> None:
 
 
 def before(name: str, sizes: dict[str, Any]) -> dict[str, list[float]]:
-    """What was measured of the same case earlier."""
-    path = RESULTS / "speed.json"
-    row = json.loads(path.read_text()).get(name, {}) if path.exists() else {}
-    same = {key: row.get(key) for key in sizes} == sizes
-    return row["steps_per_second"] if same else {}
+    """What was measured of the same case earlier; of other sizes it does not compare."""
+    row = load("speed").get(name)
+    if row is None:
+        return {}
+    if (known := {key: row.get(key, []) for key in sizes}) != sizes:
+        raise SystemExit(f"--append: {name} was measured with {known}, not {sizes}; without it, it is measured anew")
+    found: dict[str, list[float]] = row["steps_per_second"]
+    return found
 
 
 def joined(one: dict[str, list[float]], other: dict[str, list[float]]) -> dict[str, list[float]]:
