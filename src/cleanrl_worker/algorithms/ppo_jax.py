@@ -386,7 +386,8 @@ def main(args: Args | None = None) -> None:
     prepare(args)
     run = experiment.start(args)
     view, frames = view_of(args.env_id, vars(args)), args.network == "image" and is_game(args.env_id)
-    inside = classic_jax.make(args)
+    # a network for other observations is refused where environments are made
+    inside = classic_jax.make(args) if args.network == "separate" else None
     envs: Any
     if inside is not None:
         envs = classic_jax.watched(inside, args)
