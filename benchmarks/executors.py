@@ -3,8 +3,9 @@
     python benchmarks/executors.py [--only ray,slurm,start,queue,frames] [--runs 20] [--steps 16384]
 
 ray: short runs on a cluster of two nodes, one of which is killed in the middle, and the daemon once; they must end like
-local runs of the same seeds, bit for bit, with every event once. slurm: submit, cancel, and a preemption that resumes
-exactly. start: from submit to the first step. queue: two hundred runs at once. frames: a live view over the wire.
+local runs of the same seeds, bit for bit, with every event once. slurm: submit, cancel, and a preemption and a
+requeue that resume exactly. start: from submit to the first step. queue: two hundred runs at once. frames: a live view
+over the wire.
 """
 
 import argparse
@@ -197,24 +198,45 @@ def prove_slurm(args: argparse.Namespace) -> dict[str, Any]:
         asked = time.monotonic()
         hog = ["sbatch", "--parsable", "--partition=high", "--output=/dev/null", "--wrap=sleep 20"]
         subprocess.run(hog, env=environment, check=True, capture_output=True)
-        until(lambda: one.client.get_run(third.run_id).attempt > 1, "the preemption")
+        until(lambda: again(one, third), "the preemption")
         preempted = time.monotonic() - asked
         one.wait(third, State.EXECUTING)
         resumed = time.monotonic() - asked
-        ended = one.wait(third, State.COMPLETED, seconds=400)
-        told = [event for event in one.client.read_events(third.run_id) if event.event == "resumed"]
-        twins = [one.wait(one.submit(run.seed or 0, "local", steps), State.COMPLETED, seconds=400)
-                 for run, steps in ((first, args.steps), (ended, args.steps * 20))]  # fmt: skip
+        third = one.wait(third, State.COMPLETED, seconds=400)
+
+        fourth = one.submit(4, "slurm", args.steps * 10)
+        until(lambda: checkpoints(one, fourth), "a checkpoint")
+        requeue = ["scontrol", "requeue", one.client.get_run(fourth.run_id).job]
+        subprocess.run(requeue, env=environment, check=True, capture_output=True)
+        until(lambda: again(one, fourth), "the requeue")
+        fourth = one.wait(fourth, State.COMPLETED, seconds=400)
+        runs = [first, third, fourth]
+        twins = [one.submit(run.seed or 0, "local", run.total_timesteps) for run in runs]
+        same = [one.result(run) == one.result(one.wait(twin, State.COMPLETED, seconds=400))
+                for run, twin in zip(runs, twins, strict=True)]  # fmt: skip
         return {
             "submitted run completed, seconds": round(submitted, 1),
             "cancelled, its processes gone, seconds": round(cancelled, 1),
-            "preempted, seconds until its checkpoint was saved and the job ended": round(preempted, 1),
+            "preempted, seconds until its checkpoint was saved and the next attempt queued": round(preempted, 1),
             "preempted, seconds until it trained again": round(resumed, 1),
-            "attempts, of which counted as failures": f"{ended.attempt}, {ended.restarts}",
-            "resumed": ", ".join(f"step {event.payload['step']} exact {event.payload['exact']}" for event in told),
-            "equal to local runs": [one.result(a) == one.result(b) for a, b in zip((first, ended), twins, strict=True)],
-            "every event once": all(map(one.numbered_once, (first, ended))),
+            "preempted: attempts, of which counted as failures; resumed": history(one, third),
+            "put back by scontrol: attempts, of which counted as failures; resumed": history(one, fourth),
+            "equal to local runs": same,
+            "every event once": all(one.numbered_once(run) for run in runs),
         }
+
+
+def again(one: Bench, run: Run) -> bool:
+    """Whether the run is in its second attempt; it must not have ended instead."""
+    found = one.client.get_run(run.run_id)
+    assert not found.ended, f"{found.state} {found.reason}"
+    return found.attempt > 1
+
+
+def history(one: Bench, run: Run) -> str:
+    told = [event.payload for event in one.client.read_events(run.run_id) if event.event == "resumed"]
+    resumed = ", ".join(f"at step {each['step']}, exact {each['exact']}" for each in told)
+    return f"{run.attempt}, {run.restarts}; {resumed}"
 
 
 def measure_start(args: argparse.Namespace) -> dict[str, Any]:

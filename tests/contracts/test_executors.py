@@ -3,8 +3,10 @@
 Slurm's commands are small stand-ins that really run the batch script; a real Slurm is measured in benchmarks/.
 """
 
+import contextlib
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,8 +17,12 @@ from typing import Any
 import psutil
 import pytest
 
+from mosaic.trainer.controls import Controls
+from mosaic.trainer.executors.cluster import Site
 from mosaic.trainer.executors.ray_head import PrivateHead
+from mosaic.trainer.executors.slurm import SlurmExecutor
 from mosaic.trainer.states import State
+from mosaic.trainer.verdict import REQUEUE
 from mosaic.wire.errors import RefusedError
 from mosaic.wire.manifest import read_manifest
 from mosaic.wire.storage import Storage
@@ -72,8 +78,6 @@ def apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 def states(daemon: DaemonProcess, run_id: str) -> list[str]:
     """Every state that the run was in, by the registry's changes."""
-    import sqlite3
-
     with sqlite3.connect(daemon.home / "var/trainer/mosaic.db") as database:
         query = "SELECT to_state FROM changes WHERE run_id = ? ORDER BY cursor"
         return [row[0] for row in database.execute(query, (run_id,))]
@@ -112,6 +116,15 @@ def test_cancel_ends_the_worker_and_all_that_it_started(place: Any, tmp_path: Pa
     place.client.cancel_run(run.run_id, 0.5)
     assert place.until_state(run.run_id, State.CANCELLED).reason == "cancelled"
     until(lambda: not any(map(lives, family)), "all its processes to end")
+
+
+def test_cancel_tells_the_worker_alone_so_that_it_can_save(place: Any, tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    run = place.submit({"episodes": 100_000, "pause": 0.01, "child": str(told), "stop_code": 75})
+    place.until_state(run.run_id, State.EXECUTING)
+    place.client.cancel_run(run.run_id, 100)
+    assert place.until_state(run.run_id, State.CANCELLED).exit_code == 75
+    assert not told.exists(), "what a run has besides its worker is needed while that saves"
 
 
 def test_pause_holds_a_run_and_continue_lets_it_go_on(place: Any) -> None:
@@ -171,6 +184,9 @@ def test_a_node_without_the_home_sends_everything_once(apart: Any) -> None:
     (there,) = apart.scratch.glob(f"*/var/trainer/runs/{run.run_id}/metrics.jsonl")
     here = apart.paths(run.run_id)
     assert here.metrics.read_bytes() == there.read_bytes() and here.events.stat().st_size > 0
+    job = apart.jobs / apart.client.get_run(run.run_id).job
+    until(lambda: (job / "state").read_text() == "COMPLETED", "its job to end")
+    assert not (job / "cancelled").exists(), "Slurm's books must not say that it was cancelled"
 
 
 def test_what_a_node_writes_while_the_daemon_is_away_arrives_when_it_is_back(apart: Any, tmp_path: Path) -> None:
@@ -205,6 +221,44 @@ def test_a_run_that_goes_on_elsewhere_continues_its_numbers(apart: Any) -> None:
     assert list(returns.steps) == list(range(1, len(returns) + 1))
 
 
+def test_a_run_whose_processes_were_all_told_to_end_goes_on_uncounted(apart: Any) -> None:
+    """So ends the grace period of a preempted job: Slurm tells everybody, and who hears it twice cannot save."""
+    run = apart.submit({"episodes": 100_000, "pause": 0.01})
+    apart.until_state(run.run_id, State.EXECUTING)
+    relay = psutil.Process(int((apart.jobs / apart.client.get_run(run.run_id).job / "pid").read_text()))
+    for process in [relay, *relay.children(recursive=True)]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.terminate()
+    until(lambda: apart.client.get_run(run.run_id).attempt == 2, "the second attempt")
+    apart.client.cancel_run(run.run_id, 5)
+    assert apart.until_state(run.run_id, State.CANCELLED).restarts == 0
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "meant", "words"),
+    [
+        ("COMPLETED", "0:0", 0, ""),
+        ("FAILED", "7:0", 7, ""),
+        ("FAILED", "0:15", REQUEUE, "before it had begun"),
+        ("PREEMPTED", "0:15", REQUEUE, "preempted"),
+        ("NODE_FAIL", "0:0", None, "lost its node"),
+        ("TIMEOUT", "0:15", None, "time limit"),
+    ],
+)
+def test_slurms_word_for_an_end_is_understood(
+    state: str, code: str, meant: int | None, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = with_slurm(tmp_path, dict(os.environ))
+    for name in ("PATH", "SLURM_STAND_IN"):
+        monkeypatch.setenv(name, environment[name])
+    job = tmp_path / "jobs" / "1"
+    job.mkdir()
+    for name, value in {"name": "mosaic-x", "state": state, "code": code}.items():
+        (job / name).write_text(value)
+    found = SlurmExecutor(Site(tmp_path, lambda: ""), Controls()).list_jobs()["1"].exit
+    assert found.code == meant and words in found.reason + found.lost
+
+
 def test_a_run_whose_node_is_lost_goes_on_from_its_stored_checkpoint(apart: Any, tmp_path: Path) -> None:
     url = f"file://{tmp_path}/store"
     params = {"num_envs": 2, "num_steps": 32, "num_minibatches": 1, "update_epochs": 1, "checkpoint_every": 512}
@@ -230,6 +284,9 @@ def test_what_a_cluster_cannot_give_is_refused(apart: Any) -> None:
             apart.submit({}, resources={"slurm": slurm})
     with pytest.raises(RefusedError, match='goes with executor "slurm"'):
         apart.submit({}, resources={"executor": "local", "slurm": {"partition": "gpu"}})
+    shipped = {"ray": {"runtime_env": {"env_vars": {"WANDB_API_KEY": "s3cr3t-s3cr3t"}}}}
+    with pytest.raises(RefusedError, match="which Ray shows"):
+        apart.submit({}, resources=shipped)
     run = apart.submit({}, resources={"slurm": {"partition": "nowhere"}})
     assert "invalid partition" in apart.until_state(run.run_id, State.FAILED).reason
 
@@ -238,7 +295,10 @@ def test_secrets_and_the_daemons_token_reach_no_file_of_the_cluster(apart: Any) 
     run = apart.submit({"episodes": 1}, environment={"WANDB_API_KEY": "s3cr3t-s3cr3t"})
     apart.until_state(run.run_id, State.COMPLETED)
     token = (apart.home / "var/trainer/token").read_text().strip()
-    for path in [*apart.jobs.rglob("*"), *apart.scratch.rglob("*")]:
+    with sqlite3.connect(apart.home / "var/trainer/mosaic.db") as database:
+        (nonce,) = database.execute("SELECT nonce FROM runs WHERE run_id = ?", (run.run_id,)).fetchone()
+    for path in [*apart.jobs.rglob("*"), *apart.scratch.rglob("*"), *apart.paths(run.run_id).folder.rglob("*")]:
         if path.is_file():
             text = path.read_bytes()
             assert b"s3cr3t" not in text and token.encode() not in text, path
+            assert not nonce or nonce.encode() not in text, f"with what stands in {path} anybody could register"

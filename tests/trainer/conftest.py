@@ -23,7 +23,7 @@ from mosaic.wire.paths import RunPaths
 SRC = Path(__file__).resolve().parents[2] / "src"
 
 # A worker in a few lines. `extras` say what it does: episodes N, pause (seconds between
-#   two), exit code, child (a process that ignores SIGTERM), stubborn (ignores SIGTERM),
+#   two), exit code, child (a process that outlives SIGTERM; or the file in which it notes it), stubborn (ignores it),
 #   silent (emits nothing), checkpoints (writes one at half-way and resumes from it), crash_at (dies there, once),
 #   scale (of its returns), gate (a file: it stands still after step gate_at, 2 when not given, until that is there)
 WORKER = '''
@@ -71,8 +71,9 @@ def run(config, extras, paths):
     if extras.get("say"):
         print(os.environ.get(extras["say"], "not there"), file=sys.stderr, flush=True)
     if extras.get("child"):
-        code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
-        subprocess.Popen([sys.executable, "-c", code], process_group=0)
+        code = "import signal, sys, time; signal.signal(15, lambda *_: open(sys.argv[1], 'w')); time.sleep(600)"
+        note = extras["child"] if isinstance(extras["child"], str) else os.devnull
+        subprocess.Popen([sys.executable, "-c", code, note], process_group=0)
     if extras.get("silent"):
         time.sleep(extras.get("pause", 0))
         return extras.get("exit", 0)

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mosaic.trainer.executors.contract import Claimed, Launch
+from mosaic.trainer.orders import mark_of
 from mosaic.trainer.resumption import checkpoints_of, next_attempt, start_over
 from mosaic.trainer.scripts import script_command
 from mosaic.trainer.submission import worker_environment
@@ -35,7 +36,7 @@ def prepare(
         flat = next_attempt(config, paths, checkpoints_of(payload["environment"], paths))
     own = paths.worker_config(row["slot"])
     if secrets is None:
-        write_atomic(paths.attempt, row["nonce"] + "\n")
+        write_atomic(paths.attempt, mark_of(row["nonce"]) + "\n")
     handed = secrets or {}
     environment = {
         **({} if secrets is None else worker_environment(paths.home)),

@@ -23,8 +23,9 @@ from typing import Any
 
 from mosaic.trainer.executors.contract import Exit, Identity, Launch
 from mosaic.trainer.executors.local import LocalExecutor
-from mosaic.trainer.orders import Order, write_exit
+from mosaic.trainer.orders import Order, mark_of, write_exit
 from mosaic.trainer.resumption import checkpoints_of, next_attempt, start_over
+from mosaic.trainer.verdict import REQUEUE
 from mosaic.trainer.versions import differences
 from mosaic.wire import variables
 from mosaic.wire.errors import ConfigError, MosaicError
@@ -74,6 +75,7 @@ class Relay:
         self._orders: queue.SimpleQueue[tuple[str, float]] = queue.SimpleQueue()
         self._terms = 0
         self._kill_at: float | None = None
+        self._cancelled = False
         self._looked = time.monotonic()
         self._restarted = int(os.environ.get("SLURM_RESTART_COUNT") or 0)
 
@@ -147,7 +149,7 @@ class Relay:
                 return  # there is none, or this file system has no locks
 
     def _environment(self, secrets: Mapping[str, str]) -> dict[str, str]:
-        own = {variables.MOSAIC_TOKEN, variables.MOSAIC_TARGET, variables.MOSAIC_ORDER}
+        own = {variables.MOSAIC_TOKEN, variables.MOSAIC_TARGET, variables.MOSAIC_ORDER, variables.RAY_AUTH_TOKEN}
         return {
             **{name: value for name, value in os.environ.items() if name not in own},
             **{name: self._moved(value) for name, value in self._order.environment.items()},
@@ -179,6 +181,7 @@ class Relay:
             while not self._orders.empty():
                 what, grace = self._orders.get()
                 if what == CANCEL:
+                    self._cancelled = True
                     self._stop(identity, grace)
                 elif what in (PAUSE, GO_ON):
                     (self._executor.pause if what == PAUSE else self._executor.go_on)(identity, self._order.nonce)
@@ -190,6 +193,10 @@ class Relay:
             time.sleep(LOOK_SECONDS)
         ended = self._executor.exit(identity)
         self._executor.kill_tree(identity, self._order.nonce)
+        if self._terms and not self._cancelled and ended.code:
+            # The cluster wanted its node back. Many signal every process of a job at once, and a worker that hears
+            # it twice, or whose environments die, cannot save: that is no failure of the run.
+            return Exit(REQUEUE)
         return ended
 
     def _stop(self, identity: Identity, grace: float) -> None:
@@ -243,7 +250,8 @@ def is_shared(order: Order) -> bool:
     if order.scratch:
         return False
     try:
-        return RunPaths(order.run_id, order.home).attempt.read_text(encoding="ascii").strip() == order.nonce
+        mark = RunPaths(order.run_id, order.home).attempt.read_text(encoding="ascii").strip()
+        return mark == mark_of(order.nonce)
     except (OSError, UnicodeDecodeError):
         return False
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import zlib
 from collections.abc import Mapping
@@ -58,16 +59,21 @@ class Order:
             raise ConfigError("this is no order of a trainer daemon") from None
 
 
+def mark_of(nonce: str) -> str:
+    """What names an attempt where others may read it: with the nonce itself they could register as its worker."""
+    return hashlib.sha256(nonce.encode()).hexdigest()
+
+
 def write_exit(paths: RunPaths, nonce: str, code: int, signal: str) -> None:
     """Note how the worker of an attempt ended."""
-    write_atomic(paths.exit, json.dumps({"attempt": nonce, "code": code, "signal": signal}) + "\n")
+    write_atomic(paths.exit, json.dumps({"attempt": mark_of(nonce), "code": code, "signal": signal}) + "\n")
 
 
 def read_exit(paths: RunPaths, nonce: str) -> Exit | None:
     """How the worker of this attempt ended; None while nobody has noted it."""
     try:
         found = json.loads(paths.exit.read_bytes())
-        if nonce and found["attempt"] == nonce:
+        if nonce and found["attempt"] == mark_of(nonce):
             return Exit(int(found["code"]), str(found["signal"]))
     except (OSError, ValueError, KeyError, TypeError):
         pass

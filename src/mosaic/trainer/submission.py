@@ -352,6 +352,11 @@ def _refuse_leaks(job: JobConfig, secrets: Mapping[str, str]) -> None:
             raise ConfigError(
                 f"the value of environment.{name} also stands elsewhere in the payload: leave it out there"
             )
+    if mask_secrets(job.resources.ray.runtime_env) != job.resources.ray.runtime_env:
+        raise ConfigError(
+            "resources.ray.runtime_env holds a login or another secret, which Ray shows in its dashboard: "
+            "give it as an environment value"
+        )
     if (place := _secret_key(job.worker_config)) is not None:
         raise ConfigError(f"{place} looks like a secret, which must not lie in a file: give it as an environment value")
     for flag in (*job.arguments, *job.metadata.worker.arguments):

@@ -93,7 +93,7 @@ class RunPaths:
 
     @property
     def attempt(self) -> Path:
-        """The nonce of the present attempt: a cluster's node that can read it shares this folder."""
+        """The mark of the present attempt: a cluster's node that can read it shares this folder."""
         return self.logs / "attempt"
 
     @property

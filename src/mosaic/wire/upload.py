@@ -25,7 +25,10 @@ CHUNK_BYTES = 32 << 20
 _GROWING = (".jsonl", ".log")
 STATUS = "storage.json"
 # Of this machine and this moment; W&B keeps its own copy of its own folder.
-_LEFT_OUT = (STATUS, "fastlane.json", "logs/worker.lock", "logs/paused_seconds")
+_LEFT_OUT = (
+    *(STATUS, "fastlane.json", "logs/worker.lock", "logs/paused_seconds"),
+    *("logs/attempt", "logs/exit.json"),
+)
 _LEFT_OUT_FOLDERS = ("checkpoints", "wandb")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
 import sys
 import threading
 import time
@@ -17,12 +17,14 @@ from mosaic.trainer import versions
 from mosaic.trainer.controls import Controls
 from mosaic.trainer.executors.contract import ClusterError, Exit, Identity, Launch
 from mosaic.trainer.node import PYTHON
-from mosaic.trainer.orders import Order
+from mosaic.trainer.orders import Order, mark_of
 
 # Often enough that a run's end is seen soon, seldom enough for a scheduler that hundreds of people ask.
 LOOK_SECONDS = 1.0
 # A cluster that answers and does not list a job, this long after its submission, has forgotten it.
 FORGOTTEN_SECONDS = 20.0
+# A relay whose worker's end was written down has nothing left to do; after this time it is made to end.
+LEAVING_SECONDS = 60.0
 # What a relay gets to end its worker's processes before the cluster ends the relay.
 RELAY_SECONDS = 10.0
 
@@ -94,7 +96,7 @@ class ClusterExecutor(ABC):
         self._jobs: dict[str, Job] = {}
         self._submitted: dict[str, float] = {}
         self._killed: dict[str, float] = {}
-        self._leaving: set[str] = set()
+        self._leaving: dict[str, float] = {}
         self._trouble = ""
         self._lock = threading.Lock()
         self._wanted = threading.Event()
@@ -118,7 +120,7 @@ class ClusterExecutor(ABC):
 
     @abstractmethod
     def remove(self, job: str) -> bool:
-        """Its end was written down: nothing of it may be left in the cluster's queue. False: not yet."""
+        """It has ended, which was written down: nothing of it may be left in the cluster's queue. False: not yet."""
 
     def waits_for(self) -> str:
         return ""
@@ -147,13 +149,13 @@ class ClusterExecutor(ABC):
         return Exit(None) if found is None else found.exit
 
     def forget(self, identity: Identity) -> None:
-        gone = self.remove(identity.job)
         with self._lock:
-            if not gone:
-                self._leaving.add(identity.job)
+            # Its relay may be just ending: cancelled now, a run that completed would read so in the cluster's books.
+            self._leaving[identity.job] = time.monotonic()
             self._jobs.pop(identity.job, None)
             self._submitted.pop(identity.job, None)
         self._killed.pop(identity.job, None)
+        self._wanted.set()
 
     def terminate(self, identity: Identity, nonce: str, grace: float) -> None:
         self._controls.tell(nonce, "cancel", grace)
@@ -222,16 +224,23 @@ class ClusterExecutor(ABC):
 
     def look(self) -> None:
         """Ask the cluster once; what it does not know any more has ended, somehow."""
+        began = time.monotonic()
         try:
             found = self.list_jobs()
         except ClusterError as error:
             self._trouble = str(error)
             return
         self._trouble = ""
-        for job in list(self._leaving):
-            if job not in found or (found[job].phase == Phase.ENDED and self.remove(job)):
-                self._leaving.discard(job)
         now = time.monotonic()
+        for job, since in list(self._leaving.items()):
+            if since > began:
+                continue  # the listing is older
+            if job not in found or (found[job].phase == Phase.ENDED and self.remove(job)):
+                self._leaving.pop(job, None)
+            elif now - since > LEAVING_SECONDS:
+                self._leaving[job] = now
+                with contextlib.suppress(ClusterError):
+                    self.stop(job, force=True)
         with self._lock:
             for job, since in self._submitted.items():
                 if job in found:
@@ -251,4 +260,4 @@ def job_name(run_id: str, nonce: str) -> str:
 
 
 def _tag(nonce: str) -> str:
-    return hashlib.sha256(nonce.encode()).hexdigest()[:12]
+    return mark_of(nonce)[:12]

@@ -18,7 +18,7 @@ from typing import Any
 
 from mosaic.trainer.controls import Controls
 from mosaic.trainer.executors.cluster import ClusterExecutor, Job, Phase, Site
-from mosaic.trainer.executors.contract import ClusterError, Exit, Launch
+from mosaic.trainer.executors.contract import ClusterError, Exit, Identity, Launch
 from mosaic.trainer.executors.ray_head import PrivateHead
 from mosaic.trainer.orders import Order
 from mosaic.wire import variables
@@ -27,6 +27,8 @@ from mosaic.wire.errors import ConfigError, shown
 CALL_SECONDS = 30.0
 # After the worker's grace period: for its relay to end what is left, and to hand over the last events.
 STOP_SECONDS = 30.0
+# A relay that said something within this time hears what it is told; it says every few seconds that it lives.
+HEARD_SECONDS = 15.0
 PHASES = {"PENDING": Phase.WAITING, "RUNNING": Phase.RUNNING}
 # What Ray says when not the entry point failed but what it ran on; such a run is started again elsewhere.
 BLAMELESS = (
@@ -90,8 +92,16 @@ class RayExecutor(ClusterExecutor):
         ours = (one for one in found if str(one.get("submission_id") or "").startswith("mosaic-"))
         return {str(one["submission_id"]): _job(one) for one in ours}
 
+    def terminate(self, identity: Identity, nonce: str, grace: float) -> None:
+        """By its relay, where that hears: Ray signals every process of a job, and a worker told twice saves nothing."""
+        silent = self._controls.silent_seconds(nonce)
+        if silent is not None and silent < HEARD_SECONDS:
+            self._controls.tell(nonce, "cancel", grace)
+        else:
+            super().terminate(identity, nonce, grace)
+
     def stop(self, job: str, *, force: bool) -> None:
-        """SIGTERM to the relay; a relay that had one and gets another ends its worker at once."""
+        """SIGTERM to the relay and all below it; a relay that had one and gets another ends its worker at once."""
         try:
             self._call("POST", f"/api/jobs/{_quoted(job)}/stop")
         except _Answered:
@@ -115,7 +125,7 @@ class RayExecutor(ClusterExecutor):
         if not address:
             raise ClusterError("the private Ray cluster does not run")
         headers = {"Content-Type": "application/json"}
-        if token := os.environ.get(variables.RAY_AUTH_TOKEN):
+        if token := os.environ.get(variables.RAY_AUTH_TOKEN) if self._head is None else self._head.token():
             headers["Authorization"] = f"Bearer {token}"
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(address.rstrip("/") + path, data, headers, method=method)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -24,6 +25,7 @@ import psutil
 
 from mosaic.trainer.executors.contract import Identity
 from mosaic.trainer.executors.local import boot_id, start_ticks
+from mosaic.wire import variables
 from mosaic.wire.paths import write_atomic
 
 START_SECONDS, AGAIN_SECONDS = 120.0, 60.0
@@ -43,6 +45,7 @@ class PrivateHead:
 
     def __init__(self, home: Path) -> None:
         self._card = home / "var" / "trainer" / "ray.json"
+        self._token_file = home / "var" / "trainer" / "ray_token"
         self._log = home / "var" / "logs" / "ray.log"
         self._temp = home / "var" / "ray"
         self._thread: threading.Thread | None = None
@@ -67,9 +70,16 @@ class PrivateHead:
         identity, address = self._identity(), str(self._told().get("address", ""))
         if identity is None:
             self._ready = None
-        elif self._ready != identity and _answers(address):
+        elif self._ready != identity and _answers(address, self.token()):
             self._ready = identity
         return address if self._ready else ""
+
+    def token(self) -> str:
+        """What its dashboard asks for; without one, everybody who may use this machine could run anything as us."""
+        try:
+            return self._token_file.read_text(encoding="ascii").strip()
+        except OSError:
+            return ""
 
     def runs(self) -> bool:
         """Whether its processes live; a busy machine may let it answer late."""
@@ -115,7 +125,14 @@ class PrivateHead:
             *(f"--dashboard-agent-listen-port={_free_port()}", f"--ray-client-server-port={_free_port()}"),
             *("--disable-usage-stats", f"--temp-dir={temp}"),
         ]
-        environment = {**os.environ, "RAY_JOB_START_TIMEOUT_SECONDS": str(QUEUE_SECONDS), "RAY_DEDUP_LOGS": "0"}
+        token = secrets.token_urlsafe(32)
+        with open(os.open(self._token_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            file.write(token)
+        environment = {
+            **os.environ,
+            **{"RAY_JOB_START_TIMEOUT_SECONDS": str(QUEUE_SECONDS), "RAY_DEDUP_LOGS": "0"},
+            **{"RAY_AUTH_MODE": "token", variables.RAY_AUTH_TOKEN: token},
+        }
         with self._log.open("ab") as log:
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
@@ -127,7 +144,7 @@ class PrivateHead:
         write_atomic(self._card, json.dumps(card) + "\n")
         end = time.monotonic() + START_SECONDS
         while time.monotonic() < end and process.poll() is None:
-            if _answers(address):
+            if _answers(address, token):
                 return
             time.sleep(0.25)
         with contextlib.suppress(ProcessLookupError):
@@ -136,10 +153,11 @@ class PrivateHead:
         self._not_before = time.monotonic() + AGAIN_SECONDS
 
 
-def _answers(address: str) -> bool:
+def _answers(address: str, token: str) -> bool:
+    request = urllib.request.Request(f"{address}/api/jobs/", headers={"Authorization": f"Bearer {token}"})
     try:
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        with opener.open(f"{address}/api/jobs/", timeout=5):
+        with opener.open(request, timeout=5):
             return True
     except (OSError, ValueError):
         return False

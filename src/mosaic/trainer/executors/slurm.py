@@ -9,6 +9,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -181,7 +182,7 @@ _NEVER = (
 
 def _exit(state: str, code: str, reason: str) -> Exit:
     """Slurm's word for the end; the relay's exit code is the worker's."""
-    number = code.partition(":")[0]
+    number, _, signalled = code.partition(":")
     exit_code = int(number) if number.isdecimal() else None
     if state == "COMPLETED":
         return Exit(0)
@@ -195,6 +196,8 @@ def _exit(state: str, code: str, reason: str) -> Exit:
         return Exit(None, reason="Slurm ended it for its memory; ask for more with resources.memory_mb")
     if state == "CANCELLED":
         return Exit(None, reason=f"somebody cancelled its job in Slurm ({reason})")
+    if signalled == str(int(signal.SIGTERM)):
+        return Exit(REQUEUE, reason="Slurm told its job to stop before it had begun")
     return Exit(exit_code or None, reason=f"Slurm says {state}, exit code {code}" if not exit_code else "")
 
 
