@@ -49,7 +49,10 @@ def words(sources: Iterable[Path]) -> list[str]:
     """Everything that could be a class; Tailwind takes what it knows."""
     found: set[str] = set()
     for path in sources:
-        found.update(re.findall(r"""[^\s"'`<>={}();,?+|&$\\]+""", path.read_text(encoding="utf-8")))
+        text = path.read_text(encoding="utf-8")
+        found.update(re.findall(r"""[^\s"'`<>={}();,?+|&$\\]+""", text))
+        # A value of one's own may have brackets and commas: lg:grid-cols-[minmax(0,1fr)_23rem]
+        found.update(re.findall(r"""[a-z:-]+-\[[^\]\s"'`]+\]""", text))
     # Tailwind's rotations would turn Quasar's icons twice: NiceGUI takes them back where Tailwind is on.
     return sorted(word for word in found if len(word) < 60 and not re.fullmatch(r"rotate-\d+", word))
 

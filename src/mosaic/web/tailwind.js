@@ -278,6 +278,8 @@ button, input:where([type='button'], [type='reset'], [type='submit']), ::file-se
 }
 .lg\\:grid-cols-5 { @media (width >= 64rem) { grid-template-columns: repeat(5, minmax(0, 1fr)) }
 }
+.lg\\:grid-cols-\\[minmax\\(0\\,1fr\\)_23rem\\] { @media (width >= 64rem) { grid-template-columns: minmax(0,1fr) 23rem }
+}
 .xl\\:grid-cols-3 { @media (width >= 80rem) { grid-template-columns: repeat(3, minmax(0, 1fr)) }
 }
 .dark\\:divide-neutral-700 { &:where(body.body--dark, body.body--dark *) { :where(& > :not(:last-child)) { border-color: var(--color-neutral-700) }

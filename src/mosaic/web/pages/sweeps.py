@@ -89,6 +89,8 @@ async def draw_list(web: Web) -> None:
                 _cell(told_count(one))
                 _cell(words.number(best.value if best else None), right=True)
                 _cell(words.age(one.updated_at))
+    ui.label("Begin another in a terminal:").classes("text-sm opacity-80")
+    code_box(BEGIN)
 
 
 def told_count(one: Summary) -> str:

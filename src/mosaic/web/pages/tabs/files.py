@@ -170,6 +170,8 @@ def _draw_videos(page: RunPage, videos: list[File]) -> None:
                 film.props["src"] = _address(page, one.path)
                 film.props["aria-label"] = f"Video {one.path}"
                 ui.link(one.path, _address(page, one.path, download=True)).classes("mosaic-mono text-xs break-all")
+                if not one.here:
+                    ui.label("only in the store; playing fetches it").classes("text-xs opacity-80")
     if len(videos) > VIDEOS_SHOWN:
         ui.label(f"{len(videos) - VIDEOS_SHOWN} more are among the files below.").classes("text-sm opacity-80")
 
