@@ -320,6 +320,19 @@ def rollout_in_pool(
     return jax.lax.scan(step, standing, noise)
 
 
+class Iteration(NamedTuple):
+    """What an iteration has led to, once JAX has computed it."""
+
+    step: int
+    """how many have been made at its end"""
+    lr: np.float32
+    learner: Learner
+    told: jax.Array
+    """the numbers that `TOLD` names"""
+    counted: tuple[Any, ...] = ()
+    """rewards and ends of each of its steps, whose episodes are still to be counted"""
+
+
 class Draws(NamedTuple):
     """All that is random in an iteration, drawn at once by the run's own generator: a checkpoint holds its state."""
 
@@ -421,6 +434,19 @@ def main(args: Args | None = None) -> None:
     args.num_iterations = -(-args.total_timesteps // args.batch_size)
     next_obs = run.reset(envs, step)
     in_pool = pool.begin(next_obs, learner.params, draws.noise, bounds)
+    untold: list[Iteration] = []
+
+    def tell(done: Iteration) -> None:
+        """Log an iteration."""
+        if done.counted:
+            paid, ended = map(np.asarray, done.counted)
+            for t, episodes in envs.count(paid, ended > 0):
+                run.log_episodes(done.step - args.batch_size + (t + 1) * args.num_envs, episodes)
+        policy.trees, optimizer.trees = {"params": done.learner.params}, {"adam": done.learner.optimizer}
+        losses = {f"losses/{name}": value for name, value in zip(TOLD, np.asarray(done.told).tolist(), strict=True)}
+        run.log(done.step, {"charts/learning_rate": float(done.lr), **losses})
+        run.log_speed(done.step)
+        run.keep_best(done.step, policy.state_dict)
 
     while step < args.total_timesteps:
         share_left = 1.0 - step // args.batch_size / args.num_iterations if args.anneal_lr else 1.0
@@ -428,14 +454,14 @@ def main(args: Args | None = None) -> None:
         draws = Draws.of(run.rng, agent, args)
 
         if inside is not None:
-            # 1 collect and learn at once
+            # 1 collect and learn at once: JAX computes this iteration while the one before is told of
             starts = inside.draw(run.rng, args.num_steps)
             learner, inside.progress, paid, ended, told = iterate(
                 agent, recipe, inside.classic, learner, inside.progress, starts, draws, lr
             )
-            for t, episodes in envs.count(np.asarray(paid), np.asarray(ended) > 0):
-                run.log_episodes(step + (t + 1) * args.num_envs, episodes)
             step += args.batch_size
+            untold.append(Iteration(step, lr, learner, told, (paid, ended)))
+            untold[0].told.block_until_ready()
         elif in_pool:
             # 1 collect   2 learn
             rolled, counted = pool(learner.params, draws.noise, bounds)
@@ -443,6 +469,7 @@ def main(args: Args | None = None) -> None:
             for t, episodes in pool.count(counted.paid, counted.over, counted.real):
                 run.log_episodes(step + (t + 1) * args.num_envs, episodes)
             step += args.batch_size
+            untold.append(Iteration(step, lr, learner, told))
         else:
             # 1 collect: act in numpy; values and probabilities follow for the whole batch at once
             outputs = acting(agent, learner.params)
@@ -464,16 +491,15 @@ def main(args: Args | None = None) -> None:
                     run.log_episodes(step, reached.episodes)
             # 2 learn
             learner, told = learn_from(agent, recipe, learner, batch, draws.orders, lr)
+            untold.append(Iteration(step, lr, learner, told))
 
         # 3 log, checkpoint
-        policy.trees, optimizer.trees = {"params": learner.params}, {"adam": learner.optimizer}
-        values = dict(zip(TOLD, np.asarray(told).tolist(), strict=True))
-        run.log(
-            step, {"charts/learning_rate": float(lr), **{f"losses/{name}": value for name, value in values.items()}}
-        )
-        run.log_speed(step)
-        run.keep_best(step, policy.state_dict)
-        if run.checkpoint_due(step - args.batch_size, step):
+        due = run.checkpoint_due(step - args.batch_size, step)
+        # the newest iteration may still be computed; it is told of when the next one is
+        under_way = 1 if inside is not None and not due and step < args.total_timesteps else 0
+        while len(untold) > under_way:
+            tell(untold.pop(0))
+        if due:
             next_obs = run.checkpoint(step - args.batch_size, step, envs)
             in_pool = pool.begin(next_obs, learner.params, draws.noise, bounds)
 
