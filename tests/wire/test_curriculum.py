@@ -137,6 +137,16 @@ def test_the_last_stage_can_be_demoted_from() -> None:
     assert found.move(11)["stage"] == 0
 
 
+def test_a_restored_course_knows_its_mean_return_before_another_episode_ends() -> None:
+    saved = course({"condition": "steps>=100 & episode_return>=0.5"}, {})
+    saved.begin(0)
+    for step in range(1, 31):
+        saved.add(step, 1.0)
+    again = course({"condition": "steps>=100 & episode_return>=0.5"}, {})
+    again.load_state_dict(saved.state_dict())
+    assert [again.due(99), again.due(100)] == [saved.due(99), saved.due(100)] == [False, True]
+
+
 def test_a_restored_course_decides_as_the_one_that_was_saved() -> None:
     stages = [{"steps": 10}, {"episode_return": 1.0, "patience": 2, "min_episodes": 3}, {}]
     whole = course(*stages)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 
 # Saved results are compared bit for bit; these decide about them.
@@ -27,4 +27,8 @@ def differences(wanted: Mapping[str, str]) -> tuple[str, str] | None:
     names = [name for name, value in wanted.items() if here.get(name) != value]
     if not names:
         return None
-    return tuple(", ".join(f"{name} {some.get(name, 'none')}" for name in names) for some in (here, wanted))  # type: ignore[return-value]
+    return _listed(here, names), _listed(wanted, names)
+
+
+def _listed(versions: Mapping[str, str], names: Sequence[str]) -> str:
+    return ", ".join(f"{name} {versions.get(name, 'none')}" for name in names)
