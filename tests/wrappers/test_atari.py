@@ -1,11 +1,13 @@
 """Atari games prepared frame by frame, against ale-py's own vector environment and EnvPool."""
 
+from functools import reduce
+
 import numpy as np
 import pytest
 
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import pools
-from cleanrl_worker.wrappers.atari import Atari
+from cleanrl_worker.wrappers.atari import SIZE, Atari, Shrinker
 
 pytest.importorskip("ale_py")
 
@@ -31,6 +33,47 @@ def test_the_three_backends_show_the_same_screens_and_rewards(game: str) -> None
         if terminated:
             break
     native.close()
+
+
+@pytest.mark.parametrize("game", ["Pong", "Qbert", "AirRaid"])
+def test_small_screens_are_those_of_opencvs_formula_in_float32(game: str) -> None:
+    env, rng = Atari(game), np.random.default_rng(1)
+    env.reset(seed=1)
+    seen = []
+    for _ in range(25):
+        if any(env.step(int(rng.integers(env.action_space.n)))[2:4]):
+            env.reset()
+        seen.append(env._screens.max(axis=0))
+    height, width = seen[0].shape
+    assert height == (250 if game == "AirRaid" else 210)
+    seen += list(rng.integers(0, 256, (10, height, width)).astype(np.uint8))
+    few = np.array([0, 20, 87, 147, 255], np.uint8)  # with few colours many means lie half-way between two numbers
+    seen += list(rng.choice(few, (10, height, width)))
+    shrink = Shrinker(height, width)
+    for screen in seen:
+        np.testing.assert_array_equal(shrink(screen), shrunk(screen), strict=True)
+    env.close()
+
+
+def shrunk(screen: np.ndarray) -> np.ndarray:
+    """The mean of each area the plain way: one pixel after the other, the columns and then the rows."""
+    rows, columns = (shares(pixels) for pixels in screen.shape)
+    half = reduce(np.add, (screen[:, at] * share for at, share in columns))
+    whole = reduce(np.add, (half[at] * share[:, None] for at, share in rows))
+    return np.rint(whole).astype(np.uint8)
+
+
+def shares(pixels: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """For the first, second, … of the pixels that each of 84 covers: which it is, and its share of the mean."""
+    scale = pixels / SIZE
+    begins = np.arange(SIZE) * scale
+    found = []
+    for nth in range(int(scale) + 2):
+        at = np.floor(begins + 1e-9).astype(int) + nth
+        covered = np.minimum(begins + scale, at + 1.0) - np.maximum(begins, at)
+        share = np.where((at < pixels) & (covered > 1e-6), covered / scale, 0.0)
+        found.append((np.minimum(at, pixels - 1), share.astype(np.float32)))
+    return found
 
 
 def test_a_life_is_an_episode_and_a_reset_goes_on_with_the_game() -> None:

@@ -124,6 +124,8 @@ class FrameBatches:
         frame, stack = replay.frames.shape[1:], replay.stacks.shape[1]
         self._row = _row_type(replay, ("stacks", "actions", "rewards", "terminations"))
         self._staging = torch.empty((size, self._row.itemsize // 4), dtype=torch.int32, pin_memory=True)
+        staged = self._staging.numpy().view(self._row)[:, 0]
+        self._staged = {name: staged[name] for name in self._row.fields or ()}
         self._drawn = torch.empty_like(self._staging, device=device)
         self._has_twin = replay.frames.nbytes <= _room(device)
         on_gpu, at_once = (len(replay.frames), BLOCK) if self._has_twin else (size * stack, size * stack)
@@ -147,10 +149,9 @@ class FrameBatches:
             replay.frames.take(slots.reshape(-1), axis=0, out=self._frame_staging.numpy(), mode="clip")
             self._frames.copy_(self._frame_staging, non_blocking=True)
             slots = np.arange(slots.size).reshape(slots.shape)
-        staged = self._staging.numpy().view(self._row)
-        staged["stacks"][:, 0] = slots
+        self._staged["stacks"][:] = slots
         for name in ("actions", "rewards", "terminations"):
-            staged[name][:, 0] = getattr(replay, name)[where]
+            self._staged[name][:] = getattr(replay, name)[where]
         self._drawn.copy_(self._staging, non_blocking=True)
         self._copied.record(self._stream)
         return self._drawn
@@ -165,16 +166,16 @@ class FrameBatches:
         return Batch(shown[:, :-1], actions, rewards, shown[:, 1:], terminations)
 
     def _send_new(self) -> None:
-        """The frames that the twin does not have yet."""
+        """The frames that the twin does not have yet: as a rule one piece, for which the staging memory is free."""
         frames, seen = self._replay.frames, self._replay.seen
-        self._sent = max(self._sent, seen - len(frames))
+        self._sent = first = max(self._sent, seen - len(frames))
         while self._sent < seen:
+            if self._sent > first:
+                self._stream.synchronize()  # the piece before has been sent
             start = self._sent % len(frames)
             count = min(BLOCK, seen - self._sent, len(frames) - start)
-            self._copied.synchronize()
             self._frame_staging.numpy()[:count] = frames[start : start + count]
             self._frames[start : start + count].copy_(self._frame_staging[:count], non_blocking=True)
-            self._copied.record(self._stream)
             self._sent += count
 
 

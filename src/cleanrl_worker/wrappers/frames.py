@@ -58,14 +58,14 @@ class FrameReplay:
             raise SystemExit("these observations are no stacks of frames: a step must add one and drop the oldest")
         shown = self._follow(obs)
         new = self._keep(reached.final_obs[:, -1])
-        where = np.arange(self.added, self.added + count) % self.capacity
+        where = places(self.added, count, self.capacity)
         self.stacks[where, :-1], self.stacks[where, -1] = shown, new
         self.lowest[where] = shown.min()
         self.ahead[where] = count  # until it turns out that another episode began
         self.actions[where], self.rewards[where] = actions, reached.rewards
         self.terminations[where] = reached.terminations
         self.added += count
-        self._shown, self._last = np.column_stack([shown[:, 1:], new]), reached
+        self._shown, self._last = self.stacks[where, 1:].copy(), reached
 
     def forget(self) -> None:
         """Hold nothing any more; numbers go on."""
@@ -125,8 +125,9 @@ class FrameReplay:
             begun = last.terminations | last.truncations
             if last.obs is not obs:
                 begun = begun | (last.obs != obs).reshape(count, -1).any(axis=1)
-            self.ahead[(self.added - count + np.flatnonzero(begun)) % self.capacity] = 0
-        for env in np.flatnonzero(begun):
+        for env in begun.nonzero()[0]:
+            if last is not None:
+                self.ahead[(self.added - count + env) % self.capacity] = 0
             self._begin(obs[env], self._shown[env])
         return self._shown
 
@@ -141,7 +142,12 @@ class FrameReplay:
             shown[index] = shown[index - 1] if repeats else self._keep(frame[None])[0]
 
     def _keep(self, frames: np.ndarray) -> np.ndarray:
-        numbers = np.arange(self.seen, self.seen + len(frames))
-        self.frames[numbers % len(self.frames)] = frames
-        self.seen += len(frames)
-        return numbers
+        first, self.seen = self.seen, self.seen + len(frames)
+        self.frames[places(first, len(frames), len(self.frames))] = frames
+        return np.arange(first, self.seen)
+
+
+def places(first: int, count: int, size: int) -> slice | np.ndarray:
+    """Where consecutive numbers lie in a ring; a slice, which is several times faster to write to, unless they wrap."""
+    start = first % size
+    return slice(start, start + count) if start + count <= size else np.arange(first, first + count) % size

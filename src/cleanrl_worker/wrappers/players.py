@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 
 from cleanrl_worker.kit.pools import nearest
-from cleanrl_worker.wrappers.atari import SIZE, SKIP, STACK, shrunk, taps
+from cleanrl_worker.wrappers.atari import SIZE, SKIP, STACK, Shrinker
 
 FRAMES = STACK
 """screens that an observation stacks"""
@@ -62,7 +62,7 @@ class Match(gym.Env[np.ndarray, np.ndarray]):
         self.rewards = np.zeros(len(self.players))
         """of the last step, by player, also when it has ended the game"""
         height, width, _ = self._game.observation_space(self.players[0]).shape
-        self._rows, self._columns = taps(height), taps(width)
+        self._shrink = Shrinker(height, width)
         planes = np.eye(len(self.players), dtype=np.uint8)[:, :, None, None]
         self._planes = np.broadcast_to(planes, (*planes.shape[:2], SIZE, SIZE))
         self._stack: deque[np.ndarray] = deque(maxlen=FRAMES)
@@ -103,7 +103,7 @@ class Match(gym.Env[np.ndarray, np.ndarray]):
 
     def _seen(self, screen: np.ndarray) -> np.ndarray:
         """The blue of a screen, 84×84: each pixel is the mean of the area it covers."""
-        return shrunk(screen[:, :, 2], self._rows, self._columns)
+        return self._shrink(screen[:, :, 2])
 
     def _obs(self) -> np.ndarray:
         frames = np.broadcast_to(np.stack(self._stack), (len(self.players), FRAMES, SIZE, SIZE))
