@@ -64,6 +64,31 @@ CASES = (
     Case("c51", "CartPole-v1", 52_000, 12_000, SOON, 3_000),
     Case("c51_atari", PONG, 14_000, 3_000, SMALL, 1_000, flags=EARLY, our_flags=ONE_GAME),
 )
+# Those that are checked and not timed. Our image game has many short episodes, and needs nothing but Gymnasium.
+CATCH, ROLLOUTS = "mosaic/Catch-v0", ("--num-envs=8", "--num-steps=16")
+LESSON = ("--teacher-steps=400", "--offline-steps=400", "--teacher-eval-episodes=1", "--learning-starts=450")
+CHECKED = (
+    Case("rpo_continuous_action", "HalfCheetah-v5", 0, 0, (), 4_096),
+    Case("pqn", "CartPole-v1", 0, 0, ("--num-steps=64",), 4_096),
+    *(
+        Case(algo, CATCH, 0, 0, flags, steps, our_flags=("--env-backend=gymnasium",))
+        for algo, flags, steps in (
+            ("rainbow_atari", SMALL, 1_000),
+            ("sac_atari", SMALL, 1_000),
+            ("qdagger_dqn_atari_impalacnn", (*LESSON, "--buffer-size=5000"), 900),
+            ("ppo_procgen", ROLLOUTS, 1_024),
+            ("ppg_procgen", (*ROLLOUTS, "--n-iteration=2", "--e-auxiliary=2"), 2_048),
+            (
+                "ppo_rnd_envpool",
+                (*ROLLOUTS, "--num-iterations-obs-norm-init=1", "--repeat-action-probability=0"),
+                1_024,
+            ),
+            ("ppo_atari_lstm", ROLLOUTS, 1_024),
+            ("pqn_atari_envpool", ROLLOUTS, 1_024),
+            ("pqn_atari_envpool_lstm", ROLLOUTS, 1_024),
+        )
+    ),
+)
 
 
 def main() -> None:
@@ -92,9 +117,10 @@ def main() -> None:
         if not about["gpu"]:
             raise SystemExit("torch finds no GPU here; the CPU's figures are made by benchmarks/speed.py")
         print(about, flush=True)
-        cases = [case for case in CASES if not args.only or case.algo in args.only.split(",")]
         for part in args.parts.split(","):
             begun = time.monotonic()
+            known = (*CASES, *CHECKED) if part == "check" else CASES
+            cases = [case for case in known if not args.only or case.algo in args.only.split(",")]
             try:
                 parts[part](cases, place, Record(args.out or RESULTS, about), args)
             except Failed as failure:

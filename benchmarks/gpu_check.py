@@ -23,10 +23,9 @@ def check(cases: list[Case], place: Place, tell: Tell) -> None:
 
 def compare(case: Case, place: Place) -> dict[str, Any]:
     """Final states of runs that should be the same."""
-    every = case.checked_steps // 2
-    whole = (*case.checked_with, f"--checkpoint-every={every}")
     row: dict[str, Any] = {"algorithm": case.name, "steps": case.checked_steps}
     try:
+        whole = (*case.checked_with, *teacher(case, place), f"--checkpoint-every={case.checked_steps // 2}")
         graphs, again, eager = (
             place.train(case, case.checked_steps, *whole, flag)
             for flag in ("--cudagraphs", "--cudagraphs", "--no-cudagraphs")
@@ -41,6 +40,15 @@ def compare(case: Case, place: Place) -> dict[str, Any]:
         "graphs – again": difference(graphs, again),
         "graphs – resumed half way": difference(graphs, resumed),
     }
+
+
+def teacher(case: Case, place: Place) -> tuple[str, ...]:
+    """The flag for a teacher where one is needed: a DQN that has learned a little."""
+    if not case.algo.startswith("qdagger"):
+        return ()
+    dqn = Case("dqn_atari", case.env_id, 0, 0, (), 0, our_flags=case.our_flags)
+    folder = place.train(dqn, 600, "--learning-starts=100", "--buffer-size=1000", "--save-model")
+    return (f"--teacher-policy-path={next(folder.glob('runs/*/dqn_atari.cleanrl_model'))}",)
 
 
 def difference(one: Path, other: Path) -> str:

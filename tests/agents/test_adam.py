@@ -30,11 +30,16 @@ class RecordableAdam(FlatAdam):
     replayable = True
 
 
-def test_adam_that_can_be_recorded_moves_as_the_other_does_and_goes_on_from_its_state():
+class RecordableRAdam(FlatRAdam):
+    replayable = True
+
+
+@pytest.mark.parametrize(("kind", "other"), [(RecordableAdam, FlatAdam), (RecordableRAdam, FlatRAdam)])
+def test_adam_that_can_be_recorded_moves_as_the_other_does_and_goes_on_from_its_state(kind, other):
     torch.manual_seed(0)
     ours, theirs = nn.Linear(3, 4), nn.Linear(3, 4)
     theirs.load_state_dict(ours.state_dict())
-    recordable, plain = RecordableAdam(ours.parameters(), lr=1e-2), FlatAdam(theirs.parameters(), lr=1e-2)
+    recordable, plain = kind(ours.parameters(), lr=1e-2), other(theirs.parameters(), lr=1e-2)
     for number in range(40):
         if number == 20:
             state = {
@@ -42,7 +47,7 @@ def test_adam_that_can_be_recorded_moves_as_the_other_does_and_goes_on_from_its_
                 "variance": recordable.variance.numpy(),
                 "steps": recordable.steps,
             }
-            recordable = RecordableAdam(ours.parameters(), lr=1.0)
+            recordable = kind(ours.parameters(), lr=1.0)
             recordable.load_state_dict(state)
             assert recordable.steps == 20
         x = torch.randn(16, 3)

@@ -91,7 +91,7 @@ def test_the_projection_is_that_of_its_paper_and_loses_no_probability(name, low,
     np.testing.assert_allclose(found.sum(axis=1), 1.0, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["c51", "c51_atari"])
+@pytest.mark.parametrize("name", ["c51", "c51_atari", "rainbow_atari"])
 def test_the_projection_is_the_same_as_a_product(name):
     generator = torch.Generator().manual_seed(0)
     atoms, pmfs = torch.linspace(-1.3, 0.7, 21), torch.rand((64, 21), generator=generator).softmax(dim=1)

@@ -8,6 +8,7 @@ from typing import Any
 
 import needs as tests_needs
 import pytest
+import tiny_envs
 
 from cleanrl_worker import cli, needs, vitals
 from cleanrl_worker.config import parse_worker_config
@@ -98,8 +99,16 @@ def test_a_memory_that_fits_the_gpu_and_one_that_does_not_are_told(monkeypatch: 
     tight = needed("c51_atari", "Pong-v5")
     assert tight.fits_gpu is False and tight.as_json()["fits_gpu"] is False
     assert "does not fit the GPU, where a copy may take 4.0 GB" in str(tight)
-    for elsewhere in (needed("dqn_atari", "Pong-v5", cuda=False), needed("rainbow_atari", "Pong-v5")):
+    for elsewhere in (needed("dqn_atari", "Pong-v5", cuda=False), needed("ppo_atari", "Pong-v5")):
         assert elsewhere.fits_gpu is None and "GPU" not in str(elsewhere)
+
+
+@pytest.mark.parametrize("algo", ["rainbow_atari", "sac_atari", "qdagger_dqn_atari_impalacnn"])
+def test_every_memory_of_frames_is_compared_with_the_gpu(algo: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vitals, "free_gpu_memory", lambda: 100 * 10**9)
+    lesson = tiny_envs.small_lesson() if algo.startswith("qdagger") else {}
+    assert needed(algo, "Pong-v5", **lesson).fits_gpu
+    assert needed(algo, "Pong-v5", buffer_size=10**7, **lesson).fits_gpu is False
 
 
 def test_the_batches_that_a_phase_of_ppg_keeps_are_counted() -> None:

@@ -1,5 +1,6 @@
 """Adam (arXiv:1412.6980) and RAdam (arXiv:1908.03265) over one flat vector that holds all parameters of a network."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -116,8 +117,6 @@ class FlatAdam:
 class FlatRAdam(FlatAdam):
     """Same updates as `torch.optim.RAdam`: plain momentum until the variance is known well enough to divide by."""
 
-    replayable = False  # whether it divides depends on the count, which it must know
-
     def _move(self, mean_bias: float, variance_bias: float) -> None:
         beta2 = self.betas[1]
         longest = 2 / (1 - beta2) - 1
@@ -128,6 +127,21 @@ class FlatRAdam(FlatAdam):
         rectified = (length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length)
         rate = self.lr * (rectified * variance_bias) ** 0.5 / mean_bias
         self.flat.addcdiv_(self.mean, self.variance.sqrt().add_(self.eps), value=-rate)
+
+    def _move_at_once(self, gradient: torch.Tensor, rate: torch.Tensor) -> None:
+        """The same without a look at the count: both moves are worked out, and the one that is due is made."""
+        beta1, beta2 = self.betas
+        self.mean.lerp_(gradient, 1 - beta1)
+        self.variance.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+        steps = self._steps.double()
+        faded = torch.exp(steps * math.log(beta2))  # beta2**steps
+        mean_bias, variance_bias = 1 - torch.exp(steps * math.log(beta1)), 1 - faded
+        longest = 2 / (1 - beta2) - 1
+        length = longest - 2 * steps * faded / variance_bias
+        rectified = (length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length)
+        scale = (rectified * variance_bias).sqrt().float()  # not a number where it is not used
+        divided = self.mean / self.variance.sqrt().add_(self.eps) * scale
+        self.flat -= torch.where(length > 5, divided, self.mean) * (rate / mean_bias).float()
 
 
 def flattened(parameters: Iterable[nn.Parameter]) -> torch.Tensor:

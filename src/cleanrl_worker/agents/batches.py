@@ -136,8 +136,11 @@ class FrameBatches:
 
     def draw(self, rng: np.random.Generator) -> torch.Tensor:
         """What `at` makes a batch of; on a GPU always the same tensor, filled anew."""
+        return self.send(self._replay.first + rng.integers(0, len(self._replay), self._size))
+
+    def send(self, chosen: np.ndarray) -> torch.Tensor:
+        """The same of transitions by number, as many as a draw has."""
         replay = self._replay
-        chosen = replay.first + rng.integers(0, len(replay), self._size)
         if not self._on_gpu:
             return torch.from_numpy(chosen)
         where = chosen % replay.capacity

@@ -1,4 +1,8 @@
-"""PPO for Atari games seen one frame at a time, with an LSTM that remembers (arXiv:1707.06347). Siblings: ppo_atari."""
+"""PPO for Atari games seen one frame at a time, with an LSTM that remembers (arXiv:1707.06347). Siblings: ppo_atari.
+
+Only its choices are replayed as CUDA graphs: an update calls the LSTM from one start of an episode to the next, which
+no recording can know beforehand.
+"""
 
 import warnings
 from collections.abc import Mapping
@@ -12,10 +16,11 @@ from torch import nn
 from torch.nn import functional as F
 
 from cleanrl_worker.agents.adam import FlatAdam
-from cleanrl_worker.agents.layers import orthogonal
+from cleanrl_worker.agents.courier import Courier
+from cleanrl_worker.agents.layers import numbers, orthogonal
 from cleanrl_worker.agents.memory import RememberingPolicy
 from cleanrl_worker.kit import envs as kit_envs
-from cleanrl_worker.kit import experiment
+from cleanrl_worker.kit import experiment, graphs
 from cleanrl_worker.kit.args import (
     Amount,
     Computed,
@@ -78,6 +83,10 @@ class Args(RunArgs):
     """largest norm of the gradient"""
     target_kl: float | None = None
     """end an update early when the policy has moved this far"""
+    cudagraphs: bool = True
+    """on a GPU, replay each choice as one CUDA graph"""
+    compile: bool = False
+    """compile the choices with torch.compile: a slower start"""
     batch_size: Computed = 0
     """set at run time: num_envs * num_steps"""
     minibatch_size: Computed = 0
@@ -122,7 +131,8 @@ class Agent(nn.Module):
         """
         hidden = self.network(obs.to(torch.float32) / 255.0)
         features = hidden.view(*starts.shape, -1)
-        told, outputs = starts.any(dim=1).tolist(), []
+        outputs = []
+        told = starts.any(dim=1).tolist() if len(starts) > 1 else [False]  # of a single step nothing need be known
         # from one start of an episode, in whatever environment, to the next: a single call
         cuts = [0, *(t for t in range(1, len(told)) if told[t]), len(told)]
         for begin, end in pairwise(cuts):
@@ -136,6 +146,10 @@ class Agent(nn.Module):
         """What is kept where nothing has been seen yet."""
         zeros = self.critic.weight.new_zeros(1, num_envs, 128)
         return zeros, zeros.clone()
+
+
+def copy_of(state: State) -> State:
+    return state[0].clone(), state[1].clone()
 
 
 def load_policy(state: dict[str, Any], spaces: Any, args: Mapping[str, Any]) -> Policy:
@@ -194,6 +208,7 @@ def main(args: Args | None = None) -> None:
     # the optimizer's one vector is no layout of cuDNN's, which copies the LSTM's weights (half a megabyte) at each call
     warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
     optimizer = FlatAdam(agent.parameters(), lr=args.learning_rate, eps=1e-5)
+    courier = Courier(device)
 
     shape = (args.num_steps, args.num_envs)
     frame = (1, *envs.single_observation_space.shape[1:])  # the newest of the stack: the LSTM is for the others
@@ -210,32 +225,40 @@ def main(args: Args | None = None) -> None:
     next_obs = run.reset(envs, step)
     state, next_starts = agent.blank(args.num_envs), torch.zeros(args.num_envs, device=device)
 
+    @graphs.captured(run)
+    @torch.no_grad()
+    def act(
+        seen: torch.Tensor, begins: torch.Tensor, gumbel: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Actions, their log-probabilities, and the values of what is seen, which `state` then has in it."""
+        logits, seen_values, kept = agent(seen, state, begins.unsqueeze(0))
+        for mine, new in zip(state, kept, strict=True):
+            mine.copy_(new)
+        action = (logits + gumbel).argmax(dim=1)  # Gumbel-max: a sample of softmax(logits)
+        return action, F.log_softmax(logits, dim=-1).gather(1, action.unsqueeze(1)).squeeze(1), seen_values
+
     while step < args.total_timesteps:
         if args.anneal_lr:
             optimizer.lr = args.learning_rate * (1.0 - step // args.batch_size / args.num_iterations)
 
         # 1 collect
-        noise = run.rng.gumbel(size=(*shape, envs.single_action_space.n)).astype(np.float32)
+        noise = numbers(run.rng.gumbel(size=(*shape, envs.single_action_space.n)), device)
         truncated_at: list[tuple[int, np.ndarray, State]] = []
-        before = state
+        before = copy_of(state)
         for t in range(args.num_steps):
-            obs[t] = torch.from_numpy(next_obs[:, -1:])
-            starts[t] = next_starts
-            with torch.no_grad():
-                logits, values[t], state = agent(obs[t], state, starts[t : t + 1])
-                # Gumbel-max: a sample of softmax(logits)
-                action = (logits + torch.from_numpy(noise[t]).to(device)).argmax(dim=1)
-                logprobs[t] = F.log_softmax(logits, dim=-1).gather(1, action.unsqueeze(1)).squeeze(1)
-            actions[t] = action.cpu().numpy()
+            seen = courier.send(np.ascontiguousarray(next_obs[:, -1:]))
+            action, logprobs[t], values[t] = act(seen, next_starts, noise[t])
+            obs[t], starts[t] = seen, next_starts
+            actions[t] = courier.fetch(action)
             reached = envs.step(actions[t])
             next_obs = reached.obs
             step += args.num_envs
             rewards[t] = reached.rewards
             terminations[t] = reached.terminations
             ends[t] = reached.terminations | reached.truncations
-            next_starts = torch.from_numpy(ends[t]).to(device)
+            next_starts = courier.send(ends[t])
             if reached.truncations.any():
-                truncated_at.append((t, reached.final_obs, state))
+                truncated_at.append((t, reached.final_obs, copy_of(state)))
             if reached.episodes:
                 run.log_episodes(step, reached.episodes)
 
@@ -286,8 +309,8 @@ def main(args: Args | None = None) -> None:
 
                 entropy = -(new_logprobs.exp() * new_logprobs).sum(dim=1).mean()
                 optimizer.step(pg_loss - args.ent_coef * entropy + args.vf_coef * v_loss, args.max_grad_norm)
-            approx_kl = (ratio - 1 - logratio).mean().item()  # http://joschu.net/blog/kl-approx.html, k3
-            if args.target_kl is not None and approx_kl > args.target_kl:
+            approx_kl = (ratio - 1 - logratio).mean()  # http://joschu.net/blog/kl-approx.html, k3
+            if args.target_kl is not None and approx_kl.item() > args.target_kl:
                 break
 
         # 4 log, checkpoint
@@ -300,7 +323,7 @@ def main(args: Args | None = None) -> None:
                 "losses/policy_loss": pg_loss.item(),
                 "losses/entropy": entropy.item(),
                 "losses/old_approx_kl": -logratio.mean().item(),
-                "losses/approx_kl": approx_kl,
+                "losses/approx_kl": approx_kl.item(),
                 "losses/clipfrac": ((torch.cat(ratios) - 1.0).abs() > args.clip_coef).float().mean().item(),
                 "losses/explained_variance": float(1 - np.var(advantages) / variance) if variance > 0 else float("nan"),
             },
@@ -309,7 +332,9 @@ def main(args: Args | None = None) -> None:
         run.keep_best(step, agent.state_dict)
         if run.checkpoint_due(step - args.batch_size, step):
             next_obs = run.checkpoint(step - args.batch_size, step, envs)
-            state, next_starts = agent.blank(args.num_envs), torch.zeros(args.num_envs, device=device)
+            next_starts = torch.zeros(args.num_envs, device=device)
+            for part in state:
+                part.zero_()
 
     if args.save_model:
         run.save_policy(step, agent.state_dict())

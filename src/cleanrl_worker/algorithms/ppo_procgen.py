@@ -5,7 +5,7 @@ Siblings: ppg_procgen, ppo_atari_envpool.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -13,10 +13,11 @@ from torch import nn
 from torch.nn import functional as F
 
 from cleanrl_worker.agents.adam import FlatAdam
-from cleanrl_worker.agents.layers import orthogonal
+from cleanrl_worker.agents.courier import Courier
+from cleanrl_worker.agents.layers import numbers, orthogonal
 from cleanrl_worker.agents.normalize import RewardNormalizer
 from cleanrl_worker.kit import envs as kit_envs
-from cleanrl_worker.kit import experiment
+from cleanrl_worker.kit import experiment, graphs
 from cleanrl_worker.kit.args import (
     Amount,
     Computed,
@@ -84,6 +85,10 @@ class Args(RunArgs):
     """largest norm of the gradient"""
     target_kl: float | None = None
     """end an update early when the policy has moved this far"""
+    cudagraphs: bool = True
+    """on a GPU, replay each update and each choice as one CUDA graph"""
+    compile: bool = False
+    """compile the updates with torch.compile: a slower start, other random numbers"""
     batch_size: Computed = 0
     """set at run time: num_envs * num_steps"""
     minibatch_size: Computed = 0
@@ -172,6 +177,16 @@ def gae(
     return advantages
 
 
+class Losses(NamedTuple):
+    """Means over a minibatch, and how much likelier each of its actions has become."""
+
+    policy: torch.Tensor
+    value: torch.Tensor
+    entropy: torch.Tensor
+    logratio: torch.Tensor
+    ratio: torch.Tensor
+
+
 def main(args: Args | None = None) -> None:
     args = args or parse(Args)
     require(args)
@@ -187,6 +202,7 @@ def main(args: Args | None = None) -> None:
     agent = Agent(envs).to(device)
     optimizer = FlatAdam(agent.parameters(), lr=args.learning_rate, eps=1e-5)
     reward_scale = RewardNormalizer(args.num_envs, args.gamma)
+    courier = Courier(device)
 
     shape = (args.num_steps, args.num_envs)
     obs = torch.zeros((*shape, *envs.single_observation_space.shape), dtype=torch.uint8, device=device)
@@ -200,21 +216,56 @@ def main(args: Args | None = None) -> None:
     args.num_iterations = -(-args.total_timesteps // args.batch_size)
     next_obs = run.reset(envs, step)
 
+    @graphs.captured(run)
+    @torch.no_grad()
+    def act(seen: torch.Tensor, gumbel: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Actions, their log-probabilities, and the values of what is seen."""
+        logits, seen_values = agent(seen)
+        action = (logits + gumbel).argmax(dim=1)  # Gumbel-max: a sample of softmax(logits)
+        return action, F.log_softmax(logits, dim=-1).gather(1, action.unsqueeze(1)).squeeze(1), seen_values
+
+    @graphs.captured(run)
+    def update(
+        mb_obs: torch.Tensor,
+        mb_actions: torch.Tensor,
+        mb_logprobs: torch.Tensor,
+        mb_advantages: torch.Tensor,
+        mb_returns: torch.Tensor,
+        mb_values: torch.Tensor,
+    ) -> Losses:
+        """Learn from a minibatch."""
+        logits, new_values = agent(mb_obs)
+        new_logprobs = F.log_softmax(logits, dim=-1)
+        logratio = new_logprobs.gather(1, mb_actions.unsqueeze(1)).squeeze(1) - mb_logprobs
+        ratio = logratio.exp()
+
+        if args.norm_adv:
+            mb_advantages = (mb_advantages - mb_advantages.mean()) / (mb_advantages.std() + 1e-8)
+        clipped = ratio.clamp(1 - args.clip_coef, 1 + args.clip_coef)
+        pg_loss = -torch.min(mb_advantages * ratio, mb_advantages * clipped).mean()
+
+        v_error = (new_values - mb_returns) ** 2
+        if args.clip_vloss:
+            v_clipped = mb_values + (new_values - mb_values).clamp(-args.clip_coef, args.clip_coef)
+            v_error = torch.max(v_error, (v_clipped - mb_returns) ** 2)
+        v_loss = 0.5 * v_error.mean()
+
+        entropy = -(new_logprobs.exp() * new_logprobs).sum(dim=1).mean()
+        optimizer.step(pg_loss - args.ent_coef * entropy + args.vf_coef * v_loss, args.max_grad_norm)
+        return Losses(*(found.detach() for found in (pg_loss, v_loss, entropy, logratio, ratio)))
+
     while step < args.total_timesteps:
         if args.anneal_lr:
             optimizer.lr = args.learning_rate * (1.0 - step // args.batch_size / args.num_iterations)
 
         # 1 collect
-        noise = run.rng.gumbel(size=(*shape, envs.single_action_space.n)).astype(np.float32)
+        noise = numbers(run.rng.gumbel(size=(*shape, envs.single_action_space.n)), device)
         truncated_at: list[tuple[int, np.ndarray]] = []
         for t in range(args.num_steps):
-            obs[t] = torch.from_numpy(next_obs)
-            with torch.no_grad():
-                logits, values[t] = agent(obs[t])
-                # Gumbel-max: a sample of softmax(logits)
-                action = (logits + torch.from_numpy(noise[t]).to(device)).argmax(dim=1)
-                logprobs[t] = F.log_softmax(logits, dim=-1).gather(1, action.unsqueeze(1)).squeeze(1)
-            actions[t] = action.cpu().numpy()
+            seen = courier.send(next_obs)
+            action, logprobs[t], values[t] = act(seen, noise[t])
+            obs[t] = seen
+            actions[t] = courier.fetch(action)
             reached = envs.step(actions[t])
             next_obs = reached.obs
             step += args.num_envs
@@ -248,29 +299,12 @@ def main(args: Args | None = None) -> None:
         for _ in range(args.update_epochs):
             order = torch.randperm(args.batch_size, device=device)
             batch = (b_obs, b_actions, b_logprobs, b_advantages, b_returns, b_values)
-            minibatches = zip(*(whole[order].split(args.minibatch_size) for whole in batch), strict=True)
-            for mb_obs, mb_actions, mb_logprobs, mb_advantages, mb_returns, mb_values in minibatches:
-                logits, new_values = agent(mb_obs)
-                new_logprobs = F.log_softmax(logits, dim=-1)
-                logratio = new_logprobs.gather(1, mb_actions.unsqueeze(1)).squeeze(1) - mb_logprobs
-                ratio = logratio.exp()
-                ratios.append(ratio.detach())
-
-                if args.norm_adv:
-                    mb_advantages = (mb_advantages - mb_advantages.mean()) / (mb_advantages.std() + 1e-8)
-                clipped = ratio.clamp(1 - args.clip_coef, 1 + args.clip_coef)
-                pg_loss = -torch.min(mb_advantages * ratio, mb_advantages * clipped).mean()
-
-                v_error = (new_values - mb_returns) ** 2
-                if args.clip_vloss:
-                    v_clipped = mb_values + (new_values - mb_values).clamp(-args.clip_coef, args.clip_coef)
-                    v_error = torch.max(v_error, (v_clipped - mb_returns) ** 2)
-                v_loss = 0.5 * v_error.mean()
-
-                entropy = -(new_logprobs.exp() * new_logprobs).sum(dim=1).mean()
-                optimizer.step(pg_loss - args.ent_coef * entropy + args.vf_coef * v_loss, args.max_grad_norm)
-            approx_kl = (ratio - 1 - logratio).mean().item()  # http://joschu.net/blog/kl-approx.html, k3
-            if args.target_kl is not None and approx_kl > args.target_kl:
+            for minibatch in zip(*(whole[order].split(args.minibatch_size) for whole in batch), strict=True):
+                losses = update(*minibatch)
+                ratios.append(losses.ratio.clone())  # the next update may write over it
+            # http://joschu.net/blog/kl-approx.html, k3
+            approx_kl = (losses.ratio - 1 - losses.logratio).mean()
+            if args.target_kl is not None and approx_kl.item() > args.target_kl:
                 break
 
         # 4 log, checkpoint
@@ -279,11 +313,11 @@ def main(args: Args | None = None) -> None:
             step,
             {
                 "charts/learning_rate": optimizer.lr,
-                "losses/value_loss": v_loss.item(),
-                "losses/policy_loss": pg_loss.item(),
-                "losses/entropy": entropy.item(),
-                "losses/old_approx_kl": -logratio.mean().item(),
-                "losses/approx_kl": approx_kl,
+                "losses/value_loss": losses.value.item(),
+                "losses/policy_loss": losses.policy.item(),
+                "losses/entropy": losses.entropy.item(),
+                "losses/old_approx_kl": -losses.logratio.mean().item(),
+                "losses/approx_kl": approx_kl.item(),
                 "losses/clipfrac": ((torch.cat(ratios) - 1.0).abs() > args.clip_coef).float().mean().item(),
                 "losses/explained_variance": float(1 - np.var(advantages) / variance) if variance > 0 else float("nan"),
             },

@@ -6,7 +6,7 @@ Sibling: ppo_atari_envpool, which learns from the game's rewards alone.
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,10 +14,11 @@ from torch import nn
 from torch.nn import functional as F
 
 from cleanrl_worker.agents.adam import FlatAdam
-from cleanrl_worker.agents.layers import orthogonal
+from cleanrl_worker.agents.courier import Courier
+from cleanrl_worker.agents.layers import numbers, orthogonal
 from cleanrl_worker.agents.normalize import RunningStatistics
 from cleanrl_worker.kit import envs as kit_envs
-from cleanrl_worker.kit import experiment
+from cleanrl_worker.kit import experiment, graphs
 from cleanrl_worker.kit.args import (
     Amount,
     Computed,
@@ -93,6 +94,10 @@ class Args(RunArgs):
     """batches of random play before training, from which the scale of frames is known"""
     repeat_action_probability: Share = 0.25
     """how often the game takes the last action again instead of the new one; CleanRL's is 0.25"""
+    cudagraphs: bool = True
+    """on a GPU, replay each update and each choice as one CUDA graph"""
+    compile: bool = False
+    """compile the updates with torch.compile: a slower start, other random numbers"""
     batch_size: Computed = 0
     """set at run time: num_envs * num_steps"""
     minibatch_size: Computed = 0
@@ -174,18 +179,23 @@ class FrameScale:
 
     def __init__(self, device: torch.device) -> None:
         self.statistics = RunningStatistics((1, 84, 84))
-        self._device = device
+        self._shift, self._scale = torch.zeros((2, 1, 84, 84), device=device)
+        self.refresh()
 
     def observe(self, obs: torch.Tensor) -> None:
         """Take the newest of each four frames into account; a batch of all steps as floats would fill the memory."""
         for seen in obs:
             self.statistics.update(seen[:, 3:].cpu().numpy().astype(np.float32))
+        self.refresh()
 
-    def __call__(self, obs: torch.Tensor) -> torch.Tensor:
-        """The newest of each four frames, normalised."""
-        mean, deviation = self.statistics.mean, np.sqrt(self.statistics.var + 1e-8)
-        shift, scale = (torch.from_numpy(part.astype(np.float32)).to(self._device) for part in (mean, deviation))
-        return ((obs[:, 3:].float() - shift) / scale).clamp(-5, 5)
+    def refresh(self) -> None:
+        """Take today's statistics."""
+        self._shift.copy_(torch.from_numpy(self.statistics.mean.astype(np.float32)))
+        self._scale.copy_(torch.from_numpy(np.sqrt(self.statistics.var + 1e-8).astype(np.float32)))
+
+    def __call__(self, frames: torch.Tensor) -> torch.Tensor:
+        """Frames given as bytes, normalised."""
+        return ((frames.float() - self._shift) / self._scale).clamp(-5, 5)
 
 
 class CuriosityScale:
@@ -240,6 +250,17 @@ def gae(
     return advantages
 
 
+class Losses(NamedTuple):
+    """Means over a minibatch, and how much likelier each of its actions has become."""
+
+    policy: torch.Tensor
+    value: torch.Tensor
+    entropy: torch.Tensor
+    forward: torch.Tensor
+    logratio: torch.Tensor
+    ratio: torch.Tensor
+
+
 def main(args: Args | None = None) -> None:
     args = args or parse(Args)
     require(args)
@@ -256,12 +277,13 @@ def main(args: Args | None = None) -> None:
     learned = [*agent.parameters(), *novelty.predictor.parameters()]
     optimizer = FlatAdam(learned, lr=args.learning_rate, eps=1e-5)
     frames, curiosity_scale = FrameScale(device), CuriosityScale(args.num_envs, args.int_gamma)
+    courier = Courier(device)
 
     shape = (args.num_steps, args.num_envs)
     obs = torch.zeros((*shape, *envs.single_observation_space.shape), dtype=torch.uint8, device=device)
     logprobs = torch.zeros(shape, device=device)
     values = torch.zeros((2, *shape), device=device)  # of the game, of curiosity
-    curiosity = np.zeros(shape, np.float32)
+    curiosity = torch.zeros(shape, device=device)
     actions = np.zeros(shape, np.int64)
     rewards = np.zeros(shape, np.float32)
     terminations = np.zeros(shape, np.float32)
@@ -275,6 +297,7 @@ def main(args: Args | None = None) -> None:
             "curiosity": curiosity_scale,
         }
     )
+    frames.refresh()
     args.num_iterations = -(-args.total_timesteps // args.batch_size)
     next_obs = run.reset(envs, step)
     if step == 0:
@@ -286,30 +309,76 @@ def main(args: Args | None = None) -> None:
         next_obs = run.reset(envs, step)
     returns: deque[float] = deque(maxlen=20)
 
+    @graphs.captured(run)
+    @torch.no_grad()
+    def act(seen: torch.Tensor, gumbel: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Actions, their log-probabilities, and the values of the game and of curiosity."""
+        logits, ext_values, int_values = agent(seen)
+        action = (logits + gumbel).argmax(dim=1)  # Gumbel-max: a sample of softmax(logits)
+        logprob = F.log_softmax(logits, dim=-1).gather(1, action.unsqueeze(1)).squeeze(1)
+        return action, logprob, ext_values, int_values
+
+    @graphs.captured(run)
+    @torch.no_grad()
+    def wonder(led_to: torch.Tensor) -> torch.Tensor:
+        """How new the frames are that actions led to."""
+        return novelty(frames(led_to)).sum(dim=1) / 2
+
+    @graphs.captured(run)
+    def update(
+        mb_obs: torch.Tensor,
+        mb_actions: torch.Tensor,
+        mb_logprobs: torch.Tensor,
+        mb_advantages: torch.Tensor,
+        mb_ext_returns: torch.Tensor,
+        mb_int_returns: torch.Tensor,
+        mb_values: torch.Tensor,
+    ) -> Losses:
+        """Learn from a minibatch."""
+        error = novelty(frames(mb_obs[:, 3:])).mean(dim=1)
+        chosen = (torch.rand(len(error), device=device) < args.update_proportion).float()
+        forward_loss = (error * chosen).sum() / chosen.sum().clamp(min=1)
+
+        logits, ext_values, int_values = agent(mb_obs)
+        new_logprobs = F.log_softmax(logits, dim=-1)
+        logratio = new_logprobs.gather(1, mb_actions.unsqueeze(1)).squeeze(1) - mb_logprobs
+        ratio = logratio.exp()
+
+        if args.norm_adv:
+            mb_advantages = (mb_advantages - mb_advantages.mean()) / (mb_advantages.std() + 1e-8)
+        clipped = ratio.clamp(1 - args.clip_coef, 1 + args.clip_coef)
+        pg_loss = -torch.min(mb_advantages * ratio, mb_advantages * clipped).mean()
+
+        v_error = (ext_values - mb_ext_returns) ** 2
+        if args.clip_vloss:
+            v_clipped = mb_values + (ext_values - mb_values).clamp(-args.clip_coef, args.clip_coef)
+            v_error = torch.max(v_error, (v_clipped - mb_ext_returns) ** 2)
+        v_loss = 0.5 * v_error.mean() + 0.5 * F.mse_loss(int_values, mb_int_returns)
+
+        entropy = -(new_logprobs.exp() * new_logprobs).sum(dim=1).mean()
+        loss = pg_loss - args.ent_coef * entropy + args.vf_coef * v_loss + forward_loss
+        optimizer.step(loss, args.max_grad_norm)
+        return Losses(*(found.detach() for found in (pg_loss, v_loss, entropy, forward_loss, logratio, ratio)))
+
     while step < args.total_timesteps:
         if args.anneal_lr:
             optimizer.lr = args.learning_rate * (1.0 - step // args.batch_size / args.num_iterations)
 
         # 1 collect
-        noise = run.rng.gumbel(size=(*shape, envs.single_action_space.n)).astype(np.float32)
+        noise = numbers(run.rng.gumbel(size=(*shape, envs.single_action_space.n)), device)
         truncated_at: list[tuple[int, np.ndarray]] = []
         for t in range(args.num_steps):
-            obs[t] = torch.from_numpy(next_obs)
-            with torch.no_grad():
-                logits, values[0, t], values[1, t] = agent(obs[t])
-                # Gumbel-max: a sample of softmax(logits)
-                action = (logits + torch.from_numpy(noise[t]).to(device)).argmax(dim=1)
-                logprobs[t] = F.log_softmax(logits, dim=-1).gather(1, action.unsqueeze(1)).squeeze(1)
-            actions[t] = action.cpu().numpy()
+            seen = courier.send(next_obs)
+            action, logprobs[t], values[0, t], values[1, t] = act(seen, noise[t])
+            obs[t] = seen
+            actions[t] = courier.fetch(action)
             reached = envs.step(actions[t])
             next_obs = reached.obs
             step += args.num_envs
             rewards[t] = reached.rewards
             terminations[t] = reached.terminations
             ends[t] = reached.terminations | reached.truncations
-            with torch.no_grad():
-                led_to = frames(torch.from_numpy(reached.final_obs).to(device))
-                curiosity[t] = novelty(led_to).sum(dim=1).cpu().numpy() / 2
+            curiosity[t] = wonder(courier.send(reached.final_obs[:, 3:]))
             if reached.truncations.any():
                 truncated_at.append((t, reached.final_obs))
             if reached.episodes:
@@ -333,7 +402,7 @@ def main(args: Args | None = None) -> None:
                 next_values[0, t] = np.where(ends[t] > 0, final_values, next_values[0, t])
         next_values[0] *= 1.0 - terminations
         ext_advantages = gae(rewards, old_values[0], next_values[0], ends, args.gamma, args.gae_lambda)
-        paid = curiosity_scale.observe(curiosity)
+        paid = curiosity_scale.observe(curiosity.cpu().numpy())
         never = np.zeros_like(ends)
         int_advantages = gae(paid, old_values[1], next_values[1], never, args.int_gamma, args.gae_lambda)
         advantages = args.ext_coef * ext_advantages + args.int_coef * int_advantages
@@ -343,36 +412,14 @@ def main(args: Args | None = None) -> None:
         frames.observe(obs)
 
         # 3 update
+        batch = (b_obs, b_actions, b_logprobs, b_advantages, b_ext_returns, b_int_returns, b_values[0])
         for _ in range(args.update_epochs):
             order = torch.randperm(args.batch_size, device=device)
             for rows in order.split(args.minibatch_size):
-                mb_obs, mb_actions, mb_advantages = b_obs[rows], b_actions[rows], b_advantages[rows]
-                error = novelty(frames(mb_obs)).mean(dim=1)
-                chosen = (torch.rand(len(rows), device=device) < args.update_proportion).float()
-                forward_loss = (error * chosen).sum() / chosen.sum().clamp(min=1)
-
-                logits, ext_values, int_values = agent(mb_obs)
-                new_logprobs = F.log_softmax(logits, dim=-1)
-                logratio = new_logprobs.gather(1, mb_actions.unsqueeze(1)).squeeze(1) - b_logprobs[rows]
-                ratio = logratio.exp()
-
-                if args.norm_adv:
-                    mb_advantages = (mb_advantages - mb_advantages.mean()) / (mb_advantages.std() + 1e-8)
-                clipped = ratio.clamp(1 - args.clip_coef, 1 + args.clip_coef)
-                pg_loss = -torch.min(mb_advantages * ratio, mb_advantages * clipped).mean()
-
-                v_error = (ext_values - b_ext_returns[rows]) ** 2
-                if args.clip_vloss:
-                    mb_values = b_values[0, rows]
-                    v_clipped = mb_values + (ext_values - mb_values).clamp(-args.clip_coef, args.clip_coef)
-                    v_error = torch.max(v_error, (v_clipped - b_ext_returns[rows]) ** 2)
-                v_loss = 0.5 * v_error.mean() + 0.5 * F.mse_loss(int_values, b_int_returns[rows])
-
-                entropy = -(new_logprobs.exp() * new_logprobs).sum(dim=1).mean()
-                loss = pg_loss - args.ent_coef * entropy + args.vf_coef * v_loss + forward_loss
-                optimizer.step(loss, args.max_grad_norm)
-            approx_kl = (ratio - 1 - logratio).mean().item()  # http://joschu.net/blog/kl-approx.html, k3
-            if args.target_kl is not None and approx_kl > args.target_kl:
+                losses = update(*(whole[rows] for whole in batch))
+            # http://joschu.net/blog/kl-approx.html, k3
+            approx_kl = (losses.ratio - 1 - losses.logratio).mean()
+            if args.target_kl is not None and approx_kl.item() > args.target_kl:
                 break
 
         # 4 log, checkpoint
@@ -380,12 +427,12 @@ def main(args: Args | None = None) -> None:
             step,
             {
                 "charts/learning_rate": optimizer.lr,
-                "losses/value_loss": v_loss.item(),
-                "losses/policy_loss": pg_loss.item(),
-                "losses/entropy": entropy.item(),
-                "losses/old_approx_kl": -logratio.mean().item(),
-                "losses/approx_kl": approx_kl,
-                "losses/fwd_loss": forward_loss.item(),
+                "losses/value_loss": losses.value.item(),
+                "losses/policy_loss": losses.policy.item(),
+                "losses/entropy": losses.entropy.item(),
+                "losses/old_approx_kl": -losses.logratio.mean().item(),
+                "losses/approx_kl": approx_kl.item(),
+                "losses/fwd_loss": losses.forward.item(),
             },
         )
         run.log_speed(step)

@@ -14,7 +14,7 @@ from torch import nn
 from cleanrl_worker.agents.adam import FlatRAdam
 from cleanrl_worker.agents.layers import NumpyNet, Pullback, flat_size, numbers, orthogonal
 from cleanrl_worker.kit import envs as kit_envs
-from cleanrl_worker.kit import experiment
+from cleanrl_worker.kit import experiment, graphs
 from cleanrl_worker.kit.args import Amount, Count, Pieces, RunArgs, Share, parse, require
 from cleanrl_worker.kit.policy import Policy
 
@@ -52,6 +52,10 @@ class Args(RunArgs):
     """largest norm of the gradient"""
     q_lambda: Share = 0.65
     """lambda of the returns (0: one step and the next value, 1: as far as the batch goes)"""
+    cudagraphs: bool = True
+    """on a GPU, replay each update as one CUDA graph"""
+    compile: bool = False
+    """compile the updates with torch.compile: a slower start, other random numbers"""
 
 
 class QNetwork(nn.Module):
@@ -164,6 +168,19 @@ def main(args: Args | None = None) -> None:
     num_iterations = -(-args.total_timesteps // batch_size)
     next_obs = run.reset(envs, step)
 
+    @graphs.captured(run)
+    def update(
+        mb_obs: torch.Tensor, mb_actions: torch.Tensor, mb_returns: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Learn from a minibatch: the errors, and the values of the actions that were taken."""
+        values, pull = q_network.vjp(mb_obs)
+        old_values = values.gather(1, mb_actions).squeeze(1)
+        errors = old_values - mb_returns
+        # of the mean of their squares
+        slope = torch.zeros_like(values).scatter_(1, mb_actions, (errors * (2 / len(errors))).unsqueeze(1))
+        optimizer.apply(pull(slope), args.max_grad_norm)
+        return errors, old_values
+
     while step < args.total_timesteps:
         if args.anneal_lr:
             optimizer.lr = args.learning_rate * (1.0 - step // batch_size / num_iterations)
@@ -211,13 +228,8 @@ def main(args: Args | None = None) -> None:
             order = torch.randperm(batch_size, device=device)
             batch = (b_obs, b_actions, b_returns)
             minibatches = zip(*(whole[order].split(batch_size // args.num_minibatches) for whole in batch), strict=True)
-            for mb_obs, mb_actions, mb_returns in minibatches:
-                values, pull = q_network.vjp(mb_obs)
-                old_values = values.gather(1, mb_actions).squeeze(1)
-                errors = old_values - mb_returns
-                # of the mean of their squares
-                slope = torch.zeros_like(values).scatter_(1, mb_actions, (errors * (2 / len(errors))).unsqueeze(1))
-                optimizer.apply(pull(slope), args.max_grad_norm)
+            for minibatch in minibatches:
+                errors, old_values = update(*minibatch)
 
         # 4 log, checkpoint
         loss = errors.square().mean().item()

@@ -14,9 +14,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from cleanrl_worker.agents.adam import FlatRAdam
+from cleanrl_worker.agents.courier import Courier
 from cleanrl_worker.agents.layers import orthogonal
 from cleanrl_worker.kit import envs as kit_envs
-from cleanrl_worker.kit import experiment
+from cleanrl_worker.kit import experiment, graphs
 from cleanrl_worker.kit.args import Amount, Computed, Count, CountFrom0, Pieces, RunArgs, Share, parse, require
 from cleanrl_worker.kit.policy import Policy
 
@@ -62,6 +63,10 @@ class Args(RunArgs):
     """part of the run over which that share falls"""
     q_lambda: Share = 0.65
     """lambda of the returns (0: one step and the next value, 1: as far as the batch goes)"""
+    cudagraphs: bool = True
+    """on a GPU, replay each update and each choice as one CUDA graph"""
+    compile: bool = False
+    """compile the updates with torch.compile: a slower start, other random numbers"""
     batch_size: Computed = 0
     """set at run time: num_envs * num_steps"""
     minibatch_size: Computed = 0
@@ -145,10 +150,11 @@ def main(args: Args | None = None) -> None:
     envs = kit_envs.atari(args, run.video_folder)
     q_network = QNetwork(envs).to(device)
     optimizer = FlatRAdam(q_network.parameters(), lr=args.learning_rate)
+    courier = Courier(device)
 
     shape = (args.num_steps, args.num_envs)
     obs = torch.zeros((*shape, *envs.single_observation_space.shape), dtype=torch.uint8, device=device)
-    values = np.zeros(shape, np.float32)
+    values = torch.zeros(shape, device=device)
     actions = np.zeros(shape, np.int64)
     rewards = np.zeros(shape, np.float32)
     terminations = np.zeros(shape, np.float32)
@@ -157,6 +163,23 @@ def main(args: Args | None = None) -> None:
     args.num_iterations = -(-args.total_timesteps // args.batch_size)
     next_obs = run.reset(envs, step)
     recent: deque[float] = deque(maxlen=20)
+
+    @graphs.captured(run)
+    @torch.no_grad()
+    def judge(seen: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The values of the best actions, and these."""
+        best = q_network(seen).max(dim=1)
+        return best.values, best.indices
+
+    @graphs.captured(run)
+    def update(
+        mb_obs: torch.Tensor, mb_actions: torch.Tensor, mb_returns: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Learn from a minibatch: the loss, and the values of the actions that were taken."""
+        old_values = q_network(mb_obs).gather(1, mb_actions).squeeze(1)
+        loss = F.mse_loss(old_values, mb_returns)
+        optimizer.step(loss, args.max_grad_norm)
+        return loss.detach(), old_values.detach()
 
     while step < args.total_timesteps:
         if args.anneal_lr:
@@ -170,11 +193,10 @@ def main(args: Args | None = None) -> None:
         random_actions = run.rng.integers(0, envs.single_action_space.n, shape)
         truncated_at: list[tuple[int, np.ndarray]] = []
         for t in range(args.num_steps):
-            obs[t] = torch.from_numpy(next_obs)
-            with torch.no_grad():
-                best = q_network(obs[t]).max(dim=1)
-            values[t] = best.values.cpu().numpy()
-            actions[t] = np.where(explored[t], random_actions[t], best.indices.cpu().numpy())
+            seen = courier.send(next_obs)
+            values[t], best = judge(seen)
+            obs[t] = seen
+            actions[t] = np.where(explored[t], random_actions[t], courier.fetch(best))
             reached = envs.step(actions[t])
             next_obs = reached.obs
             step += args.num_envs
@@ -189,8 +211,8 @@ def main(args: Args | None = None) -> None:
                 run.log(step, {"charts/avg_episodic_return": float(np.mean(recent))})
 
         # 2 returns
-        next_values = np.empty_like(values)
-        next_values[:-1] = values[1:]
+        next_values = np.empty(shape, np.float32)
+        next_values[:-1] = values[1:].cpu().numpy()
         with torch.no_grad():
             next_values[-1] = q_network(torch.from_numpy(next_obs).to(device)).amax(dim=1).cpu().numpy()
             for t, final_obs in truncated_at:
@@ -206,11 +228,8 @@ def main(args: Args | None = None) -> None:
         for _ in range(args.update_epochs):
             order = torch.randperm(args.batch_size, device=device)
             batch = (b_obs, b_actions, b_returns)
-            minibatches = zip(*(whole[order].split(args.minibatch_size) for whole in batch), strict=True)
-            for mb_obs, mb_actions, mb_returns in minibatches:
-                old_values = q_network(mb_obs).gather(1, mb_actions).squeeze(1)
-                loss = F.mse_loss(old_values, mb_returns)
-                optimizer.step(loss, args.max_grad_norm)
+            for minibatch in zip(*(whole[order].split(args.minibatch_size) for whole in batch), strict=True):
+                loss, old_values = update(*minibatch)
 
         # 4 log, checkpoint
         run.log(step, {"losses/td_loss": loss.item(), "losses/q_values": old_values.mean().item()})

@@ -3,6 +3,7 @@
 Sibling: pqn_atari_envpool, which sees four frames and remembers nothing.
 """
 
+import warnings
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,10 +15,11 @@ from torch import nn
 from torch.nn import functional as F
 
 from cleanrl_worker.agents.adam import FlatRAdam
+from cleanrl_worker.agents.courier import Courier
 from cleanrl_worker.agents.layers import orthogonal
 from cleanrl_worker.agents.memory import RememberingPolicy
 from cleanrl_worker.kit import envs as kit_envs
-from cleanrl_worker.kit import experiment
+from cleanrl_worker.kit import experiment, graphs
 from cleanrl_worker.kit.args import Amount, Computed, Count, CountFrom0, Pieces, RunArgs, Share, parse, require
 from cleanrl_worker.kit.policy import Policy
 
@@ -63,6 +65,10 @@ class Args(RunArgs):
     """part of the run over which that share falls"""
     q_lambda: Share = 0.65
     """lambda of the returns (0: one step and the next value, 1: as far as the batch goes)"""
+    cudagraphs: bool = True
+    """on a GPU, replay each update and each choice as one CUDA graph"""
+    compile: bool = False
+    """compile the updates with torch.compile: a slower start, other random numbers"""
     batch_size: Computed = 0
     """set at run time: num_envs * num_steps"""
     minibatch_size: Computed = 0
@@ -120,12 +126,16 @@ class QNetwork(nn.Module):
     def nothing(self, num_envs: int) -> Memory:
         """The memory of environments that have shown nothing yet."""
         empty = self.q_func.weight.new_zeros(1, num_envs, REMEMBERED)
-        return empty, empty
+        return empty, empty.clone()
 
 
-def newest(obs: np.ndarray) -> torch.Tensor:
+def newest(obs: np.ndarray) -> np.ndarray:
     """Of four stacked frames the last one, as bytes; environments come first."""
-    return torch.from_numpy(np.ascontiguousarray(obs[:, -1:]))
+    return np.ascontiguousarray(obs[:, -1:])
+
+
+def copy_of(memory: Memory) -> Memory:
+    return memory[0].clone(), memory[1].clone()
 
 
 def load_policy(state: dict[str, Any], spaces: Any, args: Mapping[str, Any]) -> Policy:
@@ -142,7 +152,8 @@ def load_policy(state: dict[str, Any], spaces: Any, args: Mapping[str, Any]) -> 
             if memory is None or memory[0].shape[1] != len(obs):
                 memory = q_network.nothing(len(obs))
             with torch.no_grad():
-                values, memory = q_network(newest(obs).unsqueeze(0), memory, torch.zeros(1, len(obs)))
+                frames = torch.from_numpy(newest(obs)).unsqueeze(0)
+                values, memory = q_network(frames, memory, torch.zeros(1, len(obs)))
             actions: np.ndarray = values[0].argmax(dim=1).numpy()
             if rng is None:
                 return actions
@@ -188,11 +199,14 @@ def main(args: Args | None = None) -> None:
     device = run.device
     envs = kit_envs.atari(args, run.video_folder)
     q_network = QNetwork(envs).to(device)
+    # the optimizer's one vector is no layout of cuDNN's, which copies the LSTM's weights at each call
+    warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
     optimizer = FlatRAdam(q_network.parameters(), lr=args.learning_rate)
+    courier = Courier(device)
 
     shape = (args.num_steps, args.num_envs)
     obs = torch.zeros((*shape, 1, *envs.single_observation_space.shape[1:]), dtype=torch.uint8, device=device)
-    values = np.zeros(shape, np.float32)
+    values = torch.zeros(shape, device=device)
     actions = np.zeros(shape, np.int64)
     rewards = np.zeros(shape, np.float32)
     terminations = np.zeros(shape, np.float32)
@@ -205,6 +219,32 @@ def main(args: Args | None = None) -> None:
     next_obs, memory = run.reset(envs, step), q_network.nothing(args.num_envs)
     recent: deque[float] = deque(maxlen=20)
 
+    @graphs.captured(run)
+    @torch.no_grad()
+    def judge(seen: torch.Tensor, begins: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The values of the best actions, and these, for what is seen and from then on remembered."""
+        found, remembered = q_network(seen.unsqueeze(0), memory, begins.unsqueeze(0))
+        for mine, new in zip(memory, remembered, strict=True):
+            mine.copy_(new)
+        best = found[0].max(dim=1)
+        return best.values, best.indices
+
+    @graphs.captured(run)
+    def update(
+        mb_obs: torch.Tensor,
+        hidden: torch.Tensor,
+        cell: torch.Tensor,
+        mb_starts: torch.Tensor,
+        mb_actions: torch.Tensor,
+        mb_returns: torch.Tensor,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Learn from whole environments: the loss, and the values of the actions that were taken."""
+        old_values = q_network(mb_obs, (hidden, cell), mb_starts)[0]
+        old_values = old_values.gather(2, mb_actions).squeeze(2)
+        loss = F.mse_loss(old_values, mb_returns)
+        optimizer.step(loss, args.max_grad_norm)
+        return loss.detach(), old_values.detach()
+
     while step < args.total_timesteps:
         if args.anneal_lr:
             optimizer.lr = args.learning_rate * (1.0 - step // args.batch_size / args.num_iterations)
@@ -216,15 +256,12 @@ def main(args: Args | None = None) -> None:
         explored = run.rng.random(shape) < np.array(epsilons)[:, None]
         random_actions = run.rng.integers(0, envs.single_action_space.n, shape)
         truncated_at: list[tuple[int, np.ndarray, Memory]] = []
-        before = memory
+        before = copy_of(memory)
         for t in range(args.num_steps):
-            obs[t] = newest(next_obs)
-            starts[t] = fresh
-            with torch.no_grad():
-                found, memory = q_network(obs[t : t + 1], memory, starts[t : t + 1])
-            best = found[0].max(dim=1)
-            values[t] = best.values.cpu().numpy()
-            actions[t] = np.where(explored[t], random_actions[t], best.indices.cpu().numpy())
+            seen = courier.send(newest(next_obs))
+            values[t], best = judge(seen, fresh)
+            obs[t], starts[t] = seen, fresh
+            actions[t] = np.where(explored[t], random_actions[t], courier.fetch(best))
             reached = envs.step(actions[t])
             next_obs = reached.obs
             step += args.num_envs
@@ -232,21 +269,21 @@ def main(args: Args | None = None) -> None:
             terminations[t] = reached.terminations
             ends[t] = reached.terminations | reached.truncations
             if reached.truncations.any():
-                truncated_at.append((t, reached.final_obs, memory))
-            fresh = torch.from_numpy(ends[t]).to(device)
+                truncated_at.append((t, reached.final_obs, copy_of(memory)))
+            fresh = courier.send(ends[t])
             if reached.episodes:
                 run.log_episodes(step, reached.episodes)
                 recent.extend(episode.ret for episode in reached.episodes)
                 run.log(step, {"charts/avg_episodic_return": float(np.mean(recent))})
 
         # 2 returns
-        next_values = np.empty_like(values)
-        next_values[:-1] = values[1:]
+        next_values = np.empty(shape, np.float32)
+        next_values[:-1] = values[1:].cpu().numpy()
         with torch.no_grad():
-            last = q_network(newest(next_obs).to(device).unsqueeze(0), memory, fresh.unsqueeze(0))[0]
+            last = q_network(torch.from_numpy(newest(next_obs)).to(device).unsqueeze(0), memory, fresh.unsqueeze(0))[0]
             next_values[-1] = last[0].amax(dim=1).cpu().numpy()
             for t, final_obs, then in truncated_at:
-                final = q_network(newest(final_obs).to(device).unsqueeze(0), then, on)[0]
+                final = q_network(torch.from_numpy(newest(final_obs)).to(device).unsqueeze(0), then, on)[0]
                 next_values[t] = np.where(ends[t] > 0, final[0].amax(dim=1).cpu().numpy(), next_values[t])
         next_values *= 1.0 - terminations
         returns = lambda_returns(rewards, next_values, ends, args.gamma, args.q_lambda)
@@ -257,10 +294,8 @@ def main(args: Args | None = None) -> None:
         for _ in range(args.update_epochs):
             for chosen in torch.randperm(args.num_envs, device=device).chunk(args.num_minibatches):
                 kept = (before[0][:, chosen], before[1][:, chosen])
-                old_values = q_network(obs[:, chosen], kept, starts[:, chosen])[0]
-                old_values = old_values.gather(2, b_actions[:, chosen]).squeeze(2)
-                loss = F.mse_loss(old_values, b_returns[:, chosen])
-                optimizer.step(loss, args.max_grad_norm)
+                others = (starts[:, chosen], b_actions[:, chosen], b_returns[:, chosen])
+                loss, old_values = update(obs[:, chosen], *kept, *others)
 
         # 4 log, checkpoint
         run.log(step, {"losses/td_loss": loss.item(), "losses/q_values": old_values.mean().item()})
@@ -268,7 +303,9 @@ def main(args: Args | None = None) -> None:
         run.keep_best(step, q_network.state_dict)
         if run.checkpoint_due(step - args.batch_size, step):
             next_obs = run.checkpoint(step - args.batch_size, step, envs)
-            memory, fresh = q_network.nothing(args.num_envs), torch.zeros_like(fresh)
+            fresh = torch.zeros_like(fresh)
+            for part in memory:
+                part.zero_()
 
     if args.save_model:
         run.save_policy(step, q_network.state_dict())

@@ -5,7 +5,7 @@ where the teacher counts ever less. Siblings: dqn_atari, qdagger_dqn_atari_jax_i
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,11 @@ from torch.nn import functional as F
 
 from cleanrl_worker.agents import dqn_files
 from cleanrl_worker.agents.adam import FlatAdam, flattened
-from cleanrl_worker.agents.layers import numbers
+from cleanrl_worker.agents.batches import FrameBatches
+from cleanrl_worker.agents.courier import Courier
 from cleanrl_worker.agents.teachers import load_teacher
 from cleanrl_worker.kit import envs as kit_envs
-from cleanrl_worker.kit import experiment, play
+from cleanrl_worker.kit import experiment, graphs, play
 from cleanrl_worker.kit.args import Amount, Count, CountFrom0, RunArgs, Share, parse, require
 from cleanrl_worker.kit.episodes import is_due
 from cleanrl_worker.kit.policy import Policy
@@ -80,6 +81,10 @@ class Args(RunArgs):
     """updates from what the teacher played, before the student plays itself"""
     temperature: Amount = 1.0
     """the higher, the more of the teacher's second choices is learned"""
+    cudagraphs: bool = True
+    """on a GPU, replay each update and each choice as one CUDA graph"""
+    compile: bool = False
+    """compile the updates with torch.compile: a slower start, other random numbers"""
 
 
 class ResidualBlock(nn.Module):
@@ -192,15 +197,26 @@ def load_policy(state: dict[str, Any], spaces: Any, args: Mapping[str, Any]) -> 
     """The greedy actions of a saved network; sampled, a share `end_e` of them is random as in the end of training."""
     q_network = QNetwork(spaces)
     q_network.load_state_dict(state)
-    return epsilon_greedy(q_network, float(args.get("end_e", Args.end_e)))
+    return epsilon_greedy(values_of(q_network), float(args.get("end_e", Args.end_e)))
 
 
-def epsilon_greedy(q_network: nn.Module, epsilon: float) -> Policy:
+Values = Callable[[np.ndarray], np.ndarray]
+"""from observations to what each action is worth"""
+
+
+def values_of(q_network: nn.Module) -> Values:
     device = next(q_network.parameters()).device
 
+    @torch.no_grad()
+    def judge(obs: np.ndarray) -> np.ndarray:
+        return q_network(torch.from_numpy(obs).to(device)).cpu().numpy()
+
+    return judge
+
+
+def epsilon_greedy(judge: Values, epsilon: float) -> Policy:
     def act(obs: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
-        with torch.no_grad():
-            values = q_network(torch.from_numpy(obs).to(device)).cpu().numpy()
+        values = judge(obs)
         if rng is None:
             return values.argmax(axis=1)
         random_actions = rng.integers(0, values.shape[1], len(obs))
@@ -211,7 +227,7 @@ def epsilon_greedy(q_network: nn.Module, epsilon: float) -> Policy:
 
 def mean_return(q_network: nn.Module, args: Args) -> float:
     """Of a few whole games with raw rewards."""
-    policy = epsilon_greedy(q_network, args.end_e)
+    policy = epsilon_greedy(values_of(q_network), args.end_e)
     game = play.make_game(args.env_id, atari=True, backend=args.env_backend)
     returns = []
     for episode in range(args.teacher_eval_episodes):
@@ -247,13 +263,46 @@ def main(args: Args | None = None) -> None:
     optimizer = FlatAdam(q_network.parameters(), lr=args.learning_rate)
     target = flattened(target_network.parameters())
     buffer = FrameReplay(args.buffer_size, envs.single_observation_space.shape)
-    lesson = Lesson()
+    batches = FrameBatches(buffer, args.batch_size, device)
+    courier = Courier(device)
+    lesson, weight = Lesson(), torch.ones((), device=device)
     networks = {"policy": q_network, "target": target_network}
     step = run.restore({**networks, "optimizer": optimizer, "lesson": lesson}, buffer)
     obs = run.reset(envs, step)
 
     def enter(stage: int, reason: str) -> None:
         run.tell("stage", {"stage": stage, "env_id": args.env_id, "step": step, "reason": reason})
+
+    @graphs.captured(run)
+    @torch.no_grad()
+    def advise(seen: torch.Tensor) -> torch.Tensor:
+        """The teacher's values."""
+        return teacher(seen)
+
+    @graphs.captured(run)
+    @torch.no_grad()
+    def choose(seen: torch.Tensor) -> torch.Tensor:
+        """The student's greedy actions."""
+        return q_network(seen).argmax(dim=1)
+
+    @graphs.captured(run)
+    def learn(drawn: torch.Tensor) -> dict[str, torch.Tensor]:
+        """The losses, and the values of the actions that were taken."""
+        batch = batches.at(drawn)
+        with torch.no_grad():
+            target_max = target_network(batch.next_obs).max(dim=1).values
+            td_target = batch.rewards + args.gamma * (1.0 - batch.terminations) * target_max
+            opinion = F.log_softmax(teacher(batch.obs) / args.temperature, dim=1)
+        values = q_network(batch.obs)
+        old_values = values.gather(1, batch.actions.unsqueeze(1)).squeeze(1)
+        q_loss = F.mse_loss(old_values, td_target)
+        # summed over the batch, as CleanRL weighs it against the mean of the other
+        own = F.log_softmax(values / args.temperature, dim=1)
+        distill_loss = F.kl_div(own, opinion, reduction="sum", log_target=True)
+        loss = q_loss + weight * distill_loss
+        optimizer.step(loss)
+        learned = {"loss": loss, "distill_loss": distill_loss, "q_loss": q_loss, "old_values": old_values}
+        return {name: found.detach() for name, found in learned.items()}
 
     # 1 the teacher plays
     if step == 0 and buffer.added < args.teacher_steps:
@@ -262,7 +311,7 @@ def main(args: Args | None = None) -> None:
         run.log(0, {"charts/teacher/avg_episodic_return": lesson.teacher_return})
     while step == 0 and buffer.added < args.teacher_steps:
         epsilon = linear_schedule(args.start_e, args.end_e, args.teacher_steps, buffer.added)
-        actions = epsilon_greedy(teacher, epsilon)(obs, run.rng)
+        actions = epsilon_greedy(lambda seen: courier.fetch(advise(courier.send(seen))), epsilon)(obs, run.rng)
         reached = envs.step(actions)
         buffer.add(obs, actions, reached)
         obs = reached.obs
@@ -285,8 +334,7 @@ def main(args: Args | None = None) -> None:
             if run.rng.random() < epsilon:
                 actions = run.rng.integers(0, envs.single_action_space.n, args.num_envs)
             else:
-                with torch.no_grad():
-                    actions = q_network(torch.from_numpy(obs).to(device)).argmax(dim=1).cpu().numpy()
+                actions = courier.fetch(choose(courier.send(obs)))
             reached = envs.step(actions)
             buffer.add(obs, actions, reached)
             obs = reached.obs
@@ -299,32 +347,18 @@ def main(args: Args | None = None) -> None:
         # 3 learn
         learning = offline or step > args.learning_starts
         if offline or (learning and is_due(args.train_frequency, previous, step)):
-            sample = buffer.sample(args.batch_size, run.rng)
-            b_obs = torch.from_numpy(sample.obs).to(device)
-            with torch.no_grad():
-                target_max = target_network(torch.from_numpy(sample.next_obs).to(device)).max(dim=1).values
-                alive = 1.0 - numbers(sample.terminations, device)
-                td_target = numbers(sample.rewards, device) + args.gamma * alive * target_max
-                opinion = F.log_softmax(teacher(b_obs) / args.temperature, dim=1)
-            values = q_network(b_obs)
-            taken = torch.from_numpy(sample.actions).to(device).unsqueeze(1)
-            old_values = values.gather(1, taken).squeeze(1)
-            q_loss = F.mse_loss(old_values, td_target)
-            # summed over the batch, as CleanRL weighs it against the mean of the other
-            own = F.log_softmax(values / args.temperature, dim=1)
-            distill_loss = F.kl_div(own, opinion, reduction="sum", log_target=True)
-            weight = 1.0 if offline else lesson.weight()
-            loss = q_loss + weight * distill_loss
-            optimizer.step(loss)
+            counts = 1.0 if offline else lesson.weight()
+            weight.fill_(counts)
+            learned = learn(batches.draw(run.rng))
             if is_due(100, previous, step) or step == args.offline_steps:
-                told = {"loss": loss.item(), "distill_loss": distill_loss.item()}
+                told = {tag: learned[tag].item() for tag in ("loss", "distill_loss")}
                 if offline:
                     run.log(step, {f"charts/offline/{tag}": value for tag, value in told.items()})
-                    run.log(step, {"charts/offline/q_loss": q_loss.item()})
+                    run.log(step, {"charts/offline/q_loss": learned["q_loss"].item()})
                 else:
-                    told |= {"td_loss": q_loss.item(), "q_values": old_values.mean().item()}
+                    told |= {"td_loss": learned["q_loss"].item(), "q_values": learned["old_values"].mean().item()}
                     run.log(step, {f"losses/{tag}": value for tag, value in told.items()})
-                    run.log(step, {"charts/distill_coeff": weight, "charts/epsilon": epsilon})
+                    run.log(step, {"charts/distill_coeff": counts, "charts/epsilon": epsilon})
                 run.log_speed(step)
         if offline and (is_due(100_000, previous, step) or step == args.offline_steps):
             run.log(step, {"charts/offline/avg_episodic_return": mean_return(q_network, args)})

@@ -1,5 +1,6 @@
 """Rainbow for Atari games (arXiv:1710.02298): C51 with double and n-step targets, duelling heads, priorities and noise.
 
+Transitions are drawn by how much they surprise, on the CPU: each update's losses are read back before the next draw.
 Siblings: dqn_atari, c51_atari.
 """
 
@@ -13,9 +14,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from cleanrl_worker.agents.adam import FlatAdam, flattened
-from cleanrl_worker.agents.layers import numbers
+from cleanrl_worker.agents.batches import FrameBatches
+from cleanrl_worker.agents.courier import Courier
 from cleanrl_worker.kit import envs as kit_envs
-from cleanrl_worker.kit import experiment
+from cleanrl_worker.kit import experiment, graphs
 from cleanrl_worker.kit.args import Amount, Count, CountFrom0, CountFrom2, RunArgs, Share, parse, require
 from cleanrl_worker.kit.episodes import is_due
 from cleanrl_worker.kit.policy import Policy
@@ -75,6 +77,10 @@ class Args(RunArgs):
     """the smallest of them"""
     v_max: float = 10.0
     """the largest of them"""
+    cudagraphs: bool = True
+    """on a GPU, replay each update and each choice as one CUDA graph"""
+    compile: bool = False
+    """compile the updates with torch.compile: a slower start, other random numbers"""
 
 
 class NoisyLinear(nn.Module):
@@ -210,10 +216,10 @@ class Priorities:
 
 
 class Outlook(NamedTuple):
-    """What followed on transitions: discounted rewards, what the last of them led to, and what a value there counts."""
+    """What followed on transitions: discounted rewards, the last transition, and what a value of its end counts."""
 
     returns: np.ndarray
-    next_obs: np.ndarray
+    last: np.ndarray
     discounts: np.ndarray
 
 
@@ -227,8 +233,7 @@ def look_ahead(memory: FrameReplay, numbers: np.ndarray, n_step: int, gamma: flo
         returns += np.where(going, discounts * memory.rewards[last % memory.capacity], 0.0)
         discounts = np.where(going, np.float32(gamma) * discounts, discounts)
         later = np.where(going, memory.after(last), -1)
-    reached = memory.take(last)
-    return Outlook(returns, reached.next_obs, discounts * (1.0 - reached.terminations))
+    return Outlook(returns, last, discounts * (1.0 - memory.terminations[last % memory.capacity]))
 
 
 def load_policy(state: dict[str, Any], spaces: Any, args: Mapping[str, Any]) -> Policy:
@@ -254,15 +259,25 @@ def linear_schedule(start: float, end: float, duration: float, step: int) -> flo
 
 
 def project(
-    pmfs: torch.Tensor, rewards: torch.Tensor, alive: torch.Tensor, atoms: torch.Tensor, gamma: float
+    pmfs: torch.Tensor,
+    rewards: torch.Tensor,
+    alive: torch.Tensor,
+    atoms: torch.Tensor,
+    gamma: float,
+    *,
+    as_product: bool = False,
 ) -> torch.Tensor:
     """The distribution of `rewards + gamma * alive * returns`, back on the atoms that `pmfs` of returns is on (eq. 7).
 
-    Each shifted atom gives its probability to the two atoms around it, the nearer one getting the more.
+    Each shifted atom gives its probability to the two atoms around it, the nearer one getting the more. On a GPU a sum
+    whose terms arrive in any order differs from run to run; as a product it does not.
     """
     low, high, last = atoms[0], atoms[-1], len(atoms) - 1
     shifted = (rewards.unsqueeze(1) + gamma * alive.unsqueeze(1) * atoms).clamp(low, high)
     places = ((shifted - low) * (last / (high - low))).clamp_(max=last)  # rounding may lead beyond the last
+    if as_product:
+        apart = places.unsqueeze(2) - torch.arange(len(atoms), device=atoms.device)
+        return torch.bmm(pmfs.unsqueeze(1), (1.0 - apart.abs()).clamp_(min=0.0)).squeeze(1)
     below = places.floor()
     share = (places - below) * pmfs
     below = below.long()
@@ -287,6 +302,8 @@ def main(args: Args | None = None) -> None:
     rows = torch.arange(args.batch_size, device=device)
     buffer = FrameReplay(args.buffer_size, envs.single_observation_space.shape)
     priorities = Priorities(buffer, args.prioritized_replay_alpha)
+    batches = FrameBatches(buffer, 2 * args.batch_size, device)
+    courier = Courier(device)
     networks = {"policy": q_network, "target": target_network}
     step = run.restore(
         {**networks, "optimizer": optimizer, "priorities": priorities},
@@ -295,10 +312,40 @@ def main(args: Args | None = None) -> None:
     )
     obs = run.reset(envs, step)
 
+    @graphs.captured(run)
+    @torch.no_grad()
+    def choose(seen: torch.Tensor) -> torch.Tensor:
+        """The greedy actions, under the noise of the day."""
+        return q_network.values(seen).argmax(dim=1)
+
+    @graphs.captured(run)
+    def draw_noise() -> None:
+        q_network.draw_noise()
+
+    @graphs.captured(run)
+    def learn(drawn: torch.Tensor, known: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """The losses, their weighted mean, and the log-probabilities of the returns of the actions that were taken.
+
+        Drawn are transitions, then the last ones that were looked ahead to; known are the returns up to these, what a
+        value counts there, and the weights of the losses.
+        """
+        batch, (returns, discounts, weights) = batches.at(drawn), known
+        target_network.draw_noise()
+        with torch.no_grad():
+            next_obs = batch.next_obs[args.batch_size :]
+            best = q_network.values(next_obs).argmax(dim=1)  # double: one network chooses, the other judges
+            next_pmfs = target_network(next_obs)[rows, best].softmax(dim=1)
+            target_pmfs = project(next_pmfs, returns, discounts, atoms, 1.0, as_product=atoms.is_cuda)
+        taken = batch.actions[: args.batch_size]
+        old_logpmfs = F.log_softmax(q_network(batch.obs[: args.batch_size])[rows, taken], dim=1)
+        losses = -(target_pmfs * old_logpmfs).sum(dim=1)
+        loss = (losses * weights).mean()
+        optimizer.step(loss)
+        return losses.detach(), loss.detach(), old_logpmfs.detach()
+
     while step < args.total_timesteps:
         # 1 act
-        with torch.no_grad():
-            actions = q_network.values(torch.from_numpy(obs).to(device)).argmax(dim=1).cpu().numpy()
+        actions = courier.fetch(choose(courier.send(obs)))
         reached = envs.step(actions)
         buffer.add(obs, actions, reached)
         priorities.admit()
@@ -310,26 +357,16 @@ def main(args: Args | None = None) -> None:
 
         # 2 learn
         if is_due(args.train_frequency, previous, step):
-            q_network.draw_noise()
+            draw_noise()
         if step > args.learning_starts and is_due(args.train_frequency, previous, step):
             beta = linear_schedule(args.prioritized_replay_beta, 1.0, args.total_timesteps, step)
             drawn, weights = priorities.draw(args.batch_size, beta, run.rng)
-            sample, ahead = buffer.take(drawn), look_ahead(buffer, drawn, args.n_step, args.gamma)
-            target_network.draw_noise()
-            with torch.no_grad():
-                next_obs = torch.from_numpy(ahead.next_obs).to(device)
-                best = q_network.values(next_obs).argmax(dim=1)  # double: one network chooses, the other judges
-                next_pmfs = target_network(next_obs)[rows, best].softmax(dim=1)
-                returns, discounts = numbers(ahead.returns, device), numbers(ahead.discounts, device)
-                target_pmfs = project(next_pmfs, returns, discounts, atoms, 1.0)
-            taken = torch.from_numpy(sample.actions).to(device)
-            old_logpmfs = F.log_softmax(q_network(torch.from_numpy(sample.obs).to(device))[rows, taken], dim=1)
-            losses = -(target_pmfs * old_logpmfs).sum(dim=1)
-            loss = (losses * numbers(weights, device)).mean()
-            optimizer.step(loss)
-            priorities.update(drawn, losses.detach().cpu().numpy() + args.prioritized_replay_eps)
+            ahead = look_ahead(buffer, drawn, args.n_step, args.gamma)
+            known = courier.send(np.stack([ahead.returns, ahead.discounts, weights]))
+            losses, loss, old_logpmfs = learn(batches.send(np.concatenate([drawn, ahead.last])), known)
+            priorities.update(drawn, courier.fetch(losses) + args.prioritized_replay_eps)
             if is_due(100, previous, step):
-                old_values = old_logpmfs.detach().exp() @ atoms
+                old_values = old_logpmfs.exp() @ atoms
                 told = {"losses/td_loss": loss.item(), "losses/q_values": old_values.mean().item()}
                 run.log(step, {**told, "charts/beta": beta})
                 run.log_speed(step)

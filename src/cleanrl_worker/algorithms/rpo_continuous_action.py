@@ -15,7 +15,7 @@ from cleanrl_worker.agents.adam import FlatAdam
 from cleanrl_worker.agents.layers import NumpyNet, Pullback, TanhTower, flat_size, numbers
 from cleanrl_worker.agents.normalize import ObservationNormalizer, RewardNormalizer
 from cleanrl_worker.kit import envs as kit_envs
-from cleanrl_worker.kit import experiment
+from cleanrl_worker.kit import experiment, graphs
 from cleanrl_worker.kit.args import Amount, Computed, Count, Pieces, RunArgs, Share, check_minibatches, parse, require
 from cleanrl_worker.kit.policy import Policy, normalized
 
@@ -62,6 +62,10 @@ class Args(RunArgs):
     """end an update early when the policy has moved this far"""
     rpo_alpha: Amount = 0.5
     """how far an update moves the mean of each action, at random and to either side"""
+    cudagraphs: bool = True
+    """on a GPU, replay each update as one CUDA graph"""
+    compile: bool = False
+    """compile the updates with torch.compile: a slower start, other random numbers"""
     batch_size: Computed = 0
     """set at run time: num_envs * num_steps"""
     minibatch_size: Computed = 0
@@ -222,6 +226,26 @@ def main(args: Args | None = None) -> None:
     args.num_iterations = -(-args.total_timesteps // args.batch_size)
     next_obs = obs_normalizer.observe(run.reset(envs, step))
 
+    @graphs.captured(run)
+    def update(
+        mb_obs: torch.Tensor,
+        mb_actions: torch.Tensor,
+        mb_logprobs: torch.Tensor,
+        mb_advantages: torch.Tensor,
+        mb_returns: torch.Tensor,
+        mb_values: torch.Tensor,
+    ) -> Losses:
+        """Learn from a minibatch."""
+        if args.norm_adv:
+            mb_advantages = (mb_advantages - mb_advantages.mean()) / (mb_advantages.std() + 1e-8)
+        (means, values), pull = agent.vjp(mb_obs)
+        # algorithm 1: the update sees each mean moved at random, so that the policy keeps exploring
+        means = means + torch.empty_like(means).uniform_(-args.rpo_alpha, args.rpo_alpha)
+        minibatch = (mb_actions, mb_logprobs, mb_advantages, mb_returns, mb_values)
+        losses, gradients = clipped_losses(means, values, agent.actor_logstd, *minibatch, args)
+        optimizer.apply(pull(*gradients), args.max_grad_norm)
+        return losses
+
     while step < args.total_timesteps:
         if args.anneal_lr:
             optimizer.lr = args.learning_rate * (1.0 - step // args.batch_size / args.num_iterations)
@@ -271,20 +295,12 @@ def main(args: Args | None = None) -> None:
         for _ in range(args.update_epochs):
             order = torch.randperm(args.batch_size, device=device)
             batch = (b_obs, b_actions, b_logprobs, b_advantages, b_returns, b_values)
-            minibatches = zip(*(whole[order].split(args.minibatch_size) for whole in batch), strict=True)
-            for mb_obs, mb_actions, mb_logprobs, mb_advantages, mb_returns, mb_values in minibatches:
-                if args.norm_adv:
-                    mb_advantages = (mb_advantages - mb_advantages.mean()) / (mb_advantages.std() + 1e-8)
-                (means, values), pull = agent.vjp(mb_obs)
-                # algorithm 1: the update sees each mean moved at random, so that the policy keeps exploring
-                means = means + torch.empty_like(means).uniform_(-args.rpo_alpha, args.rpo_alpha)
-                minibatch = (mb_actions, mb_logprobs, mb_advantages, mb_returns, mb_values)
-                losses, gradients = clipped_losses(means, values, agent.actor_logstd, *minibatch, args)
-                optimizer.apply(pull(*gradients), args.max_grad_norm)
-                ratios.append(losses.ratio)
+            for minibatch in zip(*(whole[order].split(args.minibatch_size) for whole in batch), strict=True):
+                losses = update(*minibatch)
+                ratios.append(losses.ratio.clone())  # the next update may write over it
             # http://joschu.net/blog/kl-approx.html, k3
-            approx_kl = (losses.ratio - 1 - losses.logratio).mean().item()
-            if args.target_kl is not None and approx_kl > args.target_kl:
+            approx_kl = (losses.ratio - 1 - losses.logratio).mean()
+            if args.target_kl is not None and approx_kl.item() > args.target_kl:
                 break
 
         # 4 log, checkpoint
@@ -297,7 +313,7 @@ def main(args: Args | None = None) -> None:
                 "losses/policy_loss": losses.policy.mean().item(),
                 "losses/entropy": losses.entropy.item(),
                 "losses/old_approx_kl": -losses.logratio.mean().item(),
-                "losses/approx_kl": approx_kl,
+                "losses/approx_kl": approx_kl.item(),
                 "losses/clipfrac": ((torch.cat(ratios) - 1.0).abs() > args.clip_coef).float().mean().item(),
                 "losses/explained_variance": float(1 - np.var(advantages) / variance) if variance > 0 else float("nan"),
             },

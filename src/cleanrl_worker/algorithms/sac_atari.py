@@ -11,9 +11,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from cleanrl_worker.agents.adam import FlatAdam, flattened
-from cleanrl_worker.agents.layers import numbers
+from cleanrl_worker.agents.batches import FrameBatches
+from cleanrl_worker.agents.courier import Courier
 from cleanrl_worker.kit import envs as kit_envs
-from cleanrl_worker.kit import experiment
+from cleanrl_worker.kit import experiment, graphs
 from cleanrl_worker.kit.args import Amount, Count, CountFrom0, RunArgs, Share, parse, require
 from cleanrl_worker.kit.episodes import is_due
 from cleanrl_worker.kit.policy import Policy
@@ -59,6 +60,10 @@ class Args(RunArgs):
     """tune the weight of the entropy"""
     target_entropy_scale: Share = 0.89
     """share of the greatest entropy that tuning aims at"""
+    cudagraphs: bool = True
+    """on a GPU, replay each update and each choice as one CUDA graph"""
+    compile: bool = False
+    """compile the updates with torch.compile: a slower start, other random numbers"""
 
 
 class PixelNetwork(nn.Module):
@@ -141,21 +146,58 @@ def main(args: Args | None = None) -> None:
     entropy = nn.ParameterDict({"log_alpha": torch.zeros(1, device=device)})
     log_alpha = entropy["log_alpha"]
     alpha_optimizer = FlatAdam([log_alpha], lr=args.q_lr, eps=1e-4)
+    alpha = torch.full((1,), args.alpha, device=device)
     target_entropy = args.target_entropy_scale * log(count)
     buffer = FrameReplay(args.buffer_size, envs.single_observation_space.shape)
+    batches = FrameBatches(buffer, args.batch_size, device)
+    courier = Courier(device)
     networks = {"policy": actor, "critic": critic, "target_critic": target_critic, "entropy": entropy}
     optimizers = {"q_optimizer": q_optimizer, "actor_optimizer": actor_optimizer, "alpha_optimizer": alpha_optimizer}
     step = run.restore({**networks, **optimizers}, buffer)
-    alpha = log_alpha.exp().item() if args.autotune else args.alpha
+    if args.autotune:
+        alpha.copy_(log_alpha.detach().exp())
     obs = run.reset(envs, step)
+
+    @graphs.captured(run)
+    @torch.no_grad()
+    def judge(seen: torch.Tensor) -> torch.Tensor:
+        """The logits of the actions."""
+        return actor(seen)
+
+    @graphs.captured(run)
+    def learn(drawn: torch.Tensor) -> dict[str, torch.Tensor]:
+        """The losses, and the values that both critics gave to the actions that were taken."""
+        # the critics: expectations over actions are sums, nothing need be sampled
+        batch = batches.at(drawn)
+        with torch.no_grad():
+            next_logprobs = F.log_softmax(actor(batch.next_obs), dim=1)
+            soft = target_critic(batch.next_obs).amin(dim=0) - alpha * next_logprobs
+            next_values = (next_logprobs.exp() * soft).sum(dim=1)
+            td_target = batch.rewards + args.gamma * (1.0 - batch.terminations) * next_values
+        values = critic(batch.obs).gather(2, batch.actions.expand(2, -1).unsqueeze(2)).squeeze(2)
+        q_losses = ((values - td_target) ** 2).mean(dim=1)
+        q_optimizer.step(q_losses.sum())
+
+        # the actor, and the weight of its entropy
+        with torch.no_grad():
+            believed = critic(batch.obs).amin(dim=0)
+        logprobs = F.log_softmax(actor(batch.obs), dim=1)
+        actor_loss = (logprobs.exp() * (alpha * logprobs - believed)).sum(dim=1).mean()
+        actor_optimizer.step(actor_loss)
+        learned = {"values": values, "q_losses": q_losses, "actor_loss": actor_loss}
+        if args.autotune:
+            surplus = -(logprobs.exp() * logprobs).sum(dim=1).detach() - target_entropy
+            learned["alpha_loss"] = alpha_loss = (log_alpha.exp() * surplus).mean()
+            alpha_optimizer.step(alpha_loss)
+            alpha.copy_(log_alpha.detach().exp())
+        return {name: found.detach() for name, found in learned.items()}
 
     while step < args.total_timesteps:
         # 1 act
         if step < args.learning_starts:
             actions = run.rng.integers(0, count, args.num_envs)
         else:
-            with torch.no_grad():
-                logits = actor(torch.from_numpy(obs).to(device)).cpu().numpy()
+            logits = courier.fetch(judge(courier.send(obs)))
             actions = (logits + run.rng.gumbel(size=logits.shape)).argmax(axis=1)  # Gumbel-max: a sample of the softmax
         reached = envs.step(actions)
         buffer.add(obs, actions, reached)
@@ -165,43 +207,21 @@ def main(args: Args | None = None) -> None:
             run.log_episodes(step, reached.episodes)
             run.keep_best(step, actor.state_dict)
 
+        # 2 learn
         if step > args.learning_starts and is_due(args.update_frequency, previous, step):
-            # 2 learn the critics: expectations over actions are sums, nothing need be sampled
-            sample = buffer.sample(args.batch_size, run.rng)
-            b_obs, next_obs = torch.from_numpy(sample.obs).to(device), torch.from_numpy(sample.next_obs).to(device)
-            with torch.no_grad():
-                next_logprobs = F.log_softmax(actor(next_obs), dim=1)
-                soft = target_critic(next_obs).amin(dim=0) - alpha * next_logprobs
-                next_values = (next_logprobs.exp() * soft).sum(dim=1)
-                alive = 1.0 - numbers(sample.terminations, device)
-                td_target = numbers(sample.rewards, device) + args.gamma * alive * next_values
-            taken = torch.from_numpy(sample.actions).to(device).expand(2, -1).unsqueeze(2)
-            values = critic(b_obs).gather(2, taken).squeeze(2)
-            q_losses = ((values - td_target) ** 2).mean(dim=1)
-            q_optimizer.step(q_losses.sum())
-
-            # 3 learn the actor, and the weight of its entropy
-            with torch.no_grad():
-                believed = critic(b_obs).amin(dim=0)
-            logprobs = F.log_softmax(actor(b_obs), dim=1)
-            actor_loss = (logprobs.exp() * (alpha * logprobs - believed)).sum(dim=1).mean()
-            actor_optimizer.step(actor_loss)
-            if args.autotune:
-                surplus = -(logprobs.exp() * logprobs).sum(dim=1).detach() - target_entropy
-                alpha_loss = (log_alpha.exp() * surplus).mean()
-                alpha_optimizer.step(alpha_loss)
-                alpha = log_alpha.exp().item()
-
+            learned = learn(batches.draw(run.rng))
             if is_due(100, previous, step):
-                losses = {"losses/qf_loss": q_losses.mean().item(), "losses/actor_loss": actor_loss.item()}
+                values, q_losses = learned["values"], learned["q_losses"]
+                losses = {"losses/qf_loss": q_losses.mean().item(), "losses/actor_loss": learned["actor_loss"].item()}
                 for index in range(2):
                     losses[f"losses/qf{index + 1}_values"] = values[index].mean().item()
                     losses[f"losses/qf{index + 1}_loss"] = q_losses[index].item()
-                tuned = {"losses/alpha_loss": alpha_loss.item()} if args.autotune else {}
-                run.log(step, {**losses, "losses/alpha": alpha, **tuned})
+                losses["losses/alpha"] = alpha.item() if args.autotune else args.alpha
+                tuned = {"losses/alpha_loss": learned["alpha_loss"].item()} if args.autotune else {}
+                run.log(step, losses | tuned)
                 run.log_speed(step)
 
-        # 4 move the target critics, checkpoint
+        # 3 move the target critics, checkpoint
         if step > args.learning_starts and is_due(args.target_network_frequency, previous, step):
             target.lerp_(q_optimizer.flat, args.tau)
         if run.checkpoint_due(previous, step):

@@ -22,7 +22,7 @@ PLAIN = "other"
 
 # The first frame below the algorithm's own loop that one of these is in (file, functions; none: all of the file).
 PARTS = (
-    ("transfer", "agents/batches.py", ("draw", "_send", "_send_new")),
+    ("transfer", "agents/batches.py", ("draw", "send", "_send", "_send_new")),
     ("transfer", "agents/layers.py", ("refresh", "wait", "numbers")),
     ("inference", "agents/layers.py", ("__call__",)),
     ("inference", "agents/courier.py", ()),
