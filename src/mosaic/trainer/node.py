@@ -33,6 +33,7 @@ from mosaic.wire.events import EventLog
 from mosaic.wire.frames import sweep
 from mosaic.wire.paths import RunPaths, write_atomic
 from mosaic.wire.publisher import CANCEL, GO_ON, PAUSE
+from mosaic.wire.stopping import Stops
 from mosaic.wire.syncing import fetch_stored, storage_of
 
 LOOK_SECONDS = 0.1
@@ -73,7 +74,7 @@ class Relay:
         self._paths = RunPaths(order.run_id, home)
         self._executor = LocalExecutor()
         self._orders: queue.SimpleQueue[tuple[str, float]] = queue.SimpleQueue()
-        self._terms = 0
+        self._terms, self._stops = 0, Stops()
         self._kill_at: float | None = None
         self._cancelled = False
         self._looked = time.monotonic()
@@ -194,8 +195,7 @@ class Relay:
         ended = self._executor.exit(identity)
         self._executor.kill_tree(identity, self._order.nonce)
         if self._terms and not self._cancelled and ended.code:
-            # The cluster wanted its node back. Many signal every process of a job at once, and a worker that hears
-            # it twice, or whose environments die, cannot save: that is no failure of the run.
+            # The cluster wanted its node back. A worker that could not save in the time it had has not failed.
             return Exit(REQUEUE)
         return ended
 
@@ -238,7 +238,7 @@ class Relay:
         return REPLACED
 
     def _on_signal(self, *_: object) -> None:
-        self._terms += 1
+        self._terms += self._stops.told()
 
 
 PYTHON = "{python}"

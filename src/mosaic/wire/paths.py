@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -132,6 +133,11 @@ class RunPaths:
     @property
     def checkpoints(self) -> Path:
         return self.folder / "checkpoints"
+
+    def checkpoints_in(self, environment: Mapping[str, str]) -> Path:
+        """Where the run's algorithm saves; what its variables name is honoured, and lies in the folder it works in."""
+        given = environment.get(variables.MOSAIC_CHECKPOINT_DIR)
+        return self.folder / given if given else self.checkpoints
 
     @property
     def policies(self) -> Path:
