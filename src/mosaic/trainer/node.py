@@ -90,7 +90,7 @@ class Relay:
         again = self._order.attempt > 1 or self._restarted > 0
         link = Link(self._order, self._paths, self._shared, lambda what, grace: self._orders.put((what, grace)))
         # What the daemon has must be known before anything is added to it.
-        if not link.open(wait=again and not self._shared):
+        if not link.open(wait=(again or not self._order.is_whole) and not self._shared):
             return self._stand_down(link.refused)
         try:
             identity = self._start(link.secrets, again)
@@ -103,7 +103,8 @@ class Relay:
         return self._end(ended, link)
 
     def _start(self, secrets: Mapping[str, str], again: bool) -> Identity:
-        order, paths = self._order, self._paths
+        self._order = order = self._order.whole(self._paths)
+        paths = self._paths
         if different := differences(order.versions):
             raise ConfigError(
                 f"node {socket.gethostname()} has {different[0]}, the daemon has {different[1]}: "

@@ -98,6 +98,11 @@ class RunPaths:
         return self.logs / "attempt"
 
     @property
+    def order(self) -> Path:
+        """What of an order is too large for a cluster's queue."""
+        return self.logs / "order"
+
+    @property
     def exit(self) -> Path:
         """How the worker of the last attempt on a cluster's node ended, as that node noted it."""
         return self.logs / "exit.json"
