@@ -1,11 +1,12 @@
 """Executors: what Ray and Slurm do to a run, and what they cost. Needs root (a network namespace; Slurm's own user).
 
-    python benchmarks/executors.py [--only ray,slurm,start,queue,frames] [--runs 20] [--steps 16384]
+    python benchmarks/executors.py [--only ray,slurm,start,queue,frames,groups_ray,groups_slurm,scancel,storage]
 
 ray: short runs on a cluster of two nodes, one of which is killed in the middle, and the daemon once; they must end like
 local runs of the same seeds, bit for bit, with every event once. slurm: submit, cancel, and a preemption and a
 requeue that resume exactly. start: from submit to the first step. queue: two hundred runs at once. frames: a live view
-over the wire.
+over the wire. groups_*: a small benchmark and a small sweep, whole, by the command. scancel: a job that somebody
+ends by hand. storage: what a copy in a folder costs a run.
 """
 
 import argparse
@@ -44,7 +45,7 @@ def main() -> None:
     parser.add_argument("--queued", type=int, default=200)
     parser.add_argument("--repetitions", type=int, default=5)
     args = parser.parse_args()
-    if args.only == "ray":  # Slurm binds to nothing where loopback is the only address
+    if args.only in ("ray", "groups_ray"):  # Slurm binds to nothing where loopback is the only address
         enter_namespace()
     for name in args.only.split(","):
         figures = PARTS[name](args)
@@ -73,10 +74,8 @@ class Bench:
         self.process.kill()
         self.process.wait()
 
-    def submit(
-        self, seed: int, executor: str, steps: int, resources: dict[str, Any] | None = None, **params: Any
-    ) -> Run:
-        extras = {"algo_params": {"checkpoint_every": 4096, **params}, "cuda": False, "save_model": True}
+    def submit(self, seed: int, executor: str, steps: int, resources: dict[str, Any] | None = None, **more: Any) -> Run:
+        extras = {"algo_params": {"checkpoint_every": 4096}, "cuda": False, "save_model": True, **more}
         config = {"algo": "ppo", "env_id": "CartPole-v1", "total_timesteps": steps, "seed": seed, "extras": extras}
         asked = {"executor": executor, **(resources or {})}
         return self.client.submit_run({"resources": asked, "metadata": {"worker": {"config": config}}})
@@ -239,6 +238,68 @@ def history(one: Bench, run: Run) -> str:
     return f"{run.attempt}, {run.restarts}; {resumed}"
 
 
+def prove_groups(one: Bench, executor: str, *more: str) -> dict[str, Any]:
+    """A benchmark of four runs and a sweep of two trials with two seeds each, by the command."""
+    figures: dict[str, Any] = {}
+    common = ["--seeds", "1-2", "--set", "total_timesteps=4096", "--executor", executor, *more, "--json"]
+    lines = {
+        "benchmark of 2 × 2 runs": ["benchmark", "--algos", "ppo,dqn", "--envs", "CartPole-v1"],
+        "sweep of 2 trials × 2 seeds": ["sweep", "ppo", "CartPole-v1", "--trials", "2", "--vary", "learning_rate"],
+    }
+    for what, words in lines.items():
+        began = time.monotonic()
+        command = [sys.executable, "-m", "mosaic.cli", *words, *common]
+        done = subprocess.run(command, env=one.environment, cwd=one.home, capture_output=True, text=True)
+        assert done.returncode == 0, (done.stdout[-3000:], done.stderr[-3000:])
+        figures[f"{what}: seconds"] = round(time.monotonic() - began, 1)
+        print(done.stdout[-1500:], flush=True)
+    runs = one.client.list_runs(page_size=1000).runs
+    figures["runs completed"] = f"{sum(run.state == State.COMPLETED for run in runs)} of {len(runs)}"
+    figures["runs on it"] = sum(run.executor == executor for run in runs)
+    return figures
+
+
+def prove_groups_ray(args: argparse.Namespace) -> dict[str, Any]:
+    with ray_nodes(2, 1) as cluster, bench(None, "--ray-address", cluster.address, "--slots", "2") as one:
+        return prove_groups(one, "ray")
+
+
+def prove_groups_slurm(args: argparse.Namespace) -> dict[str, Any]:
+    with slurm(cpus=2) as environment, bench(environment, "--slots", "2") as one:
+        return prove_groups(one, "slurm", "--slurm", "partition=low")
+
+
+def prove_scancel(args: argparse.Namespace) -> dict[str, Any]:
+    """Slurm tells every process of a job that somebody ends; the run must save itself, and not come back."""
+    with slurm(cpus=1) as environment, bench(environment, "--slots", "2") as one:
+        run = one.submit(1, "slurm", 10**7)
+        until(lambda: checkpoints(one, run), "a checkpoint")
+        asked = time.monotonic()
+        subprocess.run(["scancel", one.client.get_run(run.run_id).job], env=environment, check=True)
+        ended = one.wait(run, State.CANCELLED)
+        saved = [event.payload for event in one.client.read_events(run.run_id) if event.event == "checkpoint"]
+        return {
+            "CANCELLED after seconds": round(time.monotonic() - asked, 1),
+            "attempts; exit code; last step": f"{ended.attempt}; {ended.exit_code}; {ended.step}",
+            "last checkpoint; exact": f"{saved[-1]['step']}; {saved[-1]['exact']}",
+            "reason": ended.reason,
+        }
+
+
+def measure_storage(args: argparse.Namespace) -> dict[str, Any]:
+    """The same run with and without a copy in a folder, in turns; from its first process to its last event."""
+    took: dict[bool, list[float]] = {True: [], False: []}
+    with bench(None, "--slots", "1") as one:
+        for number in range(2 * args.repetitions + 1):
+            stored = number % 2 == 0
+            more = {"storage_url": f"file://{one.home.parent}/store"} if stored else {}
+            run = one.wait(one.submit(1, "local", args.steps, **more), State.COMPLETED)
+            took[stored].append(run.ended_at - run.started_at)
+    took[True] = took[True][1:]  # the first one warmed the caches
+    shown = {kept: f"{median(all):.2f} s ({min(all):.2f}–{max(all):.2f}, n={len(all)})" for kept, all in took.items()}
+    return {f"{args.steps:,} steps without a copy": shown[False], f"{args.steps:,} steps with one": shown[True]}
+
+
 def measure_start(args: argparse.Namespace) -> dict[str, Any]:
     """From the submission to the first row of metrics, and to the end of a short run; each executor warm."""
     figures: dict[str, Any] = {}
@@ -322,6 +383,10 @@ PARTS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "start": measure_start,
     "queue": measure_queue,
     "frames": measure_frames,
+    "groups_ray": prove_groups_ray,
+    "groups_slurm": prove_groups_slurm,
+    "scancel": prove_scancel,
+    "storage": measure_storage,
 }
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from cleanrl_worker.analytics import build_manifest, identity, write_manifest
 from cleanrl_worker.causes import REQUEUE, describe_end
 from cleanrl_worker.config import worker_variables
 from cleanrl_worker.eval_telemetry import make_relay
-from cleanrl_worker.process import STOP_SIGNALS, AlgorithmProcess, Signals, child_environment
+from cleanrl_worker.process import AlgorithmProcess, Signals, child_environment
 from cleanrl_worker.telemetry import LifecycleEmitter, Notes, ScriptScalars
 from cleanrl_worker.tracking import Tracker, project_of
 from cleanrl_worker.vitals import Vitals
@@ -28,7 +28,8 @@ from mosaic.wire import variables
 from mosaic.wire.errors import MosaicError, StorageError
 from mosaic.wire.paths import RunPaths
 from mosaic.wire.secrets import is_secret, mask_secrets
-from mosaic.wire.syncing import FLUSH_SECONDS, STOPPED_FLUSH_SECONDS, Syncer, checkpoint_folder, storage_of
+from mosaic.wire.stopping import STOP_SIGNALS, Stops
+from mosaic.wire.syncing import FLUSH_SECONDS, STOPPED_FLUSH_SECONDS, Syncer, storage_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,7 +61,7 @@ class Attempt:
         self._emitter = emitter
         self._signals = signals
         self._stopped_by: signal.Signals | None = None
-        self._told_twice = False
+        self._stops = Stops()
         self._failed = False
         self._secrets: list[str] = []
         self._inherited: dict[str, str] = {}
@@ -166,7 +167,7 @@ class Attempt:
         self._emitter.run_started(config.run_id, self._about(started))
         hosted = self._phase is not None and environment.get(variables.MOSAIC_SCRIPT) == "1"
         if not hosted and (url := storage_of(config.extras)):  # a script's host stores the whole run
-            folder = paths.checkpoints if self._phase is not None else checkpoint_folder(paths, environment)
+            folder = paths.checkpoints if self._phase is not None else paths.checkpoints_in(environment)
             self._syncer = Syncer(paths, url, self._inherited, folder)
 
     def _follow(self, heartbeat_seconds: float, grace_seconds: float) -> int:
@@ -190,15 +191,23 @@ class Attempt:
             number = self._signals.received.popleft()
             process = self._alive
             if number in STOP_SIGNALS:
-                self._told_twice = self._stopped_by is not None
-                self._stopped_by = self._stopped_by or signal.Signals(number)
-                process.stop(grace_seconds)
+                if self._stops.told():
+                    self._stopped_by = self._stopped_by or signal.Signals(number)
+                    process.stop(grace_seconds)
             elif number == signal.SIGUSR1 and process.pause():
                 self._pass_on()
                 self._emit("paused", {"step": self._relay.progress.step})
             elif number == signal.SIGUSR2 and process.go_on():
                 paused = round(process.paused_seconds, 3)
                 self._emit("continued", {"step": self._relay.progress.step, "paused_seconds": paused})
+
+    def _is_hurried(self) -> bool:
+        """Whether what is left to do after the algorithm's end must be left: told so again, or long ago."""
+        while self._signals.received:
+            if self._signals.received.popleft() in STOP_SIGNALS:
+                self._stops.told()
+        late = self._stopped_by is None and self._stops.seconds() > STOPPED_FLUSH_SECONDS
+        return self._stops.again or late
 
     def _pass_on(self) -> None:
         if self._scalars is not None:
@@ -221,22 +230,19 @@ class Attempt:
         self._notes.poll()
         self._relay.close()
         if self._tracker is not None:
-            self._signals.received.clear()
-            trouble = self._tracker.close(returncode, hurry=lambda: bool(self._signals.received))
-            if trouble:
+            if trouble := self._tracker.close(returncode, hurry=self._is_hurried):
                 self._warn(trouble)
         manifest = self._write_manifest()
         if self._syncer is not None:
-            self._signals.received.clear()
             seconds = FLUSH_SECONDS if self._stopped_by is None else STOPPED_FLUSH_SECONDS
-            if trouble := self._syncer.flush(seconds, lambda: bool(self._signals.received), self._beat):
+            if trouble := self._syncer.flush(seconds, self._is_hurried, self._beat):
                 self._warn(trouble)
         if returncode == 0:
             completed = {"manifest": manifest, **self._relay.closing()}
             self._emitter.run_completed(self._config.run_id, self._about(completed))
             return manifest
         # a training of ours answers SIGTERM once it has begun: of the first one it dies only while it starts
-        unbegun = self._resumable and returncode == -signal.SIGTERM and not self._told_twice
+        unbegun = self._resumable and returncode == -signal.SIGTERM and not self._stops.again
         if unbegun:
             returncode = REQUEUE
         elif self._stopped_by is not None and returncode == -signal.SIGTERM:

@@ -19,6 +19,7 @@ from mosaic.wire import variables
 from mosaic.wire.drawing import choose_gl
 from mosaic.wire.errors import StorageError, WorkerError
 from mosaic.wire.paths import write_atomic
+from mosaic.wire.stopping import STOP_SIGNALS
 
 if TYPE_CHECKING:
     from cleanrl_worker.command import Plan
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 LAUNCHER = Path(__file__).with_name("launcher.py")
 ONLOOKER = "cleanrl_worker.onlooker"
 CHOOSERS = "cleanrl_worker.wrappers.automatic"
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 STDERR_LINES = 20
 # Enough for 20 lines of a traceback, little enough to read at once whatever the log has grown to.
 _TAIL_BYTES = 64 * 1024

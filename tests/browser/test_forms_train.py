@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import Page, expect
@@ -107,26 +108,40 @@ def test_several_seeds_are_started_as_a_group(site: Site, open_page: Callable[..
     assert {run.seed for run in runs} == {11, 12}
 
 
-def test_edit_and_train_fills_the_form_from_a_run(site: Site, open_page: Callable[..., Page]) -> None:
+def test_edit_and_train_fills_the_form_from_a_run(site: Site, open_page: Callable[..., Page], tmp_path: Path) -> None:
+    url = f"file://{tmp_path}/store"
     config = {
         "algo": "dqn",
         "env_id": "Acrobot-v1",
         "total_timesteps": 300,
         "seed": 9,
-        "extras": {"notes": "<b>look</b>", "telemetry": "off", "algo_params": {"gamma": 0.7}},
+        "extras": {"notes": "<b>look</b>", "telemetry": "off", "storage_url": url, "algo_params": {"gamma": 0.7}},
     }
-    run = site.client.submit_run({"run_name": "mother", "metadata": {"worker": {"config": config}}})
+    payload = {"run_name": "mother", "resources": {"memory_mb": 64}, "metadata": {"worker": {"config": config}}}
+    run = site.client.submit_run(payload)
     page = ready(open_page(f"/train?from={run.run_id}"))
     expect(page.get_by_label("Environment id", exact=True)).to_have_value("Acrobot-v1")
     expect(page.get_by_label("Total timesteps", exact=True)).to_have_value("300")
     expect(page.locator('[data-change="gamma"]')).to_contain_text("0.7")
     expect(page.locator('[data-change="notes"]')).to_contain_text("<b>look</b>")
     expect(page.locator('[data-command="true"]')).to_contain_text("telemetry=off")
+    expect(page.get_by_label("Storage", exact=True)).to_have_value(url)
+    expect(page.get_by_label("Resources", exact=True)).to_have_value("memory_mb=64")
+    fill(page, "Storage", "s4://lab/runs")
+    expect(field(page, "storage_url")).to_contain_text("unknown scheme 's4'; file://, s3://")
+    fill(page, "Storage", url)
+    expect(field(page, "storage_url")).not_to_contain_text("unknown scheme")
+    fill(page, "Resources", "memory_mb=64\ncpu=1")
+    expect(field(page, "resources")).to_contain_text("did you mean 'cpus'?")
+    fill(page, "Resources", "memory_mb=64\ncpus=1")
+    expect(page.locator('[data-command="true"]')).to_contain_text("--resource cpus=1")
     page.get_by_role("button", name="Start training").click()
     again = site.client.get_run(submitted(page))
     assert again.run_id != run.run_id and (again.algo, again.seed, again.run_name) == ("dqn", 9, "mother")
     extras = again.payload["metadata"]["worker"]["config"]["extras"]
-    assert extras["algo_params"]["gamma"] == 0.7 and extras["telemetry"] == "off"
+    assert extras["algo_params"]["gamma"] == 0.7 and extras["telemetry"] == "off" and extras["storage_url"] == url
+    assert (again.payload["resources"]["memory_mb"], again.payload["resources"]["cpus"]) == (64, 1)
+    expect(page.get_by_text(url, exact=True).first).to_be_visible()
 
 
 def test_a_hostile_run_id_in_the_address_is_answered_in_words(open_page: Callable[..., Page]) -> None:

@@ -217,6 +217,27 @@ def test_what_only_the_store_has_is_fetched_from_the_files_tab(
             shutil.copytree(folder, paths.folder / folder.name, dirs_exist_ok=True)
 
 
+def test_files_that_are_here_wait_for_no_store_and_one_that_is_away_can_be_asked_again(
+    site: Site, trained: Run, open_page: Callable[..., Page]
+) -> None:
+    store, gone = site.home.parent / "store", site.home.parent / "store.gone"
+    page = open_page(f"/run/{trained.run_id}?tab=files")
+    expect(page.get_by_text(re.compile("^A copy is kept in file.*, up to date"))).to_be_visible()
+    store.rename(gone)
+    store.write_text("in the way")
+    try:
+        page.get_by_role("button", name="Look again").click()
+        again = page.get_by_role("button", name="Ask the storage again")
+        expect(again).to_be_visible()
+        expect(page.get_by_role("link", name="Resume").first).to_be_visible()
+    finally:  # other tests use this run, too
+        store.unlink()
+        gone.rename(store)
+    again.click()
+    expect(again).to_have_count(0)
+    expect(page.get_by_text(re.compile("^A copy is kept in file.*, up to date"))).to_be_visible()
+
+
 def _fetch_from_the_files_tab(site: Site, trained: Run, open_page: Callable[..., Page]) -> None:
     page = open_page(f"/run/{trained.run_id}?tab=files")
     expect(page.get_by_text(f"A copy is kept in file://{site.home.parent}/store, up to date")).to_be_visible()

@@ -59,6 +59,15 @@ def test_best_policy_lies_beside_the_last(mosaic: Callable[..., Any], start: Cal
             assert told.code == 2 and f"/runs/a/{name}" in told.err
 
 
+def test_policy_that_a_worker_left_elsewhere_is_told_in_a_line(
+    mosaic: Callable[..., Any], start: Callable[..., Any], tmp_path: Path
+) -> None:
+    run = start(policy="/gone/tiny.cleanrl_model")
+    told = mosaic("eval", run.run_id)
+    assert told.code == 2 and "as /gone/tiny.cleanrl_model, which is not on this machine; copy it here" in told.err
+    assert len(told.err.strip().splitlines()) == 1
+
+
 def test_path_that_holds_nothing_to_resume_is_refused(mosaic: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     assert "there is no checkpoint in empty" in mosaic("resume", "empty").err

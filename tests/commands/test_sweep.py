@@ -16,6 +16,9 @@ import optuna
 import pytest
 
 from mosaic import cli
+from mosaic.commands.settings import resources_of
+from mosaic.commands.study import Spec
+from mosaic.commands.trials import train_line
 from mosaic.trainer.client import Client
 from mosaic.wire.sweeps import read_summary
 
@@ -70,6 +73,16 @@ def test_killed_sweep_goes_on_and_no_trial_is_lost_or_doubled(
     assert told.code == 0 and "best: trial" in told.out and len(group(client, "kill")) == 6
     told = mosaic("sweep", "ppo", "CartPole-v1", "--name", "kill", "--seeds", "1-3")
     assert told.code == 2 and "was begun with another seeds" in told.err
+
+
+def test_line_that_trains_with_the_best_parameters_says_where_the_sweep_ran() -> None:
+    sweep = ["sweep", "ppo", "CartPole-v1", "--executor", "slurm", "--slurm", "partition=gpu", "--cpus", "2"]
+    resources = resources_of(cli.parser().parse_args([*sweep, "--resource", "slurm.time=4:00:00"]))
+    given = {"config": {"extras": {}}, "total_timesteps": 8, "seeds": (1, 2), "metric": "m", "last": 1, "trials": 1}
+    given |= {"direction": "maximize", "reports": 1, "space": (), "resources": resources}
+    line = train_line(Spec(algo="ppo", env_id="CartPole-v1", **given), {"gamma": 0.9})
+    args = cli.parser().parse_args(shlex.split(line)[1:])
+    assert resources_of(args) == resources and args.seeds == "1,2" and "gamma=0.9" in args.settings
 
 
 def test_interrupted_sweep_leaves_its_runs_going_and_scores_what_ended_meanwhile(

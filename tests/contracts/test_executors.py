@@ -5,6 +5,7 @@ Slurm's commands are small stand-ins that really run the batch script; a real Sl
 
 import contextlib
 import os
+import random
 import signal
 import sqlite3
 import subprocess
@@ -30,6 +31,8 @@ from mosaic.wire.storage import Storage
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "trainer"))
 from conftest import DaemonProcess, lives, make_environment, serving, until  # type: ignore[import-not-found]
 
+# More than a variable or an argument of a process can hold, and nothing that packs well.
+BALLAST = random.Random(1).randbytes(200_000).hex()
 STAND_IN = Path(__file__).with_name("slurm_stand_in.py")
 
 
@@ -96,7 +99,7 @@ def worker_of(daemon: DaemonProcess, run_id: str) -> int:
 
 
 def test_a_run_is_submitted_watched_and_completed(place: Any) -> None:
-    run = place.submit({"episodes": 5})
+    run = place.submit({"episodes": 5, "ballast": BALLAST})
     assert run.executor == place.executor
     ended = place.until_state(run.run_id, State.COMPLETED)
     assert numbered_once(place, run.run_id) == ["run_started", *["episode"] * 5, "run_completed"]
@@ -178,11 +181,13 @@ def test_a_daemon_that_was_killed_takes_its_runs_over(place: Any, tmp_path: Path
 
 
 def test_a_node_without_the_home_sends_everything_once(apart: Any) -> None:
-    run = apart.submit({"episodes": 300})
+    run = apart.submit({"episodes": 300, "ballast": BALLAST})
     apart.until_state(run.run_id, State.COMPLETED)
     assert numbered_once(apart, run.run_id) == ["run_started", *["episode"] * 300, "run_completed"]
     (there,) = apart.scratch.glob(f"*/var/trainer/runs/{run.run_id}/metrics.jsonl")
     here = apart.paths(run.run_id)
+    (config,) = apart.scratch.glob(f"*/var/trainer/configs/worker-{run.run_id}-*.json")
+    assert BALLAST in config.read_text()
     assert here.metrics.read_bytes() == there.read_bytes() and here.events.stat().st_size > 0
     job = apart.jobs / apart.client.get_run(run.run_id).job
     until(lambda: (job / "state").read_text() == "COMPLETED", "its job to end")
@@ -234,6 +239,15 @@ def test_a_run_whose_processes_were_all_told_to_end_goes_on_uncounted(apart: Any
     assert apart.until_state(run.run_id, State.CANCELLED).restarts == 0
 
 
+def test_a_run_whose_job_somebody_cancels_saves_itself_and_is_not_tried_again(apart: Any) -> None:
+    run = apart.submit({"episodes": 100_000, "pause": 0.01, "stop_code": 75}, retry={"max_restarts": 3})
+    apart.until_state(run.run_id, State.EXECUTING)
+    subprocess.run(["scancel", apart.client.get_run(run.run_id).job], env=apart.environment, check=True)
+    ended = apart.until_state(run.run_id, State.CANCELLED)
+    assert ended.attempt == 1 and "somebody cancelled its job in Slurm" in ended.reason
+    assert numbered_once(apart, run.run_id)[-1] == "run_failed"
+
+
 @pytest.mark.parametrize(
     ("state", "code", "meant", "words"),
     [
@@ -243,6 +257,7 @@ def test_a_run_whose_processes_were_all_told_to_end_goes_on_uncounted(apart: Any
         ("PREEMPTED", "0:15", REQUEUE, "preempted"),
         ("NODE_FAIL", "0:0", None, "lost its node"),
         ("TIMEOUT", "0:15", None, "time limit"),
+        ("CANCELLED", "0:15", None, "somebody cancelled its job"),
     ],
 )
 def test_slurms_word_for_an_end_is_understood(
@@ -256,7 +271,7 @@ def test_slurms_word_for_an_end_is_understood(
     for name, value in {"name": "mosaic-x", "state": state, "code": code}.items():
         (job / name).write_text(value)
     found = SlurmExecutor(Site(tmp_path, lambda: ""), Controls()).list_jobs()["1"].exit
-    assert found.code == meant and words in found.reason + found.lost
+    assert found.code == meant and words in found.reason + found.lost + found.cancelled
 
 
 def test_a_run_whose_node_is_lost_goes_on_from_its_stored_checkpoint(apart: Any, tmp_path: Path) -> None:

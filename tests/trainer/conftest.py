@@ -25,7 +25,8 @@ SRC = Path(__file__).resolve().parents[2] / "src"
 # A worker in a few lines. `extras` say what it does: episodes N, pause (seconds between
 #   two), exit code, child (a process that outlives SIGTERM; or the file in which it notes it), stubborn (ignores it),
 #   silent (emits nothing), checkpoints (writes one at half-way and resumes from it), crash_at (dies there, once),
-#   scale (of its returns), gate (a file: it stands still after step gate_at, 2 when not given, until that is there)
+#   policy (the path that it says it saved), scale (of its returns),
+#   gate (a file: it stands still after step gate_at, 2 when not given, until that is there)
 WORKER = '''
 """A tiny worker."""
 import argparse, json, os, signal, subprocess, sys, time
@@ -122,7 +123,8 @@ def run(config, extras, paths):
             time.sleep(extras.get("pause", 0))
     code = extras.get("exit", 0)
     if code == 0:
-        log.append("run_completed", {"manifest": {"artifacts": {"policy": "runs/a/tiny.cleanrl_model"}}})
+        policy = extras.get("policy", "runs/a/tiny.cleanrl_model")
+        log.append("run_completed", {"manifest": {"artifacts": {"policy": policy}}})
     else:
         log.append("run_failed", {"exit_code": code, "signal": None, "hint": "it was told to"})
     return code

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
+import json
 from typing import Any
 
 import pytest
 
 from mosaic.wire.errors import ConfigError
-from mosaic.wire.job import JobConfig
+from mosaic.wire.job import JobConfig, parse_resources, show_resources
 
 CONFIG = {
     "algo": "ppo",
@@ -153,3 +154,37 @@ def test_a_refusal_never_quotes_a_secret() -> None:
         JobConfig.parse(changed("environment", {"WANDB_API_KEY": ["very-secret"]}))
     assert "very-secret" not in str(refused.value)
     assert refused.value.__cause__ is None and refused.value.__suppress_context__
+
+
+def test_resources_are_read_as_people_type_them_and_shown_so_again() -> None:
+    typed = "cpus=4\n\ngpus=2\nslurm.time=4:00:00\n--slurm.exclusive\nray.custom.node:10.0.0.1 = 0.5\n"
+    typed += 'ray.runtime_env.pip=["x"]'
+    found = parse_resources(typed)
+    assert found == {
+        "cpus": 4,
+        "gpus": {"requested": 2},
+        "slurm": {"time": "4:00:00", "exclusive": True},
+        "ray": {"custom": {"node:10.0.0.1": 0.5}, "runtime_env": {"pip": ["x"]}},
+    }
+    assert parse_resources("\n".join(show_resources({**found, "executor": "ray"}))) == found
+    assert parse_resources(json.dumps(found)) == found and parse_resources(" ") == {} and show_resources({}) == []
+
+
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        ("cpu=4", "did you mean 'cpus'"),
+        ("cpus=-1", "resources.cpus: "),
+        ("cpus", "takes KEY=VALUE, not 'cpus'; for example: cpus=4"),
+        ("gpus=many", "gpus takes a number, such as gpus=2, not 'many'"),
+        ("executor=ray", "has a place of its own"),
+        ("slurm.api_token=x", "looks like a secret"),
+        ("gpus=1\ngpus.mandatory=true\nslurm=1\nslurm.time=1", "as a whole and in parts"),
+        ("ray.costum.a100=1", "did you mean 'custom'"),
+        ("{cpus: 4}", "no JSON object"),
+    ],
+)
+def test_resources_that_cannot_be_read_are_refused_in_a_line(typed: str, words: str) -> None:
+    with pytest.raises(ConfigError) as told:
+        parse_resources(typed)
+    assert words in str(told.value) and "\n" not in str(told.value)

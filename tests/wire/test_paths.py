@@ -211,3 +211,10 @@ def test_the_light_modules_import_neither_pydantic_nor_numpy_nor_ulid() -> None:
     )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "[]"
+
+
+def test_a_relative_checkpoint_folder_lies_where_the_algorithm_works(tmp_path: Path) -> None:
+    paths = RunPaths("run-1", tmp_path)
+    assert paths.checkpoints_in({}) == paths.checkpoints_in({"MOSAIC_CHECKPOINT_DIR": ""}) == paths.checkpoints
+    assert paths.checkpoints_in({"MOSAIC_CHECKPOINT_DIR": "mine"}) == paths.folder / "mine"
+    assert paths.checkpoints_in({"MOSAIC_CHECKPOINT_DIR": "/else/where"}) == Path("/else/where")

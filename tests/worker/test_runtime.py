@@ -1,5 +1,6 @@
 """Whole runs: real shells, real algorithm processes, tiny sizes."""
 
+import contextlib
 import json
 import os
 import re
@@ -13,12 +14,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from cleanrl_worker.config import parse_worker_config
 from cleanrl_worker.runtime import DEFAULT_ALGO_REGISTRY, CleanRLWorkerRuntime, RuntimeSummary
 from mosaic.wire.errors import ConfigError
 from mosaic.wire.events import decode
+from mosaic.wire.stopping import TOGETHER_SECONDS
 from mosaic.wire.tensorboard import ScalarReader
 
 StartRun = Callable[..., Any]
@@ -274,12 +277,30 @@ def test_grace_period_comes_from_the_extras(start_run: StartRun) -> None:
 def test_second_signal_ends_at_once(start_run: StartRun, lives: Lives) -> None:
     run = start_run(STUBBORN, grace_seconds=60)
     run.first("episode")
-    run.process.send_signal(signal.SIGINT)
-    time.sleep(0.5)
+    for _ in range(3):  # from a terminal, and from a parent that passes it on
+        run.process.send_signal(signal.SIGINT)
+        time.sleep(0.1)
+    time.sleep(TOGETHER_SECONDS + 0.5)
     assert run.process.poll() is None
     run.process.send_signal(signal.SIGINT)
-    assert run.wait(10) == 137
+    assert run.wait(60) == 137
     assert not lives(run.algorithm_pid)
+
+
+def test_a_training_whose_every_process_is_told_twice_at_once_saves_its_state(start_run: StartRun) -> None:
+    """So do a cluster that ends a job, and systemd; each parent passes it on besides."""
+    params = {"num_envs": 2, "vectorization": "async", "num_steps": 32, "num_minibatches": 1, "checkpoint_every": 0}
+    registry = {"ppo": DEFAULT_ALGO_REGISTRY["ppo"]}
+    run = start_run(None, {"algo_params": params}, algo="ppo", total_timesteps=10**9, algo_registry=registry)
+    run.first("metrics", 120)
+    everybody = [psutil.Process(run.process.pid), *psutil.Process(run.process.pid).children(recursive=True)]
+    assert len(everybody) >= 4, "shell, algorithm and an environment each"
+    for _ in range(2):
+        for process in everybody:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.terminate()
+    assert run.wait(60) == 75
+    assert run.events("checkpoint") and run.events("run_failed")[0].payload["stopped_by"] == "SIGTERM"
 
 
 def test_second_signal_ends_a_real_training_that_waits_for_its_checkpoint(start_run: StartRun, lives: Lives) -> None:
@@ -288,7 +309,7 @@ def test_second_signal_ends_a_real_training_that_waits_for_its_checkpoint(start_
     run = start_run(None, far, algo="ppo", total_timesteps=10**9, algo_registry=registry, grace_seconds=None)
     run.first("metrics", 120)
     run.process.send_signal(signal.SIGTERM)
-    time.sleep(1.0)
+    time.sleep(TOGETHER_SECONDS + 0.5)
     assert run.process.poll() is None and lives(run.algorithm_pid)
     run.process.send_signal(signal.SIGTERM)
     assert run.wait(60) == 137

@@ -8,7 +8,6 @@ import contextlib
 import importlib
 import multiprocessing
 import os
-import signal
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -25,6 +24,7 @@ from cleanrl_worker.kit.episodes import Episodes, StagedEnvs, Step, VectorEnvs, 
 from cleanrl_worker.kit.video import FilmWrapper
 from mosaic.wire import courses, extras
 from mosaic.wire.drawing import choose_gl
+from mosaic.wire.stopping import heed_parent_only
 
 ACTION_KINDS = {
     gym.spaces.Discrete: "discrete",
@@ -131,8 +131,8 @@ class EnvMaker:
     lives: bool = False
 
     def __call__(self) -> gym.Env[Any, Any]:
-        if multiprocessing.parent_process() is not None:  # a terminal's Ctrl-C is for the run, which still needs us
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        if multiprocessing.parent_process() is not None:  # what stops the run is not for us: it still needs us
+            heed_parent_only()
         choose_gl(os.environ)
         game = self.frames and self.env_id not in OWN
         env_id = "mosaic/Atari-v0" if game else self.env_id

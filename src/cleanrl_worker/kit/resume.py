@@ -150,6 +150,8 @@ class Continuation:
             signal.signal(number, handler)
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        if self._asked_to_stop is not None and os.environ.get(variables.MOSAIC_SHELL_PID) == str(os.getppid()):
+            return  # told to everybody, or passed on; the shell ends us when it is told again
         if self._asked_to_stop is not None:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)

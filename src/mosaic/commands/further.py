@@ -179,8 +179,14 @@ def _policy(client: Client, source: str, *, best: bool) -> Path:
     else:
         run = client.get_run(find_run(client, source))
         last = _saved_policy(run)
-        for name in (last, _best(last)) if best else (last,):
-            fetch_for(run, str(name.relative_to(run.folder)))
+        if last.is_relative_to(run.folder):
+            for name in (last, _best(last)) if best else (last,):
+                fetch_for(run, str(name.relative_to(run.folder)))
+        elif not last.is_file():  # a worker that saves where it likes, on whatever machine it ran
+            raise ConfigError(
+                f"run {run.run_id} saved its policy outside of its folder, as {last}, which is not on this machine; "
+                "copy it here and give the file"
+            )
     if not best:
         return last
     found = _best(last)

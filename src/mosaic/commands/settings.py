@@ -55,6 +55,13 @@ def add_settings(parser: argparse.ArgumentParser, *, name: str = NAME_HELP, dry_
         default=[],
         help="an option of sbatch, with --executor slurm: partition=gpu, time=4:00:00; may be repeated",
     )
+    parser.add_argument(
+        "--resource",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="what the machine must give: memory_mb=8000, ray.custom.a100=1, slurm.partition=gpu; may be repeated",
+    )
     parser.add_argument("--gpus", type=int, default=0, metavar="N", help="GPUs for this run alone; CPU if none exist")
 
 
@@ -128,6 +135,11 @@ def resources_of(args: argparse.Namespace) -> dict[str, Any]:
             raise ConfigError(f"--slurm goes with --executor slurm, not with {args.executor}")
         pairs = (text.partition("=") for text in args.slurm)
         found["slurm"] = {key.strip().lstrip("-"): value if equals else True for key, equals, value in pairs}
+    if args.resource:
+        from mosaic.wire.job import parse_resources  # pydantic, only for who asks
+
+        for name, value in parse_resources("\n".join(args.resource), "--resource").items():
+            found[name] = {**found.get(name, {}), **value} if isinstance(value, dict) else value
     return found
 
 

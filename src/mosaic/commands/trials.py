@@ -24,6 +24,7 @@ from mosaic.commands.study import DEFAULTS, REASON, Spec, Study, mean_of
 from mosaic.console import short
 from mosaic.wire.errors import ConfigError, MoveError, RefusedError, UnknownRunError
 from mosaic.wire.groups import SWEEP, group_of, parse_group
+from mosaic.wire.job import show_resources
 from mosaic.wire.sweeps import Summary, Trial, TrialState, Value, write_summary
 
 if TYPE_CHECKING:
@@ -271,15 +272,19 @@ class Trials:
 
 
 def train_line(spec: Spec, params: Mapping[str, Value]) -> str:
-    """The command that trains with these parameters."""
+    """The command that trains with these parameters, where the sweep did."""
     extras = dict(spec.config.get("extras") or {})
     settings = {"total_timesteps": spec.total_timesteps, **(extras.pop("algo_params", None) or {})}
     settings |= {f"extras.{name}": value for name, value in extras.items()} | dict(params)
     words = ["mosaic", "train", spec.algo, spec.env_id]
     for name, value in settings.items():
         words += ["--set", f"{name}={_json(value)}"]
-    seeds = ",".join(map(str, spec.seeds))
-    return shlex.join([*words, "--seeds", seeds])
+    words += ["--seeds", ",".join(map(str, spec.seeds))]
+    if executor := spec.resources.get("executor"):
+        words += ["--executor", executor]
+    for line in show_resources(spec.resources):
+        words += ["--resource", line]
+    return shlex.join(words)
 
 
 def _key(number: int, seed: int) -> str:

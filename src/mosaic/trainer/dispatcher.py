@@ -137,6 +137,10 @@ class Dispatcher:
             return
         executor = self._executors.of(row["executor"])
         told = None if executor.here else read_exit(self._registry.paths(run_id), row["nonce"])
+        if told is not None and identity is not None and row["asked"] != "cancel":
+            told = executor.last_word(identity, told)
+            if told is None:
+                return
         if identity is None or told is not None or not executor.alive(identity):
             self._settle(row, identity, told)
             return

@@ -28,12 +28,6 @@ def prepare(
     payload, config, command = recipe
     told = payload["metadata"]["worker"]
     paths.create()
-    if row["attempt"] == 1 or secrets is None:
-        flat = dict(config)  # another machine may hold other checkpoints: its relay finds out how the run goes on
-    elif told.get("script"):
-        flat = start_over(config, paths)  # which of its phases were done, only the script could tell
-    else:
-        flat = next_attempt(config, paths, checkpoints_of(payload["environment"], paths))
     own = paths.worker_config(row["slot"])
     if secrets is None:
         write_atomic(paths.attempt, mark_of(row["nonce"]) + "\n")
@@ -46,6 +40,12 @@ def prepare(
         variables.MOSAIC_ATTEMPT: row["nonce"],
         **({} if secrets is None else _visible_gpus(row)),
     }
+    if row["attempt"] == 1 or secrets is None:
+        flat = dict(config)  # another machine may hold other checkpoints: its relay finds out how the run goes on
+    elif told.get("script"):
+        flat = start_over(config, paths)  # which of its phases were done, only the script could tell
+    else:
+        flat = next_attempt(config, paths, checkpoints_of(environment, paths))
     if told.get("script"):
         argv, more = script_command(told["script"], flat, own, paths, command, environment, row["attempt"])
         environment |= more

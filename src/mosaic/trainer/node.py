@@ -33,6 +33,7 @@ from mosaic.wire.events import EventLog
 from mosaic.wire.frames import sweep
 from mosaic.wire.paths import RunPaths, write_atomic
 from mosaic.wire.publisher import CANCEL, GO_ON, PAUSE
+from mosaic.wire.stopping import Stops
 from mosaic.wire.syncing import fetch_stored, storage_of
 
 LOOK_SECONDS = 0.1
@@ -73,7 +74,7 @@ class Relay:
         self._paths = RunPaths(order.run_id, home)
         self._executor = LocalExecutor()
         self._orders: queue.SimpleQueue[tuple[str, float]] = queue.SimpleQueue()
-        self._terms = 0
+        self._terms, self._stops = 0, Stops()
         self._kill_at: float | None = None
         self._cancelled = False
         self._looked = time.monotonic()
@@ -89,7 +90,7 @@ class Relay:
         again = self._order.attempt > 1 or self._restarted > 0
         link = Link(self._order, self._paths, self._shared, lambda what, grace: self._orders.put((what, grace)))
         # What the daemon has must be known before anything is added to it.
-        if not link.open(wait=again and not self._shared):
+        if not link.open(wait=(again or not self._order.is_whole) and not self._shared):
             return self._stand_down(link.refused)
         try:
             identity = self._start(link.secrets, again)
@@ -102,7 +103,8 @@ class Relay:
         return self._end(ended, link)
 
     def _start(self, secrets: Mapping[str, str], again: bool) -> Identity:
-        order, paths = self._order, self._paths
+        self._order = order = self._order.whole(self._paths)
+        paths = self._paths
         if different := differences(order.versions):
             raise ConfigError(
                 f"node {socket.gethostname()} has {different[0]}, the daemon has {different[1]}: "
@@ -194,8 +196,7 @@ class Relay:
         ended = self._executor.exit(identity)
         self._executor.kill_tree(identity, self._order.nonce)
         if self._terms and not self._cancelled and ended.code:
-            # The cluster wanted its node back. Many signal every process of a job at once, and a worker that hears
-            # it twice, or whose environments die, cannot save: that is no failure of the run.
+            # The cluster wanted its node back. A worker that could not save in the time it had has not failed.
             return Exit(REQUEUE)
         return ended
 
@@ -238,7 +239,7 @@ class Relay:
         return REPLACED
 
     def _on_signal(self, *_: object) -> None:
-        self._terms += 1
+        self._terms += self._stops.told()
 
 
 PYTHON = "{python}"

@@ -109,7 +109,8 @@ class Link:
 
     def _take_over(self, stub: Any, session: str) -> None:
         """Begin with what the daemon has, where this node does not have just that, and more."""
-        kept: dict[Path, bytearray] = {path: bytearray() for path in (self._paths.events, self._paths.metrics)}
+        paths = (self._paths.events, self._paths.metrics, self._paths.order)
+        kept: dict[Path, bytearray] = {path: bytearray() for path in paths}
         request = pb.FetchRunRequest(run_id=self._order.run_id)
         for chunk in stub.FetchRun(request, metadata=credentials(self._address, session)):
             kept[self._paths.inside(chunk.path)] += chunk.data

@@ -99,8 +99,8 @@ class Mirror:
 
 
 def kept_lines(paths: RunPaths) -> Iterator[pb.FileChunk]:
-    """The whole lines of a run's events and metrics, in pieces."""
-    for path in (paths.events, paths.metrics):
+    """The whole lines of a run's events and metrics, in pieces, and of an order that is too large for a queue."""
+    for path in (paths.events, paths.metrics, paths.order):
         offset = 0
         while True:
             lines, end = read_lines(path, offset, CHUNK_BYTES)

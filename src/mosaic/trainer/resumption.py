@@ -37,6 +37,5 @@ def start_over(config: Mapping[str, Any], paths: RunPaths) -> dict[str, Any]:
 
 
 def checkpoints_of(environment: Mapping[str, str], paths: RunPaths) -> Path:
-    """Where a run's checkpoints lie; a place that its environment names is honoured."""
-    given = environment.get(variables.MOSAIC_CHECKPOINT_DIR)
-    return Path(given) if given else paths.checkpoints
+    """Where a run's worker finds that its checkpoints lie, the defaults of its home's `.env` included."""
+    return paths.checkpoints_in({**variables.read_dotenv(paths.home), **environment})

@@ -33,6 +33,7 @@ from mosaic.wire.events import EventLog
 from mosaic.wire.paths import RunPaths
 from mosaic.wire.phases import COMPLETED, STOPPED, PhaseRecord, last_step, read_phases
 from mosaic.wire.secrets import is_secret, mask_secrets
+from mosaic.wire.stopping import STOP_SIGNALS, Stops
 from mosaic.wire.syncing import FLUSH_SECONDS, STOPPED_FLUSH_SECONDS, Syncer, storage_of
 
 POLL_SECONDS = 0.25
@@ -43,7 +44,6 @@ AFTER_GRACE = 5.0
 # How long a pause waits for every process to stand before it is told.
 STANDING_SECONDS = 5.0
 REQUEUE = 75
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _STANDS = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP, psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
 _TAIL_LINES = 20
 
@@ -81,7 +81,7 @@ class _Host:
         self._grace = GRACE_SECONDS if given in (None, "") else float(given)
         self._errors_from = _size(paths.worker_stderr_log)
         self._stopped_by: signal.Signals | None = None
-        self._kill_at = 0.0
+        self._stops, self._kill_at = Stops(), 0.0
         self._released = False
         self._paused_since: float | None = None
         self._paused_before = 0.0
@@ -112,6 +112,8 @@ class _Host:
                 self._act_on(self._received.popleft())
             self._look_after()
             self._wait()
+        while self._received and self._bash.returncode:  # told as its bash was, which has just died of it
+            self._act_on(self._received.popleft())
         self._end_group()
         self._store()
         code = self._end(self._bash.returncode)
@@ -123,9 +125,8 @@ class _Host:
         """Let the store have everything but the last event, which says that there is nothing more to come."""
         if self._syncer is None:
             return
-        self._received.clear()
         seconds = FLUSH_SECONDS if self._stopped_by is None else STOPPED_FLUSH_SECONDS
-        if trouble := self._syncer.flush(seconds, lambda: bool(self._received), lambda: None):
+        if trouble := self._syncer.flush(seconds, self._is_hurried, lambda: None):
             self._log.append("warning", {"message": trouble})
 
     def _wait(self) -> None:
@@ -139,6 +140,14 @@ class _Host:
         finally:
             os.close(descriptor)
 
+    def _is_hurried(self) -> bool:
+        """Whether it was told to stop again while its last things are done, or long ago."""
+        while self._received:
+            if self._received.popleft() in STOP_SIGNALS:
+                self._stops.told()
+        late = self._stopped_by is None and self._stops.seconds() > STOPPED_FLUSH_SECONDS
+        return self._stops.again or late
+
     def _act_on(self, number: int) -> None:
         if number in STOP_SIGNALS:
             self._stop(signal.Signals(number))
@@ -149,7 +158,9 @@ class _Host:
 
     def _stop(self, number: signal.Signals) -> None:
         """Ask the phase to end; the script stands meanwhile, or it would start the next one."""
-        if self._stopped_by is not None:  # asked twice: now
+        if not self._stops.told():
+            return
+        if self._stopped_by is not None:  # asked again: now
             self._signal_group(signal.SIGKILL)
             return
         self._stopped_by, self._kill_at = number, time.monotonic() + self._grace + AFTER_GRACE
@@ -226,8 +237,9 @@ class _Host:
         for process in self._others():
             _send(process, signal.SIGTERM)
             _send(process, signal.SIGCONT)
-        end = time.monotonic() + (self._grace if self._stopped_by is None else AFTER_GRACE)
-        while self._others() and time.monotonic() < end and not self._received:
+        # A bash that was told as everybody was is gone before its phase has saved.
+        end = time.monotonic() + self._grace if self._stopped_by is None else self._kill_at
+        while self._others() and time.monotonic() < end and not self._is_hurried():
             time.sleep(POLL_SECONDS / 5)
         self._signal_group(signal.SIGKILL)
 

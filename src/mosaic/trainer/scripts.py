@@ -48,7 +48,7 @@ def script_command(
     given = {
         variables.MOSAIC_SCRIPT: "1",
         variables.MOSAIC_CONFIG_FILE: str(own),
-        variables.MOSAIC_CHECKPOINT_DIR: environment.get(variables.MOSAIC_CHECKPOINT_DIR) or str(paths.checkpoints),
+        variables.MOSAIC_CHECKPOINT_DIR: str(paths.checkpoints_in(environment)),
         **_settings(base, environment),
         "PATH": f"{_interpreter_folder(command[0], paths)}{os.pathsep}{environment.get('PATH') or os.defpath}",
     }

@@ -42,6 +42,8 @@ def judge(row: sqlite3.Row, identity: Identity | None, ended: Exit, last_words: 
         return End(State.COMPLETED, "", 0)
     if row["asked"] == "cancel":
         return End(State.CANCELLED, row["asked_reason"], code, name)
+    if ended.cancelled:
+        return End(State.CANCELLED, ended.cancelled, code, name)
     if ended.code == 0 and not closing:
         return End(State.COMPLETED, "", 0)
     if identity is None and row["reads_files"] and not row["external"] and not row["pid"] and not row["closing"]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -147,6 +148,73 @@ class JobConfig(_Section):
         return tuple(
             place for place, part, name in parts if getattr(part, name) != type(part).model_fields[name].default
         )
+
+
+# What a refusal of a resource shows.
+RESOURCES = "cpus=4, memory_mb=8000, slurm.partition=gpu, slurm.time=4:00:00 or ray.custom.a100=1"
+
+
+def parse_resources(text: str, what: str = "resources") -> dict[str, Any]:
+    """What people type for `resources`, checked: KEY=VALUE a line with dots in the key, or one JSON object."""
+    if text.strip().startswith("{"):
+        try:
+            found = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            reason = getattr(error, "msg", "too deep")
+            raise ConfigError(f"{what}: this is no JSON object ({reason}); or write {RESOURCES}, one a line") from None
+    else:
+        found = {}
+        for line in filter(None, map(str.strip, text.splitlines())):
+            _place(found, line, what)
+    if "executor" in found:
+        raise ConfigError(f"{what}: where it runs has a place of its own (--executor; in a form: Where it runs)")
+    _checked(found)
+    return dict(found)
+
+
+def show_resources(resources: Mapping[str, Any]) -> list[str]:
+    """The lines that `parse_resources` reads back, of everything but the executor that is no default."""
+    given = _checked(resources).model_dump(exclude_defaults=True, exclude={"executor"})
+    gpus, ray, slurm = given.pop("gpus", {}), given.pop("ray", {}), given.pop("slurm", {})
+    given |= {f"gpus.{name}": value for name, value in gpus.items()}
+    for part in ("custom", "runtime_env"):
+        given |= {f"ray.{part}.{name}": value for name, value in ray.get(part, {}).items()}
+    short = {name: f"{value:g}" if isinstance(value, float) else json.dumps(value) for name, value in given.items()}
+    lines = [f"{name}={text}" for name, text in short.items()]
+    plain = {name: value if isinstance(value, str) else json.dumps(value) for name, value in slurm.items()}
+    return lines + [f"slurm.{name}={value}" for name, value in plain.items()]
+
+
+def _checked(resources: Mapping[str, Any]) -> Resources:
+    return JobConfig.parse({"resources": dict(resources), "metadata": {"worker": {"config": {}}}}).resources
+
+
+def _place(found: dict[str, Any], line: str, what: str) -> None:
+    """Put one KEY=VALUE where its key says; options of sbatch stay as they are written, one without a value is on."""
+    key, equals, text = (part.strip() for part in line.partition("="))
+    # A custom resource of Ray may have dots in its name.
+    *sections, name = key.lstrip("-").split(".", 2 if key.startswith("ray.") else 1)
+    slurm = sections == ["slurm"]
+    if not name or not (equals or slurm):
+        raise ConfigError(f"{what} takes KEY=VALUE, not {shown(line)}; for example: {RESOURCES}")
+    if is_secret(name):
+        raise ConfigError(f"{what}: {name} looks like a secret, which a cluster would keep in a file: leave it out")
+    value: Any = text if equals else True
+    try:
+        read = json.loads(text)
+        value = read if not slurm or type(read) in (int, bool) else text
+    except (ValueError, RecursionError):
+        pass
+    if key == "gpus" and not isinstance(value, dict):
+        if type(value) is not int:
+            raise ConfigError(f"{what}: gpus takes a number, such as gpus=2, not {shown(text)}")
+        sections, name = ["gpus"], "requested"
+    inner = found
+    for section in sections:
+        inner = inner.setdefault(section, {})
+        if not isinstance(inner, dict):
+            raise ConfigError(f"{what}: {'.'.join(sections)} is given as a whole and in parts; give one of them")
+    inner[name] = value
 
 
 def _is_nested(payload: Mapping[str, Any]) -> bool:

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -97,6 +98,11 @@ class RunPaths:
         return self.logs / "attempt"
 
     @property
+    def order(self) -> Path:
+        """What of an order is too large for a cluster's queue."""
+        return self.logs / "order"
+
+    @property
     def exit(self) -> Path:
         """How the worker of the last attempt on a cluster's node ended, as that node noted it."""
         return self.logs / "exit.json"
@@ -132,6 +138,11 @@ class RunPaths:
     @property
     def checkpoints(self) -> Path:
         return self.folder / "checkpoints"
+
+    def checkpoints_in(self, environment: Mapping[str, str]) -> Path:
+        """Where the run's algorithm saves; what its variables name is honoured, and lies in the folder it works in."""
+        given = environment.get(variables.MOSAIC_CHECKPOINT_DIR)
+        return self.folder / given if given else self.checkpoints
 
     @property
     def policies(self) -> Path:

@@ -22,9 +22,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from mosaic.wire import variables
 from mosaic.wire.errors import ConfigError, MosaicError, StoreError, storage_error
 from mosaic.wire.paths import RunPaths, write_atomic
+from mosaic.wire.stopping import STOP_SIGNALS
 from mosaic.wire.storage import OFF, AwayError, Storage
 from mosaic.wire.stored import fetch_newest
 from mosaic.wire.upload import STATUS, TakenOver, Upload
@@ -62,12 +62,6 @@ def fetch_stored(paths: RunPaths, url: str, environment: Mapping[str, str]) -> N
         said = done.stderr.strip().splitlines() or [f"{url} cannot be read (exit code {done.returncode})"]
         raise StoreError(said[-1])
     sys.stderr.write(done.stderr)
-
-
-def checkpoint_folder(paths: RunPaths, environment: Mapping[str, str]) -> Path:
-    """Where a run's algorithm saves; a place that was set by hand is honoured."""
-    given = environment.get(variables.MOSAIC_CHECKPOINT_DIR)
-    return paths.folder / given if given else paths.checkpoints
 
 
 class Syncer:
@@ -176,6 +170,8 @@ def main(argv: list[str] | None = None) -> int:
     paths = RunPaths(flags.run_id, flags.home)
     if flags.fetch:
         return _fetch(paths, flags.url)
+    for number in STOP_SIGNALS:  # told to everybody at once; the shell, whose end is that of stdin, says when
+        signal.signal(number, signal.SIG_IGN)
     return _Sync(paths, flags.url, flags.checkpoints or paths.checkpoints).to_end()
 
 

@@ -27,7 +27,7 @@ STATUS = "storage.json"
 # Of this machine and this moment; W&B keeps its own copy of its own folder.
 _LEFT_OUT = (
     *(STATUS, "fastlane.json", "logs/worker.lock", "logs/paused_seconds"),
-    *("logs/attempt", "logs/exit.json"),
+    *("logs/attempt", "logs/exit.json", "logs/order"),
 )
 _LEFT_OUT_FOLDERS = ("checkpoints", "wandb")
 

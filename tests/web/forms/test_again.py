@@ -21,6 +21,8 @@ FULL: dict[str, Any] = {
     "notes": "n",
     "gpu": False,
     "executor": "slurm",
+    "storage_url": "s3://lab/runs",
+    "resources": "cpus=4.0\nslurm.partition=gpu\nslurm.exclusive=true\nray.custom.node:10.0.0.1=0.5",
     "fastlane_mode": "grid",
     "fastlane_slot": 2,
     "fastlane_grid_limit": 9,

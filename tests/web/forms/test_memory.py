@@ -29,7 +29,8 @@ def test_each_algorithm_keeps_its_own_parameters() -> None:
 def test_secrets_are_not_kept() -> None:
     storage: dict[str, Any] = {}
     given = {"wandb_api_key": "k" * 40, "wandb_http_proxy": "http://me:word@proxy", "wandb_https_proxy": "http://proxy"}
-    Memory(storage, "train").keep({**given, "other": "telemetry=off\nhf_token=kkkk"})
+    typed = {"other": "telemetry=off\nhf_token=kkkk", "resources": '{"ray": {"runtime_env": {"api_key": "kkkk"}}}'}
+    Memory(storage, "train").keep({**given, **typed})
     assert Memory(storage, "train").values == {"wandb_https_proxy": "http://proxy"}
     assert "kkkk" not in json.dumps(storage) and "word" not in json.dumps(storage)
 

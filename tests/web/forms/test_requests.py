@@ -63,11 +63,20 @@ def test_every_field_finds_its_place() -> None:
         "dry_run_only": True,
         "module": "cleanrl_worker.cli",
         "other": {"telemetry": "off"},
+        "executor": "slurm",
+        "storage_url": "s3://lab/runs",
+        "resources": "gpus=2\nmemory_mb=8000\nslurm.time=4:00:00",
     }
     payload = build_train_request({**vars(values), **more})
     extras = config_of(payload)["extras"]
     assert config_of(payload)["seed"] == 7 and payload["run_name"] == "first"
-    assert extras["cuda"] is False and payload["resources"]["gpus"]["requested"] == 0
+    assert extras["cuda"] is False and extras["storage_url"] == "s3://lab/runs"
+    assert payload["resources"] == {
+        "gpus": {"requested": 2, "mandatory": False},
+        "memory_mb": 8000,
+        "slurm": {"time": "4:00:00"},
+        "executor": "slurm",
+    }
     assert (extras["fastlane_video_mode"], extras["fastlane_slot"], extras["fastlane_grid_limit"]) == ("grid", 2, 9)
     assert extras["notes"] == "why" and extras["telemetry"] == "off" and "tensorboard_dir" not in extras
     assert payload["schedule"]["max_duration_seconds"] == 90 and payload["retry"]["max_restarts"] == 3

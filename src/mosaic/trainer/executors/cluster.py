@@ -18,6 +18,8 @@ from mosaic.trainer.controls import Controls
 from mosaic.trainer.executors.contract import ClusterError, Exit, Identity, Launch
 from mosaic.trainer.node import PYTHON
 from mosaic.trainer.orders import Order, mark_of
+from mosaic.trainer.verdict import REQUEUE
+from mosaic.wire.paths import RunPaths
 
 # Often enough that a run's end is seen soon, seldom enough for a scheduler that hundreds of people ask.
 LOOK_SECONDS = 1.0
@@ -25,6 +27,8 @@ LOOK_SECONDS = 1.0
 FORGOTTEN_SECONDS = 20.0
 # A relay whose worker's end was written down has nothing left to do; after this time it is made to end.
 LEAVING_SECONDS = 60.0
+# How long a run that has saved itself waits for its cluster to say why it was told to.
+WORD_SECONDS = 15.0
 # What a relay gets to end its worker's processes before the cluster ends the relay.
 RELAY_SECONDS = 10.0
 
@@ -97,6 +101,7 @@ class ClusterExecutor(ABC):
         self._submitted: dict[str, float] = {}
         self._killed: dict[str, float] = {}
         self._leaving: dict[str, float] = {}
+        self._told: dict[str, float] = {}
         self._trouble = ""
         self._lock = threading.Lock()
         self._wanted = threading.Event()
@@ -126,7 +131,8 @@ class ClusterExecutor(ABC):
         return ""
 
     def start(self, launch: Launch) -> Identity:
-        job = self.submit(job_name(launch.run_id, launch.nonce), self._site.order(launch), launch)
+        order = self._site.order(launch).fitting(RunPaths(launch.run_id, self._site.home))
+        job = self.submit(job_name(launch.run_id, launch.nonce), order, launch)
         self._know(job)
         return Identity(0, 0, "", job)
 
@@ -148,7 +154,18 @@ class ClusterExecutor(ABC):
         found = self._job(identity)
         return Exit(None) if found is None else found.exit
 
+    def last_word(self, identity: Identity, told: Exit) -> Exit | None:
+        """A job that somebody ends by hand is told to stop as one that is preempted: only the cluster knows which."""
+        if told.code != REQUEUE:
+            return told
+        found = self._job(identity)
+        if found is not None and found.phase == Phase.ENDED:
+            return found.exit if found.exit.cancelled else told
+        since = self._told.setdefault(identity.job, time.monotonic())
+        return told if time.monotonic() - since > WORD_SECONDS else None
+
     def forget(self, identity: Identity) -> None:
+        self._told.pop(identity.job, None)
         with self._lock:
             # Its relay may be just ending: cancelled now, a run that completed would read so in the cluster's books.
             self._leaving[identity.job] = time.monotonic()

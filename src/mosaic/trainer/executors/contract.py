@@ -33,6 +33,8 @@ class Exit:
     """why it is gone, where not the run but its machine or the cluster is to blame"""
     reason: str = ""
     """what the cluster says of the end, where the worker said nothing"""
+    cancelled: str = ""
+    """that somebody ended its job by the cluster's own means, in words"""
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,9 @@ class Executor(Protocol):
 
     def exit(self, identity: Identity) -> Exit:
         """How a worker that is no longer alive ended; as often as asked, until it is forgotten."""
+
+    def last_word(self, identity: Identity, told: Exit) -> Exit | None:
+        """What counts where the worker's side has told how it ended; None while the cluster may know better."""
 
     def forget(self, identity: Identity) -> None:
         """Its end was written down."""

@@ -36,6 +36,8 @@ class LocalExecutor:
         """What only a cluster understands is not passed over in silence."""
         if resources.get("slurm"):
             raise ConfigError('resources.slurm goes with executor "slurm"; this run would run on the daemon\'s machine')
+        if (resources.get("ray") or {}).get("custom"):
+            raise ConfigError('resources.ray goes with executor "ray"; this run would run on the daemon\'s machine')
 
     def waits_for(self) -> str:
         """Nothing: this machine is here."""
@@ -79,6 +81,10 @@ class LocalExecutor:
         if child.returncode >= 0:
             return Exit(child.returncode)
         return Exit(child.returncode, _signal_name(-child.returncode))
+
+    def last_word(self, identity: Identity, told: Exit) -> Exit | None:
+        """The worker's own."""
+        return told
 
     def forget(self, identity: Identity) -> None:
         """Its end was written down."""

@@ -93,7 +93,7 @@ class RayExecutor(ClusterExecutor):
         return {str(one["submission_id"]): _job(one) for one in ours}
 
     def terminate(self, identity: Identity, nonce: str, grace: float) -> None:
-        """By its relay, where that hears: Ray signals every process of a job, and a worker told twice saves nothing."""
+        """By its relay, where that hears: Ray signals every process of a job, also those that a worker saves with."""
         silent = self._controls.silent_seconds(nonce)
         if silent is not None and silent < HEARD_SECONDS:
             self._controls.tell(nonce, "cancel", grace)
@@ -167,6 +167,8 @@ def _exit(status: str, message: str, code: int | None) -> Exit:
         return Exit(1, reason="the node has no mosaic-rl: install it there, or ship it (resources.ray.runtime_env)")
     if status == "SUCCEEDED":
         return Exit(0)
+    if status == "STOPPED":
+        return Exit(code, cancelled="somebody stopped its job in Ray; mosaic resume goes on from its checkpoint")
     if status == "FAILED" and code in (None, -9) and any(word in message.lower() for word in BLAMELESS):
         why = re.search(r"died because ([^.]+)", message)
         return Exit(None, lost=f"Ray lost its node: {why[1].strip() if why else said[-160:]}")

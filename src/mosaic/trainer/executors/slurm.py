@@ -195,7 +195,10 @@ def _exit(state: str, code: str, reason: str) -> Exit:
     if state == "OUT_OF_MEMORY":
         return Exit(None, reason="Slurm ended it for its memory; ask for more with resources.memory_mb")
     if state == "CANCELLED":
-        return Exit(None, reason=f"somebody cancelled its job in Slurm ({reason})")
+        said = "" if reason in ("", "None") else f" ({reason})"
+        return Exit(
+            None, cancelled=f"somebody cancelled its job in Slurm{said}; mosaic resume goes on from its checkpoint"
+        )
     if signalled == str(int(signal.SIGTERM)):
         return Exit(REQUEUE, reason="Slurm told its job to stop before it had begun")
     return Exit(exit_code or None, reason=f"Slurm says {state}, exit code {code}" if not exit_code else "")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mosaic.web.forms.own_rows import DEFAULT_EXECUTOR
 from mosaic.web.forms.requests import IN_EXTRAS
 from mosaic.wire.errors import ConfigError
+from mosaic.wire.job import show_resources
 
 if TYPE_CHECKING:
     from mosaic.trainer.client import Run
@@ -26,6 +27,7 @@ _FIELDS = {
     "fastlane_grid_limit": "fastlane_grid_limit",
     "grid_limit": "fastlane_grid_limit",
     "notes": "notes",
+    "storage_url": "storage_url",
     "agent_id": "agent_id",
     "max_restarts": "max_restarts",
     "wandb_project": "wandb_project_name",
@@ -68,8 +70,11 @@ def fill_in(payload: Mapping[str, Any]) -> Filled:
     values["run_name"] = payload.get("run_name") or ""
     for name in ("agent_id", "worker_id"):
         values[name] = told.get(name) or ui.get(name) or config.get(name) or ""
-    values["gpu"] = bool(_object(_object(payload.get("resources")).get("gpus")).get("requested"))
-    values["executor"] = _object(payload.get("resources")).get("executor") or DEFAULT_EXECUTOR
+    resources = _object(payload.get("resources"))
+    values["gpu"] = bool(_object(resources.get("gpus")).get("requested"))
+    values["executor"] = resources.get("executor") or DEFAULT_EXECUTOR
+    # The switch says "one GPU" already.
+    values["resources"] = "\n".join(line for line in show_resources(resources) if line != "gpus.requested=1")
     values["tensorboard"] = bool(extras.get("tensorboard_dir"))
     values["max_restarts"] = _object(payload.get("retry")).get("max_restarts") or 0
     seconds = _object(payload.get("schedule")).get("max_duration_seconds")

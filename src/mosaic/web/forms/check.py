@@ -119,6 +119,7 @@ _OTHER_NAMES = {
     "eval_batch_size": "episodes",
     "eval_max_episode_steps": "max_episode_steps",
     "seed_override": "eval_seed",
+    **dict.fromkeys(("cpus", "memory_mb", "slurm", "ray", "custom", "runtime_env"), "resources"),
     "gpus": "gpu",
     "requested": "gpu",
     "tensorboard_dir": "tensorboard",

@@ -19,6 +19,7 @@ from mosaic.web.forms.requests import (
 )
 from mosaic.web.forms.rows import Row, changed
 from mosaic.wire import variables
+from mosaic.wire.job import parse_resources, show_resources
 from mosaic.wire.secrets import mask_secrets
 
 KEY_PLACE = f"{variables.WANDB_API_KEY}=…"
@@ -100,6 +101,9 @@ def _line(values: JobValues, words: list[str]) -> str:
         words += ["--gpus", "1"]
     if isinstance(values, TrackedValues) and values.executor not in ("", DEFAULT_EXECUTOR):
         words += ["--executor", values.executor]
+    if isinstance(values, TrackedValues):
+        for line in show_resources(parse_resources(values.resources)):
+            words += ["--resource", line]
     if values.dry_run_only and not isinstance(values, ScriptValues):
         words.append("--dry-run")
     line = shlex.join(["mosaic", *(str(mask_secrets(word)) for word in words)])
@@ -115,6 +119,8 @@ def _tracked_words(values: TrackedValues, *, named: bool) -> list[str]:
         given["cuda"] = False
     if values.tensorboard:
         given["tensorboard_dir"] = TENSORBOARD
+    if values.storage_url:
+        given["storage_url"] = values.storage_url
     if values.track_wandb:
         names = ("project_name", "entity", "run_name", "email", "use_vpn_proxy", "http_proxy", "https_proxy")
         wandb = {f"wandb_{name}": getattr(values, f"wandb_{name}") for name in names}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, MutableMapping
 from typing import Any
 
@@ -48,5 +49,7 @@ class Memory:
 def may_be_kept(name: str, value: Any) -> bool:
     """Neither keys nor addresses with a login go to a disk; nor do settings that look like keys."""
     if name == "other" and any(is_secret(line.partition("=")[0]) for line in str(value).splitlines()):
+        return False
+    if name == "resources" and any(map(is_secret, re.findall(r"[\w-]+", str(value)))):
         return False
     return name != SECRET and not is_secret(name) and mask_secrets(value) == value

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from mosaic.web.forms.rows import Row
+from mosaic.wire.job import parse_resources
 from mosaic.wire.settings import EXECUTORS
+from mosaic.wire.storage import OFF, check_url
 
 MODES = ("single", "grid", "off")
 SEED_LIMIT = 2**32 - 1
@@ -11,6 +15,23 @@ SEED_LIMIT = 2**32 - 1
 SECRET = "wandb_api_key"
 # Stands for the daemon's own choice.
 DEFAULT_EXECUTOR = "default"
+
+
+class StorageRow(Row):
+    """The URL of a store, none, or nothing."""
+
+    def read(self, given: Any) -> str:
+        text = str(given or "").strip()
+        return text if not text or text.lower() == OFF else check_url(text, self.title)
+
+
+class ResourcesRow(Row):
+    """What a machine must give, one a line."""
+
+    def read(self, given: Any) -> str:
+        text = str(given or "").strip()
+        parse_resources(text)
+        return text
 
 
 def _rows(*rows: Row) -> dict[str, Row]:
@@ -76,7 +97,7 @@ LANE = _rows(
         help="most environments in a grid; empty: 8",
     ),
 )
-GPU = _rows(
+MACHINE = _rows(
     Row(name="gpu", label="GPU", type="bool", default=True, help="waits for a free one; the CPU where there is none"),
     Row(
         name="executor",
@@ -84,6 +105,16 @@ GPU = _rows(
         default=DEFAULT_EXECUTOR,
         choices=(DEFAULT_EXECUTOR, *EXECUTORS),
         help="this machine, a Ray cluster or Slurm; default: as the daemon's settings say",
+    ),
+    StorageRow(
+        name="storage_url",
+        label="Storage",
+        help="file:///folder or s3://bucket/folder keeps a copy there; a machine that does not see this home needs one",
+    ),
+    ResourcesRow(
+        name="resources",
+        label="Resources",
+        help="one a line: cpus=4, memory_mb=8000, slurm.partition=gpu, slurm.time=4:00:00, ray.custom.a100=1",
     ),
 )
 TRACKING = _rows(

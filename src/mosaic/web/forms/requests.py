@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from mosaic.web.forms.own_rows import DEFAULT_EXECUTOR
 from mosaic.wire import variables
+from mosaic.wire.job import parse_resources
 from mosaic.wire.settings import group_name, parse_seeds
 from mosaic.wire.workers import DRY_RUN
 
@@ -42,6 +43,9 @@ class TrackedValues(JobValues):
 
     gpu: bool = True
     executor: str = DEFAULT_EXECUTOR
+    storage_url: str = ""
+    resources: str = ""
+    """as a person types them"""
     tensorboard: bool = True
     track_wandb: bool = False
     wandb_project_name: str = ""
@@ -203,6 +207,7 @@ def _training_extras(values: TrackedValues, params: Mapping[str, Any]) -> dict[s
         **({"tensorboard_dir": TENSORBOARD} if values.tensorboard else {}),
         "track_wandb": values.track_wandb,
         **(_present(wandb) if values.track_wandb else {}),
+        **_present({"storage_url": values.storage_url}),
         **_common_extras(values),
         "algo_params": {name: value for name, value in params.items() if name not in IN_EXTRAS},
     }
@@ -244,10 +249,12 @@ def _payload(values: JobValues, config: dict[str, Any], mode: str) -> dict[str, 
 
 
 def _resources(values: TrackedValues | None) -> dict[str, Any]:
-    found: dict[str, Any] = {"gpus": {"requested": int(values is not None and values.gpu), "mandatory": False}}
+    """The switch asks for one GPU; what was typed comes before it."""
+    typed = parse_resources(values.resources) if values is not None else {}
+    gpus = {"requested": int(values is not None and values.gpu), "mandatory": False, **typed.pop("gpus", {})}
     if values is not None and values.executor not in ("", DEFAULT_EXECUTOR):
-        found["executor"] = values.executor
-    return found
+        typed["executor"] = values.executor
+    return {"gpus": gpus, **typed}
 
 
 def _present(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -61,7 +61,7 @@ class ResumePage(TrainingPage):
             rows = [RESUME["additional_timesteps"], RESUME["seed"]]
             self.fields |= draw_rows(rows, self.kept, self.touched, grid=grid)
             with ui.element("div").classes(grid):
-                self.draw_gpu()
+                self.draw_machine()
                 self.fields["dry_run_only"] = Field(LIMITS["dry_run_only"], self.kept.get("dry_run_only"), self.touched)
         self.draw_params_place()
         self.draw_lane()

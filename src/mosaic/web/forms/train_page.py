@@ -72,7 +72,7 @@ class TrainPage(TrainingPage):
                     SeedsRow(**{**vars(TRAIN["seeds"]), "help": self.seed_help}), self.kept.get("seeds"), self.touched
                 )
                 self.fields |= {"total_timesteps": steps, "seeds": seeds}
-                self.draw_gpu()
+                self.draw_machine()
                 dry = Field(LIMITS["dry_run_only"], self.kept.get("dry_run_only"), self.touched)
                 self.fields["dry_run_only"] = dry
         self.draw_params_place()

@@ -8,7 +8,7 @@ from typing import Any
 from nicegui import ui
 
 from mosaic.web.forms.fields import Field, draw_rows
-from mosaic.web.forms.own_rows import GPU, TRACKING, WANDB
+from mosaic.web.forms.own_rows import MACHINE, TRACKING, WANDB
 from mosaic.web.forms.page import JobPage
 from mosaic.web.forms.rows import Row, by_section, schema_rows
 from mosaic.wire.errors import ConfigError
@@ -44,9 +44,10 @@ class TrainingPage(JobPage):
                 self.add(draw_rows(WANDB.values(), self.kept, self.touched))
         self._show_wandb()
 
-    def draw_gpu(self) -> Field:
-        self.add({name: Field(row, self.kept.get(name), self.touched) for name, row in GPU.items()})
-        return self.fields["gpu"]
+    def draw_machine(self) -> None:
+        """GPU, executor, storage and resources."""
+        self.add({name: Field(row, self.kept.get(name), self.touched) for name, row in MACHINE.items()})
+        self.fields["resources"].widget.props("type=textarea autogrow")
 
     def touched(self, field: Field) -> None:
         if field.row.name in ("track_wandb", "wandb_use_vpn_proxy"):
@@ -58,7 +59,7 @@ class TrainingPage(JobPage):
 
     def tracked(self) -> dict[str, Any]:
         """What the values of training have beyond every form's."""
-        return {**self.common(), **self.read([*GPU, *TRACKING, *WANDB])}
+        return {**self.common(), **self.read([*MACHINE, *TRACKING, *WANDB])}
 
     def _param(self, name: str) -> Any:
         """A parameter's value, None where it cannot be read."""

@@ -16,6 +16,7 @@ from mosaic.web.layout import busy, code_box, confirmed, state_badge, tell
 from mosaic.web.log_files import last_words
 from mosaic.web.pages.split_bar import SplitBar
 from mosaic.wire.errors import MosaicError
+from mosaic.wire.syncing import storage_of
 
 if TYPE_CHECKING:
     from mosaic.web.pages.run import RunPage
@@ -204,7 +205,10 @@ class Header:
 class _Numbers:
     """The headline figures, in a row that wraps."""
 
-    NAMES = ("Return", "Mean of 100", "Episodes", "Steps/s", "Running", "Started", "GPU", "Runs on", "Attempt")
+    NAMES = (
+        *("Return", "Mean of 100", "Episodes", "Steps/s", "Running", "Started"),
+        *("GPU", "Runs on", "Storage", "Attempt"),
+    )
 
     def __init__(self) -> None:
         self._cells: dict[str, tuple[ui.element, ui.label]] = {}
@@ -212,7 +216,8 @@ class _Numbers:
             for name in self.NAMES:
                 with ui.column().classes("gap-0") as cell:
                     ui.label(name).classes("text-xs opacity-70")
-                    self._cells[name] = (cell, ui.label().classes("text-base font-medium"))
+                    whole = "" if name != "Storage" else " break-all"  # a URL has no spaces to break at
+                    self._cells[name] = (cell, ui.label().classes(f"text-base font-medium{whole}"))
 
     def update(self, run: Run) -> None:
         texts = {
@@ -224,6 +229,7 @@ class _Numbers:
             "Started": words.age(run.started_at or run.created_at),
             "GPU": ", ".join(map(str, run.gpus)),
             "Runs on": "" if run.executor == "local" else " ".join(filter(None, (run.executor, run.node))),
+            "Storage": storage_of(_extras(run)),
             "Attempt": f"{run.attempt} (restarted {run.restarts} of {run.max_restarts})" if run.attempt > 1 else "",
         }
         for name, text in texts.items():
@@ -282,9 +288,13 @@ def progress_of(run: Run) -> tuple[float | None, str]:
 
 def evaluation_of(run: Run) -> tuple[int, bool]:
     """Episodes in a batch, and whether batches repeat until it is stopped."""
-    settings = run.payload.get("metadata", {}).get("worker", {}).get("config", {}).get("extras") or {}
+    settings = _extras(run)
     batch = settings.get("eval_batch_size") or settings.get("eval_episodes") or 50
     return (batch if isinstance(batch, int) and batch > 0 else 50), bool(settings.get("eval_repeat"))
+
+
+def _extras(run: Run) -> dict[str, Any]:
+    return run.payload.get("metadata", {}).get("worker", {}).get("config", {}).get("extras") or {}
 
 
 def running_seconds(run: Run) -> float | None:

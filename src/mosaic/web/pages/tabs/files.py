@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from nicegui import ui
+from nicegui import background_tasks, ui
 
 from mosaic.web import run_files, words
 from mosaic.web.layout import tell, trouble
 from mosaic.web.pages.run_header import home_path
 from mosaic.web.run_files import Elsewhere, File, Saved
 from mosaic.wire.errors import MosaicError
+from mosaic.wire.paths import RunPaths
+from mosaic.wire.stored import url_of
 
 if TYPE_CHECKING:
     from mosaic.web.pages.run import RunPage
@@ -25,29 +28,21 @@ async def show(page: RunPage) -> None:
     """Draw the tab; it is drawn anew when the run has moved on to another state, or on request."""
     column = ui.column().classes("w-full gap-4")
     shown: dict[str, Any] = {"state": page.run.state, "artifacts": page.run.artifacts}
+    asked = 0
 
     async def draw() -> None:
-        saved, policies, videos, everything, elsewhere = await page.web.do(
-            lambda: (
-                run_files.list_checkpoints(page.paths),
-                run_files.list_policies(page.paths),
-                run_files.list_videos(page.paths),
-                run_files.list_files(page.paths),
-                run_files.list_elsewhere(page.paths),
-            )
-        )
-        column.clear()
-        with column:
-            if elsewhere is not None:
-                _draw_store(page, elsewhere, draw)
-                saved = sorted([*saved, *elsewhere.saved], key=lambda one: -one.saved_at)
-                policies = _with(policies, elsewhere, ".cleanrl_model")
-                videos = _with(videos, elsewhere, ".mp4")
-                everything = sorted([*everything, *elsewhere.files], key=lambda one: one.path)
-            _draw_checkpoints(page, saved, draw)
-            _draw_policies(page, policies)
-            _draw_videos(page, videos)
-            _draw_all(page, everything, draw)
+        """What is here at once; what the store has when it answers, which may take a while."""
+        nonlocal asked
+        asked += 1
+        here = await page.web.do(lambda: _Here.look(page.paths))
+        _draw(page, column, here, Elsewhere(here.url) if here.url else None, draw, asking=True)
+        if here.url:
+            background_tasks.create(ask(here, asked), name="ask the store")
+
+    async def ask(here: _Here, number: int) -> None:
+        elsewhere = await page.web.do(lambda: run_files.list_elsewhere(page.paths))
+        if number == asked and not column.is_deleted:
+            _draw(page, column, here, elsewhere, draw)
 
     async def heard() -> None:
         now = {"state": page.run.state, "artifacts": page.run.artifacts}
@@ -59,15 +54,59 @@ async def show(page: RunPage) -> None:
     page.hear(heard)
 
 
+@dataclass(frozen=True)
+class _Here:
+    """What this machine has of a run, and the URL of its store, "" for none."""
+
+    saved: list[Saved]
+    policies: list[File]
+    videos: list[File]
+    everything: list[File]
+    url: str
+
+    @classmethod
+    def look(cls, paths: RunPaths) -> _Here:
+        lists = (run_files.list_checkpoints(paths), run_files.list_policies(paths), run_files.list_videos(paths))
+        return cls(*lists, run_files.list_files(paths), url_of(paths))
+
+
+def _draw(
+    page: RunPage,
+    column: ui.column,
+    here: _Here,
+    elsewhere: Elsewhere | None,
+    redraw: Callable[[], Any],
+    *,
+    asking: bool = False,
+) -> None:
+    column.clear()
+    there, unknown = elsewhere or Elsewhere(""), ""
+    with column:
+        if elsewhere is not None:
+            _draw_store(page, elsewhere, redraw, asking=asking)
+            unknown = "the storage has not answered yet" if asking else "what the storage has is not known"
+            unknown = unknown if asking or elsewhere.trouble else ""
+        _draw_checkpoints(page, sorted([*here.saved, *there.saved], key=lambda one: -one.saved_at), redraw, unknown)
+        _draw_policies(page, _with(here.policies, there, ".cleanrl_model"), unknown)
+        _draw_videos(page, _with(here.videos, there, ".mp4"), unknown)
+        _draw_all(page, sorted([*here.everything, *there.files], key=lambda one: one.path), redraw)
+
+
 def _with(here: list[File], elsewhere: Elsewhere, ending: str) -> list[File]:
     """The files of a kind, those of the store among them, the last saved first."""
     found = [*here, *(one for one in elsewhere.files if one.path.endswith(ending))]
     return sorted(found, key=lambda one: -one.changed_at)
 
 
-def _draw_store(page: RunPage, elsewhere: Elsewhere, redraw: Callable[[], Any]) -> None:
+def _draw_store(page: RunPage, elsewhere: Elsewhere, redraw: Callable[[], Any], *, asking: bool) -> None:
     """Where the run's copy lies, and what of it is not here."""
     with ui.row().classes("w-full items-center gap-3"):
+        if asking:
+            ui.spinner(size="1.2em")
+            ui.label(f"A copy is kept in {elsewhere.url}: asking the storage what is there …").classes(
+                "text-sm break-all"
+            ).props('role=status data-store="asking"')
+            return
         stored = f", up to date {words.age(elsewhere.stored_at)}" if elsewhere.stored_at else ""
         ui.label(f"A copy is kept in {elsewhere.url}{stored}.").classes("text-sm break-all").props('data-store="true"')
         count = len(elsewhere.files) + len(elsewhere.saved)
@@ -77,6 +116,7 @@ def _draw_store(page: RunPage, elsewhere: Elsewhere, redraw: Callable[[], Any]) 
             _fetch_button(page, "Fetch the files", "", redraw)
     if elsewhere.trouble:
         trouble(elsewhere.trouble)
+        ui.button("Ask the storage again", icon="refresh", on_click=redraw).props("flat dense no-caps")
 
 
 def _fetch_button(page: RunPage, word: str, checkpoint: str, then: Callable[[], Any]) -> None:
@@ -97,12 +137,10 @@ def _fetch_button(page: RunPage, word: str, checkpoint: str, then: Callable[[], 
     button = ui.button(word, icon="cloud_download", on_click=fetch).props("flat no-caps dense")
 
 
-def _draw_checkpoints(page: RunPage, saved: list[Saved], redraw: Callable[[], Any]) -> None:
+def _draw_checkpoints(page: RunPage, saved: list[Saved], redraw: Callable[[], Any], unknown: str) -> None:
     _heading("Checkpoints", len(saved))
     if not saved:
-        ui.label("None was saved. A run can be resumed from one; the form sets how often they are saved.").classes(
-            "text-sm opacity-80"
-        )
+        _none("None was saved. A run can be resumed from one; the form sets how often they are saved.", unknown)
         return
     ui.label("The newest two, the best and the pinned ones are kept.").classes("text-sm opacity-80")
     with _list():
@@ -135,10 +173,10 @@ def _pin_switch(page: RunPage, one: Saved, redraw: Callable[[], Any]) -> None:
     switch.tooltip("a pinned checkpoint is never deleted")
 
 
-def _draw_policies(page: RunPage, policies: list[File]) -> None:
+def _draw_policies(page: RunPage, policies: list[File], unknown: str) -> None:
     _heading("Policies", len(policies))
     if not policies:
-        ui.label("None was saved; one is with save_model.").classes("text-sm opacity-80")
+        _none("None was saved; one is with save_model.", unknown)
         return
     with _list():
         for one in policies:
@@ -153,12 +191,10 @@ def _draw_policies(page: RunPage, policies: list[File]) -> None:
                 _link_button("Download", "download", _address(page, one.path, download=True))
 
 
-def _draw_videos(page: RunPage, videos: list[File]) -> None:
+def _draw_videos(page: RunPage, videos: list[File], unknown: str) -> None:
     _heading("Videos", len(videos))
     if not videos:
-        ui.label("None was filmed; capture_video films training, and an evaluation films with its own switch.").classes(
-            "text-sm opacity-80"
-        )
+        _none("None was filmed; capture_video films training, and an evaluation films with its own switch.", unknown)
         return
     with ui.element("div").classes("w-full grid grid-cols-1 md:grid-cols-2 xl:grid-cols-3 gap-4"):
         for one in videos[:VIDEOS_SHOWN]:
@@ -188,6 +224,11 @@ def _draw_all(page: RunPage, everything: list[File], redraw: Callable[[], Any]) 
                 ui.label(_told(one)).classes("text-sm opacity-80")
         if len(everything) > run_files.MOST_FILES:
             ui.label(f"and {len(everything) - run_files.MOST_FILES} more in {page.paths.folder}").classes("text-sm p-2")
+
+
+def _none(text: str, unknown: str) -> None:
+    """Why a list is empty; nobody is told that there is nothing while that is not known."""
+    ui.label(f"None is here; {unknown}." if unknown else text).classes("text-sm opacity-80")
 
 
 def _told(one: File) -> str:

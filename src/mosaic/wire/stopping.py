@@ -1,0 +1,52 @@
+"""Stop signals: clusters, systemd and terminals tell many processes of a run at once, and it must save itself."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+# Told to everybody at once, a process hears it from its parent, too, which was told the same and passes it on.
+TOGETHER_SECONDS = 3.0
+
+
+class Stops:
+    """What a process was told: the first counts, and what comes later; all within a moment of the first is one."""
+
+    def __init__(self) -> None:
+        self._first: float | None = None
+        self.again = False
+        """told once more, later: whoever does that does not want to wait"""
+
+    def told(self) -> bool:
+        """Note a stop signal; whether it counts. A signal handler may call it."""
+        now = time.monotonic()
+        if self._first is None:
+            self._first = now
+            return True
+        self.again = self.again or now - self._first > TOGETHER_SECONDS
+        return self.again
+
+    def seconds(self) -> float:
+        """How long ago it was told, 0.0 where it was not."""
+        return 0.0 if self._first is None else time.monotonic() - self._first
+
+
+def heed_parent_only() -> None:
+    """In a process that a run needs while it saves: only who started it may end it, not what is told to everybody.
+
+    It is for processes of multiprocessing, whose parent ends them by SIGTERM.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if not hasattr(signal, "sigwaitinfo") or signal.getsignal(signal.SIGTERM) is signal.SIG_IGN:
+        return
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    threading.Thread(target=_end_when_told, args=(os.getppid(),), name="stop", daemon=True).start()
+
+
+def _end_when_told(parent: int) -> None:
+    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != parent:
+        pass
+    os._exit(128 + signal.SIGTERM)
