@@ -43,6 +43,16 @@ def compiled(what: str, function: Callable[[], Any]) -> None:
     print(f"compiled {what} in {time.monotonic() - started:.1f} s", flush=True)
 
 
+def dense(features: int, x: jax.Array) -> jax.Array:
+    """A layer that begins as torch's do; flax's, with weights 1.7 times as large, learn HalfCheetah more slowly."""
+    bound = x.shape[-1] ** -0.5
+
+    def uniform(key: jax.Array, shape: Any, dtype: Any = jnp.float32, **_: Any) -> jax.Array:
+        return jax.random.uniform(key, shape, dtype, -bound, bound)
+
+    return nn.Dense(features, kernel_init=uniform, bias_init=uniform)(x)
+
+
 def outputs_of(network: nn.Module, params: Any, *inputs: Any) -> jax.Array:
     """What a network of one output answers: flax's own `apply` may answer anything."""
     outputs: Any = network.apply({"params": params}, *inputs)

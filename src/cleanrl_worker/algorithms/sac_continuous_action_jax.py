@@ -14,7 +14,16 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from cleanrl_worker.agents.jax_trees import Trees, arrays_of, compiled, dense_layers, outputs_of, prepare, tree_of
+from cleanrl_worker.agents.jax_trees import (
+    Trees,
+    arrays_of,
+    compiled,
+    dense,
+    dense_layers,
+    outputs_of,
+    prepare,
+    tree_of,
+)
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment
 from cleanrl_worker.kit.args import Amount, Count, CountFrom0, RunArgs, Share, parse, require
@@ -87,8 +96,8 @@ class QNetwork(nn.Module):
         """Values of shape (batch)."""
         x = jnp.concatenate([obs, actions], axis=-1)
         for _ in range(2):
-            x = nn.relu(nn.Dense(256)(x))
-        return nn.Dense(1)(x).squeeze(-1)
+            x = nn.relu(dense(256, x))
+        return dense(1, x).squeeze(-1)
 
 
 class Actor(nn.Module):
@@ -100,8 +109,8 @@ class Actor(nn.Module):
     def __call__(self, x: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Mean and log-deviation before squashing: the two halves of the last layer."""
         for _ in range(2):
-            x = nn.relu(nn.Dense(256)(x))
-        mean, log_std = jnp.split(nn.Dense(2 * self.actions)(x), 2, axis=-1)
+            x = nn.relu(dense(256, x))
+        mean, log_std = jnp.split(dense(2 * self.actions, x), 2, axis=-1)
         return mean, LOG_STD_MIN + 0.5 * (LOG_STD_MAX - LOG_STD_MIN) * (nn.tanh(log_std) + 1.0)
 
 

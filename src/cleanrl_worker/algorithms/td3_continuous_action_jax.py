@@ -14,7 +14,16 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from cleanrl_worker.agents.jax_trees import Trees, arrays_of, compiled, dense_layers, outputs_of, prepare, tree_of
+from cleanrl_worker.agents.jax_trees import (
+    Trees,
+    arrays_of,
+    compiled,
+    dense,
+    dense_layers,
+    outputs_of,
+    prepare,
+    tree_of,
+)
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment
 from cleanrl_worker.kit.args import Amount, Count, CountFrom0, RunArgs, Share, parse, require
@@ -83,8 +92,8 @@ class QNetwork(nn.Module):
         """Values of shape (batch)."""
         x = jnp.concatenate([obs, actions], axis=-1)
         for _ in range(2):
-            x = nn.relu(nn.Dense(256)(x))
-        return nn.Dense(1)(x).squeeze(-1)
+            x = nn.relu(dense(256, x))
+        return dense(1, x).squeeze(-1)
 
 
 class Actor(nn.Module):
@@ -95,8 +104,8 @@ class Actor(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         for _ in range(2):
-            x = nn.relu(nn.Dense(256)(x))
-        return nn.tanh(nn.Dense(len(self.limits.low))(x)) * self.limits.scale + self.limits.bias
+            x = nn.relu(dense(256, x))
+        return nn.tanh(dense(len(self.limits.low), x)) * self.limits.scale + self.limits.bias
 
 
 class Recipe(NamedTuple):
