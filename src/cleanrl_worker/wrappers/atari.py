@@ -142,11 +142,7 @@ class Shrinker:
         # errs by less, nine roundings of 255 (1.4e-4).
         self._area = tall * wide
         self._kind = np.min_scalar_type(256 * self._area)
-        self._rows, self._columns = rows, columns = Axis(height, width, self._kind), Axis(width, SIZE, self._kind)
-        x, y = np.divmod(np.arange(SIZE * SIZE), SIZE)
-        self._covered = columns.at[:, None, x] + width * rows.at[:, y]
-        """of each pixel, the columns and rows of its area: where they lie on the screen"""
-        self._column_shares, self._row_shares = columns.shares[:, None, x], rows.shares[:, y]
+        self._rows, self._columns = Axis(height, width, self._kind), Axis(width, SIZE, self._kind)
 
     def __call__(self, screen: np.ndarray) -> np.ndarray:
         # columns as rows: lines in one piece of memory are quickly gathered and added
@@ -159,9 +155,11 @@ class Shrinker:
 
     def _as_float32(self, screen: np.ndarray, pixels: np.ndarray) -> np.ndarray:
         """These pixels in OpenCV's order: the columns of an area one after the other, then its rows."""
-        seen = screen.take(self._covered.take(pixels, axis=2))
-        half = reduce(np.add, seen * self._column_shares.take(pixels, axis=2))
-        return np.rint(reduce(np.add, half * self._row_shares.take(pixels, axis=1)))
+        x, y = np.divmod(pixels, SIZE)
+        rows, columns = self._rows, self._columns
+        seen = screen[rows.at.take(y, axis=1), columns.at.take(x, axis=1)[:, None]]
+        half = reduce(np.add, seen * columns.shares.take(x, axis=1)[:, None])
+        return np.rint(reduce(np.add, half * rows.shares.take(y, axis=1)))
 
 
 class Axis:
