@@ -28,7 +28,7 @@ from mosaic.wire import variables
 from mosaic.wire.errors import MosaicError, StorageError
 from mosaic.wire.paths import RunPaths
 from mosaic.wire.secrets import is_secret, mask_secrets
-from mosaic.wire.stopping import STOP_SIGNALS, Stops
+from mosaic.wire.stopping import STOP_SIGNALS
 from mosaic.wire.syncing import FLUSH_SECONDS, STOPPED_FLUSH_SECONDS, Syncer, storage_of
 
 if TYPE_CHECKING:
@@ -61,7 +61,6 @@ class Attempt:
         self._emitter = emitter
         self._signals = signals
         self._stopped_by: signal.Signals | None = None
-        self._stops = Stops()
         self._failed = False
         self._secrets: list[str] = []
         self._inherited: dict[str, str] = {}
@@ -125,7 +124,7 @@ class Attempt:
         """Tell a daemon of this run before the algorithm starts."""
         from cleanrl_worker.handshake import introduce  # gRPC, only for who asked for it
 
-        told = introduce(self._config, self._paths, target, self._signals.received.append)
+        told = introduce(self._config, self._paths, target, self._signals.take)
         if told.warning is not None:
             self._warn(told.warning)
         self._publisher, self._handed_over = told.publisher, told.environment
@@ -191,9 +190,8 @@ class Attempt:
             number = self._signals.received.popleft()
             process = self._alive
             if number in STOP_SIGNALS:
-                if self._stops.told():
-                    self._stopped_by = self._stopped_by or signal.Signals(number)
-                    process.stop(grace_seconds)
+                self._stopped_by = self._stopped_by or signal.Signals(number)
+                process.stop(grace_seconds)
             elif number == signal.SIGUSR1 and process.pause():
                 self._pass_on()
                 self._emit("paused", {"step": self._relay.progress.step})
@@ -201,13 +199,10 @@ class Attempt:
                 paused = round(process.paused_seconds, 3)
                 self._emit("continued", {"step": self._relay.progress.step, "paused_seconds": paused})
 
-    def _is_hurried(self) -> bool:
-        """Whether what is left to do after the algorithm's end must be left: told so again, or long ago."""
-        while self._signals.received:
-            if self._signals.received.popleft() in STOP_SIGNALS:
-                self._stops.told()
-        late = self._stopped_by is None and self._stops.seconds() > STOPPED_FLUSH_SECONDS
-        return self._stops.again or late
+    def _is_hurried(self, seconds: float = STOPPED_FLUSH_SECONDS) -> bool:
+        """Whether to leave what is left to do: told so again, or so long ago for the first time since the end."""
+        stops = self._signals.stops
+        return stops.again or (self._stopped_by is None and stops.seconds() > seconds)
 
     def _pass_on(self) -> None:
         if self._scalars is not None:
@@ -230,7 +225,7 @@ class Attempt:
         self._notes.poll()
         self._relay.close()
         if self._tracker is not None:
-            if trouble := self._tracker.close(returncode, hurry=self._is_hurried):
+            if trouble := self._tracker.close(returncode, hurry=lambda: self._is_hurried(0.0)):
                 self._warn(trouble)
         manifest = self._write_manifest()
         if self._syncer is not None:
@@ -242,7 +237,7 @@ class Attempt:
             self._emitter.run_completed(self._config.run_id, self._about(completed))
             return manifest
         # a training of ours answers SIGTERM once it has begun: of the first one it dies only while it starts
-        unbegun = self._resumable and returncode == -signal.SIGTERM and not self._stops.again
+        unbegun = self._resumable and returncode == -signal.SIGTERM and not self._signals.stops.again
         if unbegun:
             returncode = REQUEUE
         elif self._stopped_by is not None and returncode == -signal.SIGTERM:

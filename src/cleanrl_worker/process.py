@@ -19,7 +19,7 @@ from mosaic.wire import variables
 from mosaic.wire.drawing import choose_gl
 from mosaic.wire.errors import StorageError, WorkerError
 from mosaic.wire.paths import write_atomic
-from mosaic.wire.stopping import STOP_SIGNALS
+from mosaic.wire.stopping import STOP_SIGNALS, Stops
 
 if TYPE_CHECKING:
     from cleanrl_worker.command import Plan
@@ -212,11 +212,12 @@ class Signals:
     """Remembers the signals that the shell gets; its loop acts on them.
 
     What comes in the same moment is acted on by number (pause, then continue): the kernel keeps no order among pending
-    signals, and what it hands over to a wake-up pipe is often the reverse.
+    signals, and what it hands over to a wake-up pipe is often the reverse. Only stop signals that count are kept.
     """
 
     def __init__(self) -> None:
         self.received: collections.deque[int] = collections.deque()
+        self.stops = Stops()
         self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> Signals:
@@ -224,15 +225,17 @@ class Signals:
             for number in (*STOP_SIGNALS, signal.SIGUSR1, signal.SIGUSR2):
                 if number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN:
                     continue  # nohup: the run is meant to outlive its terminal
-                self._previous[number] = signal.signal(number, self._remember)
+                self._previous[number] = signal.signal(number, self.take)
         return self
 
     def __exit__(self, *error: object) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 
-    def _remember(self, number: int, frame: FrameType | None) -> None:
-        self.received.append(number)
+    def take(self, number: int, frame: FrameType | None = None) -> None:
+        """A signal, or what a daemon asks for in place of one; what comes together is one when it comes."""
+        if number not in STOP_SIGNALS or self.stops.told():
+            self.received.append(number)
 
 
 def _launcher_flags(plan: Plan, lifeline: int, environment: Mapping[str, str]) -> list[str]:

@@ -24,7 +24,7 @@ from cleanrl_worker.kit.episodes import Episodes, StagedEnvs, Step, VectorEnvs, 
 from cleanrl_worker.kit.video import FilmWrapper
 from mosaic.wire import courses, extras
 from mosaic.wire.drawing import choose_gl
-from mosaic.wire.stopping import heed_parent_only
+from mosaic.wire.stopping import heed_only
 
 ACTION_KINDS = {
     gym.spaces.Discrete: "discrete",
@@ -131,8 +131,8 @@ class EnvMaker:
     lives: bool = False
 
     def __call__(self) -> gym.Env[Any, Any]:
-        if multiprocessing.parent_process() is not None:  # what stops the run is not for us: it still needs us
-            heed_parent_only()
+        if (run := multiprocessing.parent_process()) is not None and run.pid:  # told to stop, it still needs us
+            heed_only(run.pid)
         choose_gl(os.environ)
         game = self.frames and self.env_id not in OWN
         env_id = "mosaic/Atari-v0" if game else self.env_id

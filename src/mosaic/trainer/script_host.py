@@ -56,13 +56,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--attempt", type=int, default=1)
     args = parser.parse_args(argv)
     received: collections.deque[int] = collections.deque()
+    stops = Stops()
+
+    def take(number: int, _frame: object) -> None:
+        if number not in STOP_SIGNALS or stops.told():
+            received.append(number)
+
     for number in (*STOP_SIGNALS, signal.SIGUSR1, signal.SIGUSR2):
-        signal.signal(number, lambda got, _frame: received.append(got))
+        signal.signal(number, take)
     paths = RunPaths(os.environ[variables.MOSAIC_RUN_ID])
     config = json.loads(args.config.read_bytes())
     with _holding(paths), EventLog(paths.events, paths.run_id) as log, _own_temporary_folder() as temporary:
         paths.phases.unlink(missing_ok=True)
-        return _Host(args.script, config, paths, log, received).to_end(args.attempt, temporary)
+        return _Host(args.script, config, paths, log, (received, stops)).to_end(args.attempt, temporary)
 
 
 class _Host:
@@ -74,14 +80,15 @@ class _Host:
         config: dict[str, Any],
         paths: RunPaths,
         log: EventLog,
-        received: collections.deque[int],
+        signals: tuple[collections.deque[int], Stops],
     ) -> None:
-        self._script, self._config, self._paths, self._log, self._received = script, config, paths, log, received
+        self._script, self._config, self._paths, self._log = script, config, paths, log
+        self._received, self._stops = signals
         given = (config.get("extras") or {}).get("grace_seconds")
         self._grace = GRACE_SECONDS if given in (None, "") else float(given)
         self._errors_from = _size(paths.worker_stderr_log)
         self._stopped_by: signal.Signals | None = None
-        self._stops, self._kill_at = Stops(), 0.0
+        self._kill_at = 0.0
         self._released = False
         self._paused_since: float | None = None
         self._paused_before = 0.0
@@ -142,11 +149,7 @@ class _Host:
 
     def _is_hurried(self) -> bool:
         """Whether it was told to stop again while its last things are done, or long ago."""
-        while self._received:
-            if self._received.popleft() in STOP_SIGNALS:
-                self._stops.told()
-        late = self._stopped_by is None and self._stops.seconds() > STOPPED_FLUSH_SECONDS
-        return self._stops.again or late
+        return self._stops.again or (self._stopped_by is None and self._stops.seconds() > STOPPED_FLUSH_SECONDS)
 
     def _act_on(self, number: int) -> None:
         if number in STOP_SIGNALS:
@@ -158,8 +161,6 @@ class _Host:
 
     def _stop(self, number: signal.Signals) -> None:
         """Ask the phase to end; the script stands meanwhile, or it would start the next one."""
-        if not self._stops.told():
-            return
         if self._stopped_by is not None:  # asked again: now
             self._signal_group(signal.SIGKILL)
             return

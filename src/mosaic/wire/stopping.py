@@ -34,16 +34,16 @@ class Stops:
         return 0.0 if self._first is None else time.monotonic() - self._first
 
 
-def heed_parent_only() -> None:
-    """In a process that a run needs while it saves: only who started it may end it, not what is told to everybody.
+def heed_only(parent: int) -> None:
+    """In a process that a run needs while it saves: only this one's SIGTERM ends it, not what is told to everybody.
 
-    It is for processes of multiprocessing, whose parent ends them by SIGTERM.
+    It is for processes of multiprocessing: who made one ends it so, and need not be its parent by number.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if not hasattr(signal, "sigwaitinfo") or signal.getsignal(signal.SIGTERM) is signal.SIG_IGN:
         return
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
-    threading.Thread(target=_end_when_told, args=(os.getppid(),), name="stop", daemon=True).start()
+    threading.Thread(target=_end_when_told, args=(parent,), name="stop", daemon=True).start()
 
 
 def _end_when_told(parent: int) -> None:
