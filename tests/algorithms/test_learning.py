@@ -324,7 +324,7 @@ IMAGE_DQNS = {
 
 
 @pytest.mark.parametrize("name", IMAGE_DQNS)
-@pytest.mark.parametrize(("truncates", "low", "high"), [(True, 3.5, 5.5), (False, 1.0, 2.5)])
+@pytest.mark.parametrize(("truncates", "low", "high"), [(True, 3.5, 6.5), (False, 0.9, 2.6)])
 def test_values_of_images_bootstrap_at_a_truncation_and_stop_at_a_termination(
     name, truncates, low, high, tmp_path, monkeypatch
 ):
