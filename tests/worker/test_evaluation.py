@@ -131,14 +131,15 @@ def test_every_algorithm_is_evaluated_from_its_files_and_the_seed_decides(
     for folder, options in {
         "one": {"seed": 7, "num_envs": 1},
         "three": {"seed": 7, "num_envs": 3},
-        "other": {"seed": 8},
-        "best": {"seed": 7, "greedy": True},
+        "other": {"seed": 8, "num_envs": 1, "episodes": 1},
+        "best": {"seed": 7, "num_envs": 1, "episodes": 1, "greedy": True},
     }.items():
         which = policy.with_name(f"{name}.best.cleanrl_model") if folder == "best" else policy
-        evaluate(which, tmp_path / folder, **common, **options)
+        evaluate(which, tmp_path / folder, **(common | options))
     assert len(episodes_in(tmp_path / "one")) == 3
     assert episodes_in(tmp_path / "one") == episodes_in(tmp_path / "three")
-    assert episodes_in(tmp_path / "one") != episodes_in(tmp_path / "other")
+    assert episodes_in(tmp_path / "one")[:1] != episodes_in(tmp_path / "other")
+    assert len(episodes_in(tmp_path / "best")) == 1
 
 
 def test_each_batch_is_summed_up_in_file_rows_and_tensorboard(cartpole: Path, tmp_path: Path) -> None:
