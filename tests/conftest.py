@@ -1,8 +1,11 @@
 """What several test modules need."""
 
+import atexit
 import os
+import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +16,13 @@ sys.path.insert(0, str(Path(__file__).parent))  # tests import tiny_envs by name
 
 # As runs have it, and before torch loads: on a busy machine, threads that spin while they wait make it far slower.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+# What JAX compiled for one test serves all others with the same shapes, those of the other processes, too: this one
+# makes the folder, and whom it starts inherits its name. What is read back is what was compiled, bit for bit.
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="mosaic-tests-jax-")
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+    atexit.register(shutil.rmtree, os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)
 
 # A CI that starts the tests in the background or under nohup leaves these ignored, and every child would inherit that.
 for number in (signal.SIGHUP, signal.SIGINT):

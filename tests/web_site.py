@@ -29,14 +29,14 @@ Answer = TypeVar("Answer")
 class Site:
     """The GUI and the daemon of a home; `client` speaks with the daemon."""
 
-    def __init__(self, top: Path) -> None:
+    def __init__(self, top: Path, plugins: Path | None = None) -> None:
         self.home = top / "home"
         self.home.mkdir(parents=True)
         self._environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith(("MOSAIC_", "WANDB_"))},
             "MOSAIC_HOME": str(self.home),
             "XDG_STATE_HOME": str(top / "state"),
-            "PYTHONPATH": str(SRC),
+            "PYTHONPATH": os.pathsep.join(map(str, filter(None, (plugins, SRC)))),
         }
         self.log = top / "up.log"
         self.start()
@@ -68,11 +68,11 @@ class Site:
         except httpx.HTTPError:
             return False
 
-    def command(self, *words: str) -> subprocess.CompletedProcess[str]:
-        """Another `mosaic` command of the same person."""
+    def command(self, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        """Another `mosaic` command of the same person, with other variables where they are given."""
         return subprocess.run(
-            [sys.executable, "-m", "mosaic.cli", *words],
-            env=self._environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE,
+            [sys.executable, "-m", "mosaic.cli", *words], env=self._environment | variables,
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE,
         )  # fmt: skip
 
     def new_url(self) -> str:

@@ -22,7 +22,8 @@ from mosaic.wire.tensorboard import ScalarReader
 
 tiny_envs.register()
 PPO = "--total-timesteps=64 --num-envs=2 --num-steps=16 --num-minibatches=2 --update-epochs=1"
-DQN = "--total-timesteps=150 --learning-starts=60 --buffer-size=100 --batch-size=16"
+PONG = "--total-timesteps=32 --num-envs=2 --num-steps=8 --num-minibatches=2 --update-epochs=1 --env-id=Pong-v5"
+DQN = "--total-timesteps=150 --learning-starts=60 --buffer-size=100 --batch-size=32"
 IMAGES = "--total-timesteps=100 --learning-starts=88 --buffer-size=100 --env-id=mosaic/Catch-v0"
 LESSON = [f"--{name.replace('_', '-')}={value}" for name, value in tiny_envs.small_lesson().items()]
 QDAGGER = " ".join([IMAGES, "--batch-size=4", *LESSON])
@@ -41,12 +42,12 @@ TINY = {
     "dqn_jax": f"{DQN} --env-id=CartPole-v1",
     "c51": f"{DQN} --env-id=CartPole-v1",
     "pqn": f"{PPO} --env-id=CartPole-v1",
-    "ppo_rnd_envpool": f"{PPO} --env-id=Pong-v5 --num-iterations-obs-norm-init=1",
+    "ppo_rnd_envpool": f"{PONG} --num-iterations-obs-norm-init=1",
     "ppo_procgen": f"{PPO} --env-id=starpilot --capture-video",
     "ppg_procgen": f"{PPO.rpartition(' ')[0]} --env-id=starpilot --n-iteration=2 --e-auxiliary=1",
-    "ppo_pettingzoo_ma_atari": f"{PPO} --env-id=pong_v3",
-    "pqn_atari_envpool": f"{PPO} --env-id=Pong-v5",
-    "pqn_atari_envpool_lstm": f"{PPO} --env-id=Pong-v5",
+    "ppo_pettingzoo_ma_atari": PONG.replace("Pong-v5", "pong_v3"),
+    "pqn_atari_envpool": PONG,
+    "pqn_atari_envpool_lstm": PONG,
     "rpo_continuous_action": f"{PPO} --env-id=Pendulum-v1",
     "sac_continuous_action": f"{DQN} --env-id=Pendulum-v1",
     "td3_continuous_action": f"{DQN} --env-id=Pendulum-v1",
@@ -79,6 +80,7 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MOSAIC_SHELL_PID", raising=False)
     monkeypatch.setattr("cleanrl_worker.kit.experiment.EVAL_MAX_STEPS", 5)  # ten games of Pong take half a minute
+    monkeypatch.setattr("cleanrl_worker.kit.experiment.EVAL_EPISODES", 2)
 
     def run(name: str, *flags: str) -> Path:
         needed(name)

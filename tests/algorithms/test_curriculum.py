@@ -31,6 +31,7 @@ ROOMS = ("Tiny/TwoRoomsContinuous-v0", "Tiny/TruncatingScaledContinuous-v0")
 SMALL_PPO = {"total_timesteps": 512, "num_envs": 2, "num_steps": 32, "num_minibatches": 2, "update_epochs": 2}
 SMALL_PPO |= {"checkpoint_every": 128, "curriculum_schedule": POLES}
 SMALL_DQN = {"total_timesteps": 700, "learning_starts": 100, "buffer_size": 300, "checkpoint_every": 200}
+SMALL_DQN |= {"batch_size": 32}
 SMALL_DQN |= {"curriculum_schedule": schedule("CartPole-v1", "CartPole-v0", "CartPole-v1", episodes=2)}
 CONTINUOUS = {"env_id": ROOMS[0], "checkpoint_every": 128}
 SMALL_SAC = {"total_timesteps": 330, "learning_starts": 60, "buffer_size": 200, "batch_size": 32}

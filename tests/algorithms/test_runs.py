@@ -8,15 +8,17 @@ import pytest
 import tiny_envs
 from needs import needed
 
+from cleanrl_worker.kit import experiment
 from cleanrl_worker.kit import policy as policies
 from cleanrl_worker.runtime import DEFAULT_ALGO_REGISTRY
 from mosaic.wire import metrics
 
 CLEANRL = json.loads((Path(__file__).parent / "cleanrl_args.json").read_text())
 SMALL_PPO = {"total_timesteps": 256, "num_envs": 2, "num_steps": 32, "num_minibatches": 2, "update_epochs": 2}
-SMALL_DQN = {"total_timesteps": 500, "learning_starts": 100, "buffer_size": 400}
-SMALL_SAC = {"env_id": "Pendulum-v1", "total_timesteps": 310, "learning_starts": 150, "buffer_size": 300}
-SMALL_SAC |= {"batch_size": 64}
+# JAX compiles for each shape: the other tests of these files have batches of 32, too
+SMALL_DQN = {"total_timesteps": 500, "learning_starts": 100, "buffer_size": 400, "batch_size": 32}
+SMALL_SAC = {"env_id": "Pendulum-v1", "total_timesteps": 210, "learning_starts": 120, "buffer_size": 200}
+SMALL_SAC |= {"batch_size": 32}
 SMALL_CATCH = SMALL_PPO | {"env_id": "mosaic/Catch-v0", "total_timesteps": 64, "num_steps": 16, "num_threads": 1}
 MULTI_CATCH = {"local_num_envs": 2, **{name: value for name, value in SMALL_CATCH.items() if name != "num_envs"}}
 PONG = SMALL_PPO | {"env_id": "Pong-v5", "total_timesteps": 32, "num_steps": 8, "num_threads": 1}
@@ -25,7 +27,7 @@ PROCGEN |= {"num_threads": 1}
 GRID = {"env_id": "BabyAI-GoToRedBallNoDists-v0", "mission": True, "memory": True}
 SMALL_IMAGE = {"env_id": "mosaic/Catch-v0", "total_timesteps": 100, "learning_starts": 88, "batch_size": 4}
 SMALL_IMAGE |= {"buffer_size": 60, "num_threads": 1}
-# JAX compiles for each shape: all tests of its image files have these
+# as all tests of JAX's image files
 XLA = {"env_id": "mosaic/Catch-v0", "total_timesteps": 32, "num_envs": 2, "num_steps": 8, "num_minibatches": 2}
 XLA |= {"update_epochs": 1}
 TINY = {
@@ -69,11 +71,13 @@ TINY = {
 }
 
 
-def run(name, folder, **options):
+def run(name, folder, episodes=2, **options):
+    """Train; a policy that is saved is played for a few steps of so many `episodes`: whole games take minutes."""
     needed(name)
     module = importlib.import_module(DEFAULT_ALGO_REGISTRY[name.split()[0]])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("cleanrl_worker.kit.experiment.EVAL_MAX_STEPS", 5)  # ten whole games of Breakout take 10 s
+        patch.setattr(experiment, "EVAL_MAX_STEPS", 5)
+        patch.setattr(experiment, "EVAL_EPISODES", episodes)
         # one thread: on a busy machine more of them wait for each other
         module.main(module.Args(run_dir=folder, cuda=False, **({"num_threads": 1} | TINY[name] | options)))
     return folder / "metrics.jsonl"
@@ -135,7 +139,7 @@ def test_a_saved_policy_has_a_sidecar_with_all_an_evaluation_needs(name, trained
     rows = metrics.read_rows(trained(name))
     (policy,) = trained(name).parent.glob("runs/*/mine.cleanrl_model")
     assert policy.with_name("mine.best.cleanrl_model").is_file()
-    assert sum("eval/episodic_return" in row for row in rows) == 10
+    assert sum("eval/episodic_return" in row for row in rows) == 2
     sidecar = json.loads(policy.with_name("mine.cleanrl_model.json").read_text())
     assert sidecar["algo"] == name.split()[0]
     assert sidecar["seed"] == 5
@@ -161,6 +165,11 @@ def test_a_saved_policy_has_a_sidecar_with_all_an_evaluation_needs(name, trained
             assert [set(critic) for critic in content[1:]] == CRITICS[name]
             assert all(critic["fc1.weight"].shape == (256, 3 + 1) for critic in content[1:])
         assert set(policies.acting_network(content)[0]) == KEYS[name]
+
+
+def test_ten_episodes_close_a_training_as_in_cleanrl(tmp_path):
+    rows = metrics.read_rows(run("ppo", tmp_path, episodes=experiment.EVAL_EPISODES, save_model=True))
+    assert sum("eval/episodic_return" in row for row in rows) == 10
 
 
 def layers(prefix, numbers):

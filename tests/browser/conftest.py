@@ -1,13 +1,16 @@
 """Debian's Chromium on a real GUI with a real daemon; one of each for the tests of a process."""
 
+import runpy
 import shutil
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 from web_site import PATIENCE, Site
 
+from mosaic.trainer.client import Run, State
 from mosaic.web.server import fresh_url
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-dev-shm-usage"]
@@ -18,10 +21,38 @@ CHROMIUM = next(
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    site = Site(tmp_path_factory.mktemp("site"))
+    """Its runs may be the tiny worker's, besides real ones."""
+    top = tmp_path_factory.mktemp("site")
+    trainer = runpy.run_path(str(Path(__file__).resolve().parents[1] / "trainer" / "conftest.py"))
+    site = Site(top, plugins=trainer["install_tiny_worker"](top))
     yield site
     site.end_runs()
     site.stop()
+
+
+@pytest.fixture(scope="session")
+def hostile() -> str:
+    """A name of one long word, with what would close the page's title and begin a script in it."""
+    return "</title><script>window.hacked=1</script><img/src=x/onerror=window.hacked=1>{{1+1}}" + "long" * 20
+
+
+@pytest.fixture(scope="session")
+def trained(site: Site, hostile: str) -> Run:
+    """A short training with everything that a run can leave, under a hostile name; who takes of it puts it back."""
+    extras = {
+        "save_model": True,
+        "capture_video": True,
+        "tensorboard_dir": "tensorboard",
+        "notes": hostile,
+        "agent_id": "lab-7",
+        "storage_url": f"file://{site.home.parent}/store",
+        "algo_params": {"num_envs": 2},
+    }
+    config = {"algo": "ppo", "env_id": "CartPole-v1", "total_timesteps": 1024, "seed": 1, "extras": extras}
+    made = site.client.submit_run({"run_name": hostile, "metadata": {"worker": {"config": config}}})
+    run = site.client.wait_run(made.run_id, 4 * PATIENCE)
+    assert run.state == State.COMPLETED, run.reason
+    return site.client.get_run(run.run_id)
 
 
 @pytest.fixture(scope="session")

@@ -10,16 +10,17 @@ import pytest
 from playwright.sync_api import Page, expect
 from web_site import PATIENCE, Site, wait_until
 
+from mosaic.trainer.client import Run
+
 WAIT = PATIENCE * 1000
 
 
 @pytest.fixture(scope="module")
-def policy(site: Site) -> str:
+def policy(site: Site, trained: Run) -> str:
     """Of a real run, relative to the home."""
-    run = site.client.train("ppo", "CartPole-v1", seed=1, total_timesteps=512, extras={"save_model": True}, num_envs=2)
-    saved = [one.path for one in run.wait(3 * PATIENCE).refresh().artifacts if one.kind == "policy"]
-    assert saved, run.info
-    return str((Path(run.info.folder) / saved[-1]).relative_to(site.home))
+    saved = [one.path for one in trained.artifacts if one.kind == "policy"]
+    assert saved, trained
+    return str((Path(trained.folder) / saved[-1]).relative_to(site.home))
 
 
 def number(page: Page, name: str) -> str:

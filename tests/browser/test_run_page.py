@@ -22,22 +22,6 @@ def submit(site: Site, steps: int, extras: dict[str, Any] | None = None, **more:
     return site.client.submit_run({"metadata": {"worker": {"config": config}}, **more}).run_id
 
 
-@pytest.fixture(scope="module")
-def trained(site: Site) -> Run:
-    """A short training with everything that a run can leave, under a hostile name."""
-    extras = {
-        "save_model": True,
-        "capture_video": True,
-        "tensorboard_dir": "tensorboard",
-        "notes": HOSTILE,
-        "storage_url": f"file://{site.home.parent}/store",
-        "algo_params": {"num_envs": 2},
-    }
-    run = site.client.wait_run(submit(site, 1024, extras, run_name=HOSTILE), 4 * PATIENCE)
-    assert run.state == State.COMPLETED, run.reason
-    return site.client.get_run(run.run_id)
-
-
 def picture(page: Page) -> str:
     return str(page.evaluate("document.querySelector('.mosaic-lane canvas').toDataURL()"))
 
@@ -170,10 +154,10 @@ def test_curves_are_smoothed_zoomed_and_downloaded(site: Site, trained: Run, ope
 
 
 def test_every_tab_shows_what_the_run_left_and_runs_nothing_of_it(
-    site: Site, trained: Run, open_page: Callable[..., Page]
+    site: Site, trained: Run, open_page: Callable[..., Page], hostile: str
 ) -> None:
     page = open_page(f"/run/{trained.run_id}?tab=logs")
-    expect(page.get_by_role("heading", name=HOSTILE)).to_be_visible()
+    expect(page.get_by_role("heading", name=hostile)).to_be_visible()
     expect(page.get_by_role("log")).to_contain_text("1,024 (100 %)")
     page.get_by_label("Search").fill("no such words")
     expect(page.get_by_text("0 lines match")).to_be_visible()
@@ -259,9 +243,9 @@ def test_a_run_that_was_tracked_offline_says_how_to_upload_it(site: Site, open_p
     expect(page.get_by_text(re.compile(f"^wandb sync {re.escape(str(folder))}/wandb/offline-run-"))).to_be_visible()
 
 
-def test_notes_are_shared_and_a_deleted_run_says_so(site: Site, trained: Run, open_page: Callable[..., Page]) -> None:
-    run_id = submit(site, 512)
-    assert site.client.wait_run(run_id, 4 * PATIENCE).state == State.COMPLETED
+def test_notes_are_shared_and_a_deleted_run_says_so(site: Site, open_page: Callable[..., Page]) -> None:
+    run_id = site.client.train("tiny", "CartPole-v1", seed=1, total_timesteps=3).wait(4 * PATIENCE).run_id
+    assert site.client.get_run(run_id).state == State.COMPLETED
     one, other = (open_page(f"/run/{run_id}?tab=notes") for _ in range(2))
     one.get_by_label("Notes").fill(f"see this {HOSTILE}")
     one.get_by_role("button", name="Save").click()

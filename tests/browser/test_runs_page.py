@@ -136,11 +136,9 @@ def test_a_selection_is_paused_continued_cancelled_and_resumed(open_page: Callab
     expect(page.locator('[data-told="true"]')).to_contain_text("ppo on CartPole-v1, seed 1", timeout=WAIT)
 
 
-def test_a_selected_run_is_evaluated(open_page: Callable[..., Page], site: Site) -> None:
-    run = started(site, "has-learned", 512)
-    assert site.client.wait_run(run.run_id, 4 * PATIENCE).state == State.COMPLETED
-    page = open_page("/runs?text=has-learned")
-    tick(page, run)
+def test_a_selected_run_is_evaluated(open_page: Callable[..., Page], trained: Run) -> None:
+    page = open_page(f"/runs?text={trained.run_id}")
+    tick(page, trained)
     page.get_by_role("button", name="Evaluate", exact=True).click()
     page.wait_for_url("**/policy?policy=*")
     expect(page.get_by_label("Environment", exact=True)).to_have_value("CartPole-v1", timeout=WAIT)

@@ -53,16 +53,11 @@ def test_sweep_is_listed_and_its_trials_lead_to_their_runs(open_page: Callable[.
 
 
 def test_group_of_runs_is_compared_by_its_address(open_page: Callable[..., Page], site: Site) -> None:
-    config = {
-        "algo": "ppo",
-        "env_id": "CartPole-v1",
-        "total_timesteps": 256,
-        "extras": {"algo_params": {"num_envs": 1}},
-    }
+    config = {"algo": "tiny", "env_id": "CartPole-v1", "total_timesteps": 3}
     for seed in (1, 2):
-        ui = {"group": "benchmark:small/ppo CartPole-v1"}
+        ui = {"group": "benchmark:small/tiny CartPole-v1"}
         site.client.submit_run({"metadata": {"worker": {"config": {**config, "seed": seed}}, "ui": ui}})
     page = open_page("/compare?group=benchmark:small&env=CartPole-v1")
-    expect(page.get_by_text("ppo CartPole-v1 (small) × 2").first).to_be_visible(timeout=WAIT)
+    expect(page.get_by_text("tiny CartPole-v1 (small) × 2").first).to_be_visible(timeout=WAIT)
     page = open_page("/compare?group=benchmark:nowhere")
     expect(page.get_by_text("no run belongs to")).to_be_visible(timeout=WAIT)

@@ -3,7 +3,6 @@
 import os
 import runpy
 import signal
-import textwrap
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -45,14 +44,9 @@ class Told:
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     """One daemon for all tests of a process; runs in it see the tiny worker besides the real one."""
     top = tmp_path_factory.mktemp("commands")
-    home, plugins = top / "home", top / "plugins"
-    info = plugins / "tiny_worker-1.dist-info"
-    info.mkdir(parents=True)
+    home = top / "home"
     home.mkdir()
-    worker = runpy.run_path(str(TESTS / "trainer" / "conftest.py"))["WORKER"]
-    (plugins / "tiny_worker.py").write_text(textwrap.dedent(worker))
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: tiny-worker\nVersion: 1\n")
-    (info / "entry_points.txt").write_text("[mosaic.workers]\ntiny = tiny_worker:get_worker_metadata\n")
+    plugins = runpy.run_path(str(TESTS / "trainer" / "conftest.py"))["install_tiny_worker"](top)
     variables = {
         "MOSAIC_HOME": str(home),
         "XDG_STATE_HOME": str(top / "state"),

@@ -20,6 +20,14 @@ def site(tmp_path: Path) -> Iterator[Site]:
         site.stop()
 
 
+@pytest.fixture(scope="module")
+def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """For all tests that leave it as it was."""
+    site = Site(tmp_path_factory.mktemp("standing"))
+    yield site
+    site.stop()
+
+
 def daemon_pid(site: Site) -> int:
     return int(site.client.health()["pid"])
 
@@ -64,22 +72,20 @@ def test_daemon_that_is_killed_under_up_is_started_again_at_its_address(site: Si
 
 
 @pytest.mark.parametrize("port", ["70000", "-1"])
-def test_port_out_of_range_is_refused_in_one_line(site: Site, port: str, tmp_path: Path) -> None:
-    other = tmp_path / "other"
-    other.mkdir()
-    site._environment["MOSAIC_HOME"] = str(other)
-    told = site.command("up", "--port", port)
+def test_port_out_of_range_is_refused_in_one_line(standing: Site, port: str, tmp_path: Path) -> None:
+    told = standing.command("up", "--port", port, MOSAIC_HOME=str(tmp_path))
     assert told.returncode == 2 and "--port" in told.stderr and len(told.stderr.splitlines()) == 1
-    taken = site.command("up", "--port", site.base.rpartition(":")[2])
+
+
+def test_port_that_is_taken_is_told(standing: Site, tmp_path: Path) -> None:
+    taken = standing.command("up", "--port", standing.base.rpartition(":")[2], MOSAIC_HOME=str(tmp_path))
     assert taken.returncode == 1 and "another program has it" in taken.stderr
-    site._environment["MOSAIC_HOME"] = str(site.home)
 
 
-def test_gym_gui_is_another_name_for_up(site: Site) -> None:
+def test_gym_gui_is_another_name_for_up(standing: Site) -> None:
     import subprocess
     import sys
 
-    told = subprocess.run(
-        [sys.executable, "-m", "gym_gui", "--detach"], env=site._environment, capture_output=True, text=True, timeout=60
-    )
+    command = [sys.executable, "-m", "gym_gui", "--detach"]
+    told = subprocess.run(command, env=standing._environment, capture_output=True, text=True, timeout=60)
     assert told.returncode == 0 and "already runs" in told.stdout and "/?code=" in told.stdout

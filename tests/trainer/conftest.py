@@ -25,7 +25,7 @@ SRC = Path(__file__).resolve().parents[2] / "src"
 # A worker in a few lines. `extras` say what it does: episodes N, pause (seconds between
 #   two), exit code, child (a process that outlives SIGTERM; or the file in which it notes it), stubborn (ignores it),
 #   silent (emits nothing), checkpoints (writes one at half-way and resumes from it), crash_at (dies there, once),
-#   policy (the path that it says it saved), scale (of its returns),
+#   policy (the path that it says it saved), scale (of its returns), spread (of its returns, by the seed),
 #   gate (a file: it stands still after step gate_at, 2 when not given, until that is there)
 WORKER = '''
 """A tiny worker."""
@@ -100,7 +100,7 @@ def run(config, extras, paths):
                         time.sleep(0.01)
                 else:
                     log.append("continued", {"step": step})
-            value = step * extras.get("scale", 1.0)
+            value = step * extras.get("scale", 1.0) + config["seed"] * extras.get("spread", 0.0)
             episode = {"charts/episodic_return": value, "charts/episodic_length": 9.0}
             metrics.write(encode_row(step, time.time(), episode))
             metrics.write(encode_row(step, time.time(), {"charts/SPS": 100.0, "losses/loss": 1.0 / step}))
@@ -221,14 +221,20 @@ class DaemonProcess:
         return (self.home / "var/logs/trainer_daemon.log").read_text() + (self.home / "daemon.out").read_text()
 
 
-def make_environment(folder: Path) -> dict[str, str]:
-    """Variables of a process that finds the tiny worker besides the real one, and whose home is `folder`/home."""
+def install_tiny_worker(folder: Path) -> Path:
+    """Put it into `folder`/plugins, which is for PYTHONPATH."""
     plugins = folder / "plugins"
     info = plugins / "tiny_worker-1.dist-info"
     info.mkdir(parents=True)
     (plugins / "tiny_worker.py").write_text(textwrap.dedent(WORKER))
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: tiny-worker\nVersion: 1\n")
     (info / "entry_points.txt").write_text("[mosaic.workers]\ntiny = tiny_worker:get_worker_metadata\n")
+    return plugins
+
+
+def make_environment(folder: Path) -> dict[str, str]:
+    """Variables of a process that finds the tiny worker besides the real one, and whose home is `folder`/home."""
+    plugins = install_tiny_worker(folder)
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("MOSAIC_", "WANDB_", "TRACK_"))}
     (folder / "home").mkdir()
     return {
@@ -276,6 +282,18 @@ def daemon(environment: dict[str, str]) -> Iterator[DaemonProcess]:
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
     """A daemon for all tests of a module that leave it as it was."""
     yield from serving(make_environment(tmp_path_factory.mktemp("shared")))
+
+
+@pytest.fixture
+def standing(shared: DaemonProcess) -> Iterator[DaemonProcess]:
+    """The same for tests that leave something running or kill it: after each, also after one that failed, it rests."""
+    yield shared
+    if shared.process is None or shared.process.poll() is not None:
+        shared.start()
+    live = [State.INIT, State.HANDSHAKE, State.READY, State.EXECUTING, State.PAUSED]
+    for run in shared.client.list_runs(states=live).runs:
+        shared.client.cancel_run(run.run_id, 0.0)
+        shared.client.wait_run(run.run_id, 180)
 
 
 @pytest.fixture(name="until")

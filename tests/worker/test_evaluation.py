@@ -31,16 +31,20 @@ from mosaic.wire.tensorboard import ScalarReader
 
 SMALL_PPO = {"num_envs": 2, "num_steps": 16, "num_minibatches": 2, "update_epochs": 1, "total_timesteps": 64}
 SMALL_PPG = {name: SMALL_PPO[name] for name in SMALL_PPO if name != "update_epochs"} | {"n_iteration": 2}
-SMALL_DQN = {"total_timesteps": 200, "learning_starts": 100, "buffer_size": 200, "batch_size": 16}
+SMALL_DQN = {"total_timesteps": 200, "learning_starts": 100, "buffer_size": 200, "batch_size": 32}
 CATCH = {"env_id": "mosaic/Catch-v0", "num_threads": 1}
+# a convolution takes its time, and on a busy machine several threads wait for each other
+PONG = SMALL_PPO | {"env_id": "Pong-v5", "num_steps": 8, "total_timesteps": 32, "num_threads": 1}
 SMALL_IMAGE = {"env_id": "mosaic/Catch-v0", "total_timesteps": 60, "learning_starts": 50, "buffer_size": 60}
 SMALL_IMAGE |= {"batch_size": 4, "num_threads": 1}
-XLA = SMALL_PPO | {"num_steps": 8, "total_timesteps": 32}  # JAX compiles for each shape: as in the other tests
+# JAX compiles for each shape: as in the other tests
+XLA = SMALL_PPO | {"num_steps": 8, "total_timesteps": 32}
+GRID = SMALL_PPO | {"num_steps": 32, "update_epochs": 2, "env_id": "MiniGrid-Empty-5x5-v0"}
 TINY: dict[str, dict[str, Any]] = {
     "ppo": SMALL_PPO,
     "ppo on grids": SMALL_PPO | {"env_id": "BabyAI-GoToLocal-v0", "mission": True, "memory": True},
     "ppo_continuous_action": SMALL_PPO | {"env_id": "Pendulum-v1"},
-    "ppo_atari_envpool": SMALL_PPO | {"env_id": "Breakout-v5"},
+    "ppo_atari_envpool": PONG | {"env_id": "Breakout-v5"},
     "ppo_atari": SMALL_PPO | CATCH,
     "ppo_atari_lstm": SMALL_PPO | CATCH,
     "ppo_atari_multigpu": {name: SMALL_PPO[name] for name in SMALL_PPO if name != "num_envs"} | CATCH,
@@ -48,12 +52,12 @@ TINY: dict[str, dict[str, Any]] = {
     "dqn_jax": SMALL_DQN,
     "c51": SMALL_DQN,
     "pqn": SMALL_PPO,
-    "ppo_rnd_envpool": SMALL_PPO | {"env_id": "Pong-v5", "num_iterations_obs_norm_init": 1},
-    "ppo_procgen": SMALL_PPO | {"env_id": "starpilot", "start_level": 5, "num_levels": 10},
-    "ppg_procgen": SMALL_PPG | {"env_id": "mosaic/Catch-v0"},
-    "ppo_pettingzoo_ma_atari": SMALL_PPO | {"env_id": "pong_v3"},
-    "pqn_atari_envpool": SMALL_PPO | {"env_id": "Pong-v5"},
-    "pqn_atari_envpool_lstm": SMALL_PPO | {"env_id": "Pong-v5"},
+    "ppo_rnd_envpool": PONG | {"num_iterations_obs_norm_init": 1},
+    "ppo_procgen": PONG | {"env_id": "starpilot", "start_level": 5, "num_levels": 10},
+    "ppg_procgen": SMALL_PPG | CATCH,
+    "ppo_pettingzoo_ma_atari": PONG | {"env_id": "pong_v3"},
+    "pqn_atari_envpool": PONG,
+    "pqn_atari_envpool_lstm": PONG,
     "rpo_continuous_action": SMALL_PPO | {"env_id": "Pendulum-v1"},
     "sac_continuous_action": SMALL_DQN | {"env_id": "Pendulum-v1"},
     "td3_continuous_action": SMALL_DQN | {"env_id": "Pendulum-v1"},
@@ -64,7 +68,7 @@ TINY: dict[str, dict[str, Any]] = {
     "sac_atari": SMALL_IMAGE,
     "qdagger_dqn_atari_impalacnn": SMALL_IMAGE | tiny_envs.small_lesson(),
     "ppo_jax": SMALL_PPO | {"env_id": "Acrobot-v1"},
-    "ppo_jax on grids": SMALL_PPO | {"env_id": "MiniGrid-Empty-5x5-v0"},
+    "ppo_jax on grids": GRID,
     "dqn_atari_jax": SMALL_IMAGE,
     "c51_atari_jax": SMALL_IMAGE,
     "qdagger_dqn_atari_jax_impalacnn": SMALL_IMAGE | tiny_envs.small_lesson(offline_steps=4),
@@ -123,18 +127,19 @@ def test_every_algorithm_is_evaluated_from_its_files_and_the_seed_decides(
     module = importlib.import_module(DEFAULT_ALGO_REGISTRY[name])
     module.main(module.Args(run_dir=tmp_path / "run", save_model=True, cuda=False, **TINY[case]))
     (policy,) = tmp_path.glob(f"run/runs/*/{name}.cleanrl_model")
-    common = {"episodes": 3, "max_episode_steps": 30 if name in FLAT else 8}  # a convolution takes its time
+    common = {"episodes": 3, "max_episode_steps": 30 if name in FLAT else 8}
     for folder, options in {
         "one": {"seed": 7, "num_envs": 1},
         "three": {"seed": 7, "num_envs": 3},
-        "other": {"seed": 8},
-        "best": {"seed": 7, "greedy": True},
+        "other": {"seed": 8, "num_envs": 1, "episodes": 1},
+        "best": {"seed": 7, "num_envs": 1, "episodes": 1, "greedy": True},
     }.items():
         which = policy.with_name(f"{name}.best.cleanrl_model") if folder == "best" else policy
-        evaluate(which, tmp_path / folder, **common, **options)
+        evaluate(which, tmp_path / folder, **(common | options))
     assert len(episodes_in(tmp_path / "one")) == 3
     assert episodes_in(tmp_path / "one") == episodes_in(tmp_path / "three")
-    assert episodes_in(tmp_path / "one") != episodes_in(tmp_path / "other")
+    assert episodes_in(tmp_path / "one")[:1] != episodes_in(tmp_path / "other")
+    assert len(episodes_in(tmp_path / "best")) == 1
 
 
 def test_each_batch_is_summed_up_in_file_rows_and_tensorboard(cartpole: Path, tmp_path: Path) -> None:
