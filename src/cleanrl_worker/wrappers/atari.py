@@ -74,7 +74,6 @@ class Atari(gym.Env[np.ndarray, np.int64]):
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         reward, chosen = 0.0, self._actions[int(action)]
-        self._screens[:] = 0
         for frame in range(SKIP):
             reward += self._ale.act(chosen)
             over = self._ale.game_over()
@@ -82,6 +81,8 @@ class Atari(gym.Env[np.ndarray, np.int64]):
                 self._ale.getScreenGrayscale(self._screens[frame % 2])
             if over:
                 break
+        if frame < SKIP - 1:
+            self._screens[1 - frame % 2] = 0  # the other is of the step before
         truncated = bool(self._ale.game_truncated())
         self.game_over = self.ended_game = bool(self._ale.game_over())
         self._push()
