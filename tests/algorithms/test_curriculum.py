@@ -100,7 +100,12 @@ def test_going_on_from_a_checkpoint_of_a_later_stage_gives_the_same_bytes_as_nev
     assert final_state(resumed) == final_state(whole)
 
 
-@pytest.mark.parametrize("case", ["ppo", "ppo on async", "ppo on envpool", "dqn"])
+FULL = pytest.mark.full  # what goes on in the same way above
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param("ppo", marks=FULL), "ppo on async", pytest.param("ppo on envpool", marks=FULL), "dqn"]
+)
 def test_a_curriculum_killed_in_its_second_stage_goes_on_there_bit_for_bit(case, tmp_path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     longer = {"total_timesteps": 6400 if case != "ppo on async" else 2560, "checkpoint_every": 256}

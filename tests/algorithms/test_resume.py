@@ -130,6 +130,9 @@ KILLED = {
 KILLED_ALWAYS = ("ppo", "ppo on envpool", "ppo on async", "ppo_atari_envpool", "dqn", "dqn_jax")
 KILLED_ALWAYS += ("sac_continuous_action",)
 FULL = pytest.mark.full
+# Of the same algorithm and the same backend as others: only with --full, too.
+MORE = ("ppo on grids of envpool", "ppo_continuous_action on async", "sac_continuous_action on envpool")
+MORE += ("ppo_jax on pendulums",)
 
 
 def train(case, folder, **options):
@@ -161,7 +164,7 @@ def replay_bytes(found):
     return {name: np.concatenate([piece[name] for piece in pieces])[-held:].tobytes() for name in pieces[0]}
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [pytest.param(one, marks=FULL) if one in MORE else one for one in CASES])
 def test_going_on_from_any_scheduled_checkpoint_gives_the_same_bytes_as_never_stopping(case, tmp_path):
     whole, resumed = tmp_path / "whole", tmp_path / "resumed"
     train(case, whole)
