@@ -57,6 +57,18 @@ def test_shared_memory_that_is_too_small_comes_with_what_to_type(
     assert finding.state == "trouble" and "--shm-size" in finding.advice
 
 
+@pytest.mark.parametrize(
+    ("installed", "told"), [({"jax"}, ["JAX"]), ({"jax", "jax_cuda13_plugin"}, []), (set[str](), [])]
+)
+def test_a_jax_that_cannot_see_the_gpu_comes_with_what_to_type(
+    installed: set[str], told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "find_spec", lambda name: name if name in installed else None)
+    findings = list(doctor.jax_build())
+    assert [finding.name for finding in findings] == told
+    assert all("jax[cuda13]" in finding.advice for finding in findings)
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_home_that_cannot_be_written_is_trouble(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)

@@ -3,6 +3,7 @@
 import importlib
 import importlib.util
 import pkgutil
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -93,6 +94,8 @@ def _loader(algo: str) -> Loader:
     if algo not in known:
         raise ConfigError(f"algo {algo!r} has no policies here{nearest(algo, known)} (known: {', '.join(known)})")
     loader: Loader = importlib.import_module(f"{algorithms.__name__}.{algo}").load_policy
+    if "jax" in sys.modules:  # policies act on the CPU, as torch's do: JAX would take most of a GPU's memory
+        sys.modules["jax"].config.update("jax_platforms", "cpu")
     return loader
 
 

@@ -168,8 +168,17 @@ def gpus() -> Iterator[Finding]:
         named = []
     if named:
         yield Finding("GPU", "ok", "; ".join(named))
+        yield from jax_build()
     else:
         yield Finding("GPU", "note", "none found: runs train on the CPU", "nvidia-smi shows what the driver sees")
+
+
+def jax_build() -> Iterator[Finding]:
+    """Where there is a GPU: the extra `jax` brings the build for the CPU, which is right on most machines."""
+    if find_spec("jax") is None or any(find_spec(f"jax_cuda{version}_plugin") for version in (12, 13)):
+        return
+    advice = "pip install 'jax[cuda13]', or 'jax[cuda12]' for an older driver"
+    yield Finding("JAX", "note", "built for the CPU: the JAX algorithms do not see the GPU", advice)
 
 
 def shared_memory(folder: Path = Path("/dev/shm")) -> Iterator[Finding]:

@@ -72,6 +72,15 @@ BOUNDED = ("sac_continuous_action", "td3_continuous_action", "ddpg_continuous_ac
 JAX = tuple(name for name in TINY if "_jax" in name)
 OWN_PROCESS = ("ppo", "dqn_jax")
 """run as real processes, one per framework; the others share this one, which has torch loaded"""
+WITHOUT_TORCH = f"""
+import importlib, runpy, sys
+sys.argv = sys.argv[1:]
+runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+beside = ("onlooker", "fastlane", "evaluation", "session", "wrappers.pools_jax")
+for module in ({", ".join(repr(DEFAULT_ALGO_REGISTRY[name]) for name in JAX)}, *map("cleanrl_worker.".__add__, beside)):
+    importlib.import_module(module)
+    assert "torch" not in sys.modules, module
+"""
 
 
 @pytest.fixture
@@ -119,11 +128,12 @@ def test_a_file_runs_alone_and_leaves_rows_tensorboard_and_policy(name: str, alo
 @pytest.mark.parametrize("name", OWN_PROCESS)
 def test_a_file_runs_as_a_process_of_its_own(name: str, tmp_path: Path) -> None:
     seed = 2**40 + 1  # more than JAX's 32 bits
-    command = [sys.executable, "-m", DEFAULT_ALGO_REGISTRY[name], *TINY[name].split(), f"--seed={seed}", "--save_model"]
+    how = ["-c", WITHOUT_TORCH] if name in JAX else ["-m"]
+    command = [sys.executable, *how, DEFAULT_ALGO_REGISTRY[name], *TINY[name].split(), f"--seed={seed}", "--save_model"]
     environment = {key: value for key, value in os.environ.items() if key != "MOSAIC_SHELL_PID"}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr) == (0, "")
-    compiled = r"compiled the update in .* s\n" if name in JAX else ""
+    compiled = r"compiling the update …\ncompiled the update in .* s\n" if name in JAX else ""
     assert re.fullmatch(compiled + r"step .*\(100 %\) .* steps/s\n", done.stdout)
     assert [path.name for path in tmp_path.iterdir()] == ["runs"]
     (folder,) = (tmp_path / "runs").iterdir()

@@ -61,6 +61,8 @@ def test_the_reason_says_more_than_an_exit_code() -> None:
     assert reason_line(Run("a", State.FAILED, killed), "a warning of hours ago") == killed
     assert "2 runs are before it" in reason_line(Run("a", State.INIT, queue_position=2))
     assert reason_line(Run("a", State.EXECUTING)) == ""
+    assert "compiles first" in reason_line(Run("a", State.READY, algo="ppo_jax"))
+    assert "compiles" not in reason_line(Run("a", State.READY, algo="ppo"))
 
 
 def test_differences_name_what_was_set_and_what_it_would_have_been() -> None:

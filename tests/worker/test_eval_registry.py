@@ -206,6 +206,20 @@ def test_cleanrl_jax_file_for_images_is_read(tmp_path: Path) -> None:
     assert "size mismatch for params/Dense_1/bias: (6,), not (4,)" in refusal(path, other, env_id="Breakout-v5")
 
 
+def test_policies_in_jax_act_on_the_cpu_and_leave_a_gpu_alone(tmp_path: Path) -> None:
+    import jax
+    from flax.serialization import to_bytes
+
+    path, before = tmp_path / "dqn_jax.cleanrl_model", jax.config.jax_platforms
+    path.write_bytes(to_bytes(dense(4, 120, 84, 2)))
+    try:
+        jax.config.update("jax_platforms", None)
+        build_policy(read_policy(path, env_id="CartPole-v1"), CARTPOLE)
+        assert jax.config.jax_platforms == "cpu"
+    finally:
+        jax.config.update("jax_platforms", before)
+
+
 def test_cleanrl_c51_jax_brings_its_args_in_the_file(tmp_path: Path) -> None:
     from flax.serialization import to_bytes
 

@@ -37,7 +37,8 @@ def use_threads(args: RunArgs) -> None:
 
 
 def compiled(what: str, function: Callable[[], Any]) -> None:
-    """Call a jitted function once for nothing, so that training need not wait for its compiler; say how long."""
+    """Call a jitted function once for nothing, so that training need not wait for its compiler; tell of both ends."""
+    print(f"compiling {what} …", flush=True)
     started = time.monotonic()
     jax.block_until_ready(function())
     print(f"compiled {what} in {time.monotonic() - started:.1f} s", flush=True)

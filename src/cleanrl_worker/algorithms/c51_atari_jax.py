@@ -194,7 +194,7 @@ def main(args: Args | None = None) -> None:
     learner = first_learner(recipe, first_params(network, args.seed, blank.obs))
     compiled("the update", lambda: update(network, recipe, learner, blank))
     state = Trees(**learner._asdict())
-    step = run.restore({"policy": state}, buffer)
+    step = run.restore({"policy": state}, buffer, fixed=("n_atoms", "v_min", "v_max"))
     if step == 0:  # a warm start has loaded no target
         state.trees["target"] = state.trees["params"]
     learner = Learner(**state.trees)

@@ -103,6 +103,8 @@ class PoolRollouts:
         pool = XlaPool(envs)
         self._standing = pool.stand(obs)
         started = time.monotonic()
+        if not self._told:
+            print("compiling the rollout …", flush=True)
         with _uncached():
             self._compiled = self._function.lower(self._agent, pool, self._standing, *given).compile()
         if not self._told:

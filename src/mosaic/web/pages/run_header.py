@@ -252,7 +252,8 @@ def reason_line(run: Run, last_line: str = "") -> str:
     if run.state == State.HANDSHAKE:
         return run.reason or "its worker is being started"
     if run.state == State.READY:
-        return run.reason or "its worker is there; the first episode or row of metrics is still to come"
+        compiles = " (what is in JAX compiles first; the output tells)" if "_jax" in run.algo else ""
+        return run.reason or f"its worker is there; the first episode or row of metrics is still to come{compiles}"
     if run.state == State.LOST:
         return run.reason or "its worker has fallen silent; it is taken up again when it answers"
     # After a signal the last line is what it happened to say before, and no cause.
