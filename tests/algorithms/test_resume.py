@@ -468,6 +468,16 @@ def test_a_hostile_policy_is_no_warm_start(tmp_path):
     assert not (tmp_path / "sprung").exists()
 
 
+def test_a_policy_of_torch_is_no_warm_start_in_jax_and_torch_is_not_imported_to_say_so(tmp_path, monkeypatch):
+    train("dqn", tmp_path / "first", save_model=True, total_timesteps=40, checkpoint_every=0)
+    (policy,) = (tmp_path / "first").glob("runs/*/dqn.cleanrl_model")
+    monkeypatch.delitem(sys.modules, "torch")  # as in a process of JAX's own
+    monkeypatch.setattr("cleanrl_worker.algorithms.dqn_jax.compiled", lambda *_: None)
+    with pytest.raises(SystemExit, match="does not fit dqn_jax on CartPole-v1: policies of the algorithms in JAX are"):
+        train("dqn_jax", tmp_path / "again", resume=policy)
+    assert "torch" not in sys.modules
+
+
 @pytest.mark.parametrize("content", [b"", b"hello world\n" * 20])
 def test_a_file_that_is_no_policy_is_no_warm_start(content, tmp_path):
     (tmp_path / "x.cleanrl_model").write_bytes(content)

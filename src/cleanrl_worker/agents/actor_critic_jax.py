@@ -163,6 +163,7 @@ def acting(agent: Agent, params: Any) -> Callable[[np.ndarray], np.ndarray]:
     """Observations to logits or means: in numpy where that is faster than a jitted call."""
     if agent.network == "separate":
         return dense_layers(params["actor"], np.tanh)
+    params = jax.device_put(params)  # once: a jitted call would send a file's arrays again and again
     return lambda obs: np.asarray(logits_of(agent, params, obs))
 
 

@@ -183,7 +183,7 @@ class Rows(NamedTuple):
 def load_policy(state: dict[str, Any], spaces: Any, args: Mapping[str, Any]) -> Policy:
     """The acting part of a saved agent."""
     agent = Agent(int(spaces.single_action_space.n))
-    params = fitting(agent, tree_of(state)["params"], spaces)
+    params = jax.device_put(fitting(agent, tree_of(state)["params"], spaces))
 
     def act(obs: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
         scores = np.asarray(logits_of(agent, params, obs))

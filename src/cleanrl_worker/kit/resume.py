@@ -165,7 +165,10 @@ class Continuation:
         self.args.total_timesteps = self.args.additional_timesteps or self.args.total_timesteps
         try:
             known = read_sidecar(path)
-            weights, told = policies.acting_network(policies.read(path.read_bytes()))
+            data = path.read_bytes()
+            if "torch" not in sys.modules and data[8:9] != b"{":  # an algorithm in JAX, which never has torch beside it
+                raise ValueError("policies of the algorithms in JAX are safetensors files, and this is none")
+            weights, told = policies.acting_network(policies.read(data))
             self._refuse_others(path, told | (known.get("args") or {}), fixed)
             self.parts["policy"].load_state_dict(weights)
             for name in self.parts.keys() & {"target", "target_actor"}:  # untrained, it would undo what is loaded
