@@ -45,6 +45,7 @@ class Watch:
 
     asked: str = ""
     kill_at: float | None = None
+    killed: bool = False
     heard: float = 0.0
     next_seq: int = -1
 
@@ -211,7 +212,9 @@ class Dispatcher:
         elif watch.kill_at is not None:
             watch.kill_at = min(watch.kill_at, self._clock() + grace + AFTER_GRACE)
             if self._clock() >= watch.kill_at:
-                self._happenings.warn("run.killed", row["run_id"], grace_seconds=f"{grace:g}")
+                if not watch.killed:
+                    self._happenings.warn("run.killed", row["run_id"], grace_seconds=f"{grace:g}")
+                watch.killed = True
                 executor.kill_tree(identity, row["nonce"])
 
     def _look_after_remote(self, row: sqlite3.Row, watch: Watch) -> None:

@@ -93,7 +93,7 @@ class ClusterExecutor(ABC):
     """Jobs of a cluster, by the cluster's own ids. What a node is asked goes through its stream to the daemon."""
 
     name = ""
-    here = False
+    here = only_here = False
 
     def __init__(self, site: Site, controls: Controls) -> None:
         self._site, self._controls = site, controls

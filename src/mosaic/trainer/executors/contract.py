@@ -77,6 +77,8 @@ class Executor(Protocol):
     name: str
     here: bool
     """whether its runs are processes of this machine: they take its slots, and the daemon sees their rings"""
+    only_here: bool
+    """whether this machine is all that it has, so that what is not here would be waited for in vain"""
 
     def check(self, resources: Mapping[str, Any]) -> None:
         """Refuse, at the submission, `resources` that it could never start; ConfigError."""

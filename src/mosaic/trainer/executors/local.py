@@ -27,7 +27,7 @@ _LINUX = sys.platform.startswith("linux")
 class LocalExecutor:
     """Starts, watches and ends the processes of runs."""
 
-    name, here = "local", True
+    name, here, only_here = "local", True, True
 
     def __init__(self) -> None:
         self._children: dict[Identity, subprocess.Popen[bytes]] = {}
