@@ -6,6 +6,7 @@ Slurm's commands are small stand-ins that really run the batch script; a real Sl
 import contextlib
 import os
 import random
+import re
 import signal
 import sqlite3
 import subprocess
@@ -23,6 +24,7 @@ from mosaic.trainer.executors.cluster import Site
 from mosaic.trainer.executors.ray import job_of
 from mosaic.trainer.executors.ray_head import PrivateHead
 from mosaic.trainer.executors.slurm import SlurmExecutor
+from mosaic.trainer.orders import Order
 from mosaic.trainer.states import State
 from mosaic.trainer.verdict import REQUEUE
 from mosaic.wire.errors import RefusedError
@@ -132,7 +134,7 @@ def test_a_run_that_waits_in_a_clusters_queue_is_cancelled(place: Any) -> None:
     try:
         nowhere = {"ray": {"ray": {"custom": {"nowhere": 1}}}}.get(place.executor, {})
         run = place.submit({"episodes": 1}, resources=nowhere)
-        until(lambda: place.client.get_run(run.run_id).job, "its job to be handed over")
+        until(lambda: "it waits in the queue of" in place.client.get_run(run.run_id).reason, "the cluster's word")
         place.client.cancel_run(run.run_id, 3600)
         assert place.until_state(run.run_id, State.CANCELLED).reason == "cancelled"
         assert states(place, run.run_id) == ["INIT", "HANDSHAKE", "CANCELLED"]
@@ -338,6 +340,15 @@ def test_what_a_cluster_cannot_give_is_refused(apart: Any) -> None:
     assert "invalid partition" in apart.until_state(run.run_id, State.FAILED).reason
     run = apart.submit({}, resources={"slurm": {"time": "1:30"}})
     assert "it would never get on" in apart.until_state(run.run_id, State.FAILED).reason
+
+
+def test_the_gpus_of_a_run_are_those_that_its_cluster_gives(apart: Any) -> None:
+    shell = {"CUDA_VISIBLE_DEVICES": "7", "OMP_NUM_THREADS": "1"}
+    run = apart.submit({"episodes": 1}, environment=shell, resources={"gpus": {"requested": 1}})
+    script = (apart.jobs / apart.until_state(run.run_id, State.COMPLETED).job / "script").read_text()
+    (order,) = re.findall(r"MOSAIC_ORDER=(\S+)", script)
+    environment = Order.decode(order).environment
+    assert "OMP_NUM_THREADS" in environment and "CUDA_VISIBLE_DEVICES" not in environment
 
 
 def test_secrets_and_the_daemons_token_reach_no_file_of_the_cluster(apart: Any) -> None:

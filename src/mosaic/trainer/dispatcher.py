@@ -161,6 +161,9 @@ class Dispatcher:
         if node and node != row["node"]:
             self._attempts.note(run_id, node=node)
             self._happenings.note("run.placed", run_id, node=node, job=identity.job)
+        why = executor.waits_because(identity)
+        if why and row["state"] == State.HANDSHAKE and why != row["reason"]:
+            self._attempts.note(run_id, reason=why)
         if row["events_seq"] != watch.next_seq:
             watch.next_seq, watch.heard = row["events_seq"], self._clock()
         unheard = self.controls.silent_seconds(row["nonce"])
@@ -268,7 +271,7 @@ class Dispatcher:
         if executor.here and row["reads_files"]:
             self._sweep(run_id)
         self._watches.pop(run_id, None)
-        self.controls.forget(row["nonce"])
+        self.controls.forget(row["nonce"] or run_id)
         if identity is not None:
             executor.forget(identity)
 

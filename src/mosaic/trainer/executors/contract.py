@@ -95,6 +95,9 @@ class Executor(Protocol):
     def running_on(self, identity: Identity) -> str:
         """The machine that has it, "" while it waits for one."""
 
+    def waits_because(self, identity: Identity) -> str:
+        """What the cluster says of a worker that waits in its queue, "" for one that does not."""
+
     def elapsed_seconds(self, identity: Identity) -> float:
         """How long it has run; the time in a cluster's queue does not count."""
 

@@ -94,6 +94,10 @@ class LocalExecutor:
         """This machine; nobody needs to be told its name."""
         return ""
 
+    def waits_because(self, identity: Identity) -> str:
+        """Whatever was started here runs."""
+        return ""
+
     def elapsed_seconds(self, identity: Identity) -> float:
         """How long the process has existed."""
         return elapsed_seconds(identity)

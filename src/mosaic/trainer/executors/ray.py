@@ -175,6 +175,7 @@ def job_of(told: Mapping[str, Any]) -> Job:
         name=str(told["submission_id"]),
         phase=PHASES.get(status, Phase.ENDED),
         node=node,
+        why="for the resources that it asks for, or for its runtime_env",
         started_at=(told.get("start_time") or 0) / 1000 if status != "PENDING" else 0.0,
         ended_at=(told.get("end_time") or 0) / 1000,
         exit=_exit(status, message, code if isinstance(code, int) else None),

@@ -105,7 +105,12 @@ class SlurmExecutor(ClusterExecutor):
             f"export {variables.MOSAIC_ORDER}={shlex.quote(order.encode())}\n"
             f"exec {shlex.join(self._site.entry)}\n"
         )
-        said = self._run(["sbatch", "--parsable", *words], script)
+        try:
+            said = self._run(["sbatch", "--parsable", *words], script)
+        except ConfigError as error:
+            if launch.claim.gpus and "generic resource" in str(error):
+                raise ConfigError(f"{error}; leave the GPU away (in a form: GPU off) where Slurm has none") from None
+            raise
         job = said.strip().splitlines()[-1].partition(";")[0] if said.strip() else ""
         if not job.isdecimal():
             raise ClusterError(f"sbatch gave no job id: {shown(said)}")
@@ -149,7 +154,8 @@ class SlurmExecutor(ClusterExecutor):
             phase, end = Phase.ENDED, Exit(REQUEUE, reason=f"Slurm put its job back into the queue ({reason})")
         elif phase == Phase.ENDED:
             end = _exit(state, code, reason)
-        return Job(name, phase, node, _seconds(started), _seconds(ended), end)
+        why = "" if reason == "None" else reason
+        return Job(name, phase, node, why, _seconds(started), _seconds(ended), end)
 
     def _quietly(self, command: Sequence[str]) -> None:
         try:
