@@ -6,6 +6,7 @@ Slurm's commands are small stand-ins that really run the batch script; a real Sl
 import contextlib
 import os
 import random
+import re
 import signal
 import sqlite3
 import subprocess
@@ -20,8 +21,10 @@ import pytest
 
 from mosaic.trainer.controls import Controls
 from mosaic.trainer.executors.cluster import Site
+from mosaic.trainer.executors.ray import job_of
 from mosaic.trainer.executors.ray_head import PrivateHead
 from mosaic.trainer.executors.slurm import SlurmExecutor
+from mosaic.trainer.orders import Order
 from mosaic.trainer.states import State
 from mosaic.trainer.verdict import REQUEUE
 from mosaic.wire.errors import RefusedError
@@ -99,8 +102,10 @@ def worker_of(daemon: DaemonProcess, run_id: str) -> int:
 
 
 def test_a_run_is_submitted_watched_and_completed(place: Any) -> None:
-    run = place.submit({"episodes": 5, "ballast": BALLAST})
+    run = place.submit({"episodes": 5, "ballast": BALLAST}, resources={"gpus": {"requested": 1}})
     assert run.executor == place.executor
+    if place.executor != "slurm" and not place.client.health()["gpus"]:
+        assert "trains on the CPU" in run.warnings[0], "what this machine does not have would be waited for in vain"
     ended = place.until_state(run.run_id, State.COMPLETED)
     assert numbered_once(place, run.run_id) == ["run_started", *["episode"] * 5, "run_completed"]
     assert ended.step == 5 and ended.last_values["losses/loss"] == 0.2 and ended.exit_code == 0
@@ -119,6 +124,22 @@ def test_cancel_ends_the_worker_and_all_that_it_started(place: Any, tmp_path: Pa
     place.client.cancel_run(run.run_id, 0.5)
     assert place.until_state(run.run_id, State.CANCELLED).reason == "cancelled"
     until(lambda: not any(map(lives, family)), "all its processes to end")
+
+
+def test_a_run_that_waits_in_a_clusters_queue_is_cancelled(place: Any) -> None:
+    if place.executor == "local":
+        pytest.skip("the daemon's own queue is tested with the dispatcher")
+    hold = Path(place.environment["SLURM_STAND_IN"], "hold")
+    hold.touch()
+    try:
+        nowhere = {"ray": {"ray": {"custom": {"nowhere": 1}}}}.get(place.executor, {})
+        run = place.submit({"episodes": 1}, resources=nowhere)
+        until(lambda: "it waits in the queue of" in place.client.get_run(run.run_id).reason, "the cluster's word")
+        place.client.cancel_run(run.run_id, 3600)
+        assert place.until_state(run.run_id, State.CANCELLED).reason == "cancelled"
+        assert states(place, run.run_id) == ["INIT", "HANDSHAKE", "CANCELLED"]
+    finally:
+        hold.unlink()
 
 
 def test_cancel_tells_the_worker_alone_so_that_it_can_save(place: Any, tmp_path: Path) -> None:
@@ -274,6 +295,19 @@ def test_slurms_word_for_an_end_is_understood(
     assert found.code == meant and words in found.reason + found.lost + found.cancelled
 
 
+@pytest.mark.parametrize(
+    ("status", "message", "meant", "words"),
+    [
+        ("FAILED", "Job supervisor actor died: the raylet of its node died.", None, "Ray lost its node"),
+        ("FAILED", "runtime_env setup failed: on this raylet pip found no such package", 1, "no such package"),
+        ("STOPPED", "Job was intentionally stopped.", None, "somebody stopped its job"),
+    ],
+)
+def test_rays_word_for_an_end_is_understood(status: str, message: str, meant: int | None, words: str) -> None:
+    found = job_of({"submission_id": "mosaic-x", "status": status, "message": message}).exit
+    assert found.code == meant and words in found.reason + found.lost + found.cancelled
+
+
 def test_a_run_whose_node_is_lost_goes_on_from_its_stored_checkpoint(apart: Any, tmp_path: Path) -> None:
     url = f"file://{tmp_path}/store"
     params = {"num_envs": 2, "num_steps": 32, "num_minibatches": 1, "update_epochs": 1, "checkpoint_every": 512}
@@ -304,6 +338,17 @@ def test_what_a_cluster_cannot_give_is_refused(apart: Any) -> None:
         apart.submit({}, resources=shipped)
     run = apart.submit({}, resources={"slurm": {"partition": "nowhere"}})
     assert "invalid partition" in apart.until_state(run.run_id, State.FAILED).reason
+    run = apart.submit({}, resources={"slurm": {"time": "1:30"}})
+    assert "it would never get on" in apart.until_state(run.run_id, State.FAILED).reason
+
+
+def test_the_gpus_of_a_run_are_those_that_its_cluster_gives(apart: Any) -> None:
+    shell = {"CUDA_VISIBLE_DEVICES": "7", "OMP_NUM_THREADS": "1"}
+    run = apart.submit({"episodes": 1}, environment=shell, resources={"gpus": {"requested": 1}})
+    script = (apart.jobs / apart.until_state(run.run_id, State.COMPLETED).job / "script").read_text()
+    (order,) = re.findall(r"MOSAIC_ORDER=(\S+)", script)
+    environment = Order.decode(order).environment
+    assert "OMP_NUM_THREADS" in environment and "CUDA_VISIBLE_DEVICES" not in environment
 
 
 def test_secrets_and_the_daemons_token_reach_no_file_of_the_cluster(apart: Any) -> None:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import queue
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -61,9 +62,11 @@ class Stub:
         request = pb.RegisterWorkerRequest(run_id=run_id, **told)
         return self._stub.RegisterWorker(request, metadata=credentials(self._address, session), timeout=180)
 
+    def open(self, session: str, batches: Iterable[pb.TelemetryBatch]) -> Any:
+        return self._stub.PublishTelemetry(iter(batches), metadata=credentials(self._address, session), timeout=180)
+
     def publish(self, session: str, *batches: pb.TelemetryBatch) -> list[pb.Control]:
-        stream = self._stub.PublishTelemetry(iter(batches), metadata=credentials(self._address, session), timeout=180)
-        return list(stream)
+        return list(self.open(session, batches))
 
 
 def worker(
@@ -243,6 +246,27 @@ def test_published_events_are_taken_once_in_order_and_gaps_are_asked_for_again(d
     expected = [("episode", seq, {"step": seq, "return": 2.5, "length": 3}) for seq in range(3)]
     assert [(e.event, e.seq, e.payload) for e in daemon.events("one")] == expected
     assert daemon.paths("one").metrics.read_bytes() == row + row
+
+
+def test_a_workers_new_stream_takes_the_place_of_one_that_was_cut(daemon: Any, stub: Stub) -> None:
+    daemon.client.submit_run({"algo": "tiny", "env_id": "x", "total_timesteps": 5}, external=True, run_id="one")
+    token = stub.register("one").session_token
+    episode = pb.RunEpisode(step=1, episode_return=2.5, length=3)
+    told = pb.TelemetryBatch(events=[pb.Event(event="episode", seq=0, timestamp=1.0, episode=episode)])
+    waiting: list[queue.SimpleQueue[pb.TelemetryBatch | None]] = [queue.SimpleQueue(), queue.SimpleQueue()]
+    cut, present = (stub.open(token, iter(batches.get, None)) for batches in waiting)
+    for batches, stream in zip(waiting, (cut, present), strict=True):
+        batches.put(pb.TelemetryBatch(run_id="one"))
+        assert next(stream).stored.next_seq == 0
+    waiting[1].put(told)
+    daemon.until_state("one", State.EXECUTING)
+    waiting[0].put(told)  # it comes late
+    daemon.client.pause_run("one")
+    assert any(control.HasField("pause") for control in present)
+    assert not any(control.HasField("pause") for control in cut), "it has ended, and took no order"
+    assert [event.seq for event in daemon.events("one")] == [0]
+    for batches in waiting:
+        batches.put(None)
 
 
 def test_a_neighbour_whose_files_the_daemon_reads_need_not_send_them(daemon: Any, stub: Stub) -> None:

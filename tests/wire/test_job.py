@@ -158,13 +158,13 @@ def test_a_refusal_never_quotes_a_secret() -> None:
 
 def test_resources_are_read_as_people_type_them_and_shown_so_again() -> None:
     typed = "cpus=4\n\ngpus=2\nslurm.time=4:00:00\n--slurm.exclusive\nray.custom.node:10.0.0.1 = 0.5\n"
-    typed += 'ray.runtime_env.pip=["x"]'
+    typed += 'ray.custom.units=1234567\nray.runtime_env.pip=["x"]'
     found = parse_resources(typed)
     assert found == {
         "cpus": 4,
         "gpus": {"requested": 2},
         "slurm": {"time": "4:00:00", "exclusive": True},
-        "ray": {"custom": {"node:10.0.0.1": 0.5}, "runtime_env": {"pip": ["x"]}},
+        "ray": {"custom": {"node:10.0.0.1": 0.5, "units": 1234567}, "runtime_env": {"pip": ["x"]}},
     }
     assert parse_resources("\n".join(show_resources({**found, "executor": "ray"}))) == found
     assert parse_resources(json.dumps(found)) == found and parse_resources(" ") == {} and show_resources({}) == []

@@ -12,15 +12,28 @@ class Controls:
     def __init__(self) -> None:
         self._told: dict[str, list[tuple[str, float]]] = {}
         self._heard: dict[str, float] = {}
+        self._newest: dict[str, object] = {}
         self._lock = threading.Lock()
 
     def tell(self, attempt: str, what: str, grace: float = 0.0) -> None:
         with self._lock:
             self._told.setdefault(attempt, []).append((what, grace))
 
-    def take(self, attempt: str) -> list[tuple[str, float]]:
+    def attach(self, attempt: str) -> object:
+        """A worker's stream begins; the one before it may not have noticed that it was cut, and counts no more."""
         with self._lock:
-            return self._told.pop(attempt, [])
+            self._newest[attempt] = stream = object()
+        return stream
+
+    def is_newest(self, attempt: str, stream: object) -> bool:
+        """Whether this is the worker's present stream; none is once its attempt is over."""
+        with self._lock:
+            return self._newest.get(attempt) is stream
+
+    def take(self, attempt: str, stream: object) -> list[tuple[str, float]]:
+        """What the worker is to be told, for its present stream."""
+        with self._lock:
+            return self._told.pop(attempt, []) if self._newest.get(attempt) is stream else []
 
     def hear(self, attempt: str) -> None:
         """Its worker has just said something, if only that it lives."""
@@ -38,3 +51,4 @@ class Controls:
         with self._lock:
             self._told.pop(attempt, None)
             self._heard.pop(attempt, None)
+            self._newest.pop(attempt, None)

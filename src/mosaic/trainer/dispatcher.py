@@ -45,6 +45,7 @@ class Watch:
 
     asked: str = ""
     kill_at: float | None = None
+    killed: bool = False
     heard: float = 0.0
     next_seq: int = -1
 
@@ -160,6 +161,9 @@ class Dispatcher:
         if node and node != row["node"]:
             self._attempts.note(run_id, node=node)
             self._happenings.note("run.placed", run_id, node=node, job=identity.job)
+        why = executor.waits_because(identity)
+        if why and row["state"] == State.HANDSHAKE and why != row["reason"]:
+            self._attempts.note(run_id, reason=why)
         if row["events_seq"] != watch.next_seq:
             watch.next_seq, watch.heard = row["events_seq"], self._clock()
         unheard = self.controls.silent_seconds(row["nonce"])
@@ -211,7 +215,9 @@ class Dispatcher:
         elif watch.kill_at is not None:
             watch.kill_at = min(watch.kill_at, self._clock() + grace + AFTER_GRACE)
             if self._clock() >= watch.kill_at:
-                self._happenings.warn("run.killed", row["run_id"], grace_seconds=f"{grace:g}")
+                if not watch.killed:
+                    self._happenings.warn("run.killed", row["run_id"], grace_seconds=f"{grace:g}")
+                watch.killed = True
                 executor.kill_tree(identity, row["nonce"])
 
     def _look_after_remote(self, row: sqlite3.Row, watch: Watch) -> None:
@@ -265,7 +271,7 @@ class Dispatcher:
         if executor.here and row["reads_files"]:
             self._sweep(run_id)
         self._watches.pop(run_id, None)
-        self.controls.forget(row["nonce"])
+        self.controls.forget(row["nonce"] or run_id)
         if identity is not None:
             executor.forget(identity)
 

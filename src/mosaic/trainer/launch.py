@@ -40,6 +40,8 @@ def prepare(
         variables.MOSAIC_ATTEMPT: row["nonce"],
         **({} if secrets is None else _visible_gpus(row)),
     }
+    if secrets is None and row["gpus_requested"]:
+        environment.pop(variables.CUDA_VISIBLE_DEVICES, None)  # which GPUs it has, its cluster says
     if row["attempt"] == 1 or secrets is None:
         flat = dict(config)  # another machine may hold other checkpoints: its relay finds out how the run goes on
     elif told.get("script"):

@@ -27,6 +27,7 @@ from mosaic.wire.happenings import Happenings
 # How long a stream that has nothing to say waits before it looks whether anybody still listens.
 IDLE_SECONDS = 1.0
 PROGRESS_SECONDS = 1.0
+SESSION_SECONDS = 5.0
 BATCH_EVENTS = 100
 BATCH_BYTES = 1 << 20
 
@@ -202,18 +203,22 @@ class PublisherStream:
         if row["reads_files"] and row["executor"] == "local":
             raise ConfigError(f"run {run_id} lies on this machine; the daemon reads its files itself")
         attempt = row["nonce"] or run_id
+        stream = self._controls.attach(attempt)
         # Where a node writes the very files that are read here, its stream carries orders and nothing to store.
         mirror = None if row["reads_files"] else Mirror(self._registry, run_id)
         yield _stored(mirror)
         yield pb.Control(credits=pb.Control.Credits(credits=PUBLISHER_CREDITS))
-        thread = threading.Thread(target=self._receive, args=(run_id, attempt, first, batches, mirror), daemon=True)
+        received = _after(first, batches)
+        thread = threading.Thread(target=self._receive, args=(run_id, attempt, stream, received, mirror), daemon=True)
         thread.start()
         while self._active():
-            for what, grace in self._controls.take(attempt):
+            for what, grace in self._controls.take(attempt, stream):
                 yield _order(what, grace)
             try:
                 item = self._out.get(timeout=0.25)
             except queue.Empty:
+                if not self._controls.is_newest(attempt, stream):
+                    return  # a node that is gone without a word would keep its stream open for hours
                 continue
             if item is None:
                 return
@@ -225,14 +230,16 @@ class PublisherStream:
         self,
         run_id: str,
         attempt: str,
-        first: pb.TelemetryBatch,
+        stream: object,
         batches: Iterator[pb.TelemetryBatch],
         mirror: Mirror | None,
     ) -> None:
         starved = False
         try:
-            for batch in _after(first, batches):
+            for batch in batches:
                 self._attempts.check_session(run_id, self._session)
+                if not self._controls.is_newest(attempt, stream):
+                    break  # what it says late, the present one has said or will say
                 self._controls.hear(attempt)
                 if batch.HasField("exit"):
                     write_exit(self._registry.paths(run_id), attempt, batch.exit.code, batch.exit.signal)
@@ -282,7 +289,11 @@ def frame_controls(
 
     threading.Thread(target=receive, name="frames", daemon=True).start()
     told: bool | None = None
+    looked = time.monotonic()
     while active():
+        if time.monotonic() - looked > SESSION_SECONDS:  # a node that is gone without a word ends no stream
+            attempts.check_session(run_id, session)
+            looked = time.monotonic()
         if (wanted := hub.wanted(run_id)) != told:
             told = wanted
             yield pb.Control(demand=pb.Control.Demand(frames=wanted))

@@ -8,6 +8,7 @@ import os
 import subprocess
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +117,12 @@ class Submissions:
             given = _object(config.get("extras"))
             config["extras"] = {**given, "algo_params": all_params(_object(given.get("algo_params")), fields)}
         claim, executor = _claim(job), self._executor_for(job)
-        warnings = check_claim(claim, self._machine) if executor == "local" else []
+        warnings = []
+        if executor == "local":
+            warnings = check_claim(claim, self._machine)
+        elif self._executors.of(executor).only_here:  # it has all cores, whatever the daemon gives to its own runs
+            warnings = check_claim(claim, replace(self._machine, cpu_slots=float(os.cpu_count() or 1)))
+            claim = replace(claim, gpus=claim.gpus if claim.gpus <= len(self._machine.gpus) else 0)
         if job.artifacts.output_prefix:
             warnings.append("artifacts.output_prefix has no effect: a run's files lie in its own folder")
         if not external:

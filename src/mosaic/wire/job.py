@@ -179,7 +179,10 @@ def show_resources(resources: Mapping[str, Any]) -> list[str]:
     given |= {f"gpus.{name}": value for name, value in gpus.items()}
     for part in ("custom", "runtime_env"):
         given |= {f"ray.{part}.{name}": value for name, value in ray.get(part, {}).items()}
-    short = {name: f"{value:g}" if isinstance(value, float) else json.dumps(value) for name, value in given.items()}
+    short = {
+        name: json.dumps(int(value) if isinstance(value, float) and value.is_integer() else value)
+        for name, value in given.items()
+    }
     lines = [f"{name}={text}" for name, text in short.items()]
     plain = {name: value if isinstance(value, str) else json.dumps(value) for name, value in slurm.items()}
     return lines + [f"slurm.{name}={value}" for name, value in plain.items()]

@@ -48,6 +48,8 @@ class Job:
     name: str
     phase: Phase
     node: str = ""
+    why: str = ""
+    """it waits, in the cluster's words"""
     started_at: float = 0.0
     ended_at: float = 0.0
     exit: Exit = field(default_factory=lambda: Exit(None))
@@ -93,7 +95,7 @@ class ClusterExecutor(ABC):
     """Jobs of a cluster, by the cluster's own ids. What a node is asked goes through its stream to the daemon."""
 
     name = ""
-    here = False
+    here = only_here = False
 
     def __init__(self, site: Site, controls: Controls) -> None:
         self._site, self._controls = site, controls
@@ -143,6 +145,12 @@ class ClusterExecutor(ABC):
     def running_on(self, identity: Identity) -> str:
         found = self._job(identity)
         return found.node if found is not None and found.phase == Phase.RUNNING else ""
+
+    def waits_because(self, identity: Identity) -> str:
+        found = self._job(identity)
+        if found is None or found.phase != Phase.WAITING:
+            return ""
+        return f"it waits in the queue of {self.name.capitalize()}" + (f" ({found.why})" if found.why else "")
 
     def elapsed_seconds(self, identity: Identity) -> float:
         found = self._job(identity)

@@ -77,6 +77,8 @@ class Executor(Protocol):
     name: str
     here: bool
     """whether its runs are processes of this machine: they take its slots, and the daemon sees their rings"""
+    only_here: bool
+    """whether this machine is all that it has, so that what is not here would be waited for in vain"""
 
     def check(self, resources: Mapping[str, Any]) -> None:
         """Refuse, at the submission, `resources` that it could never start; ConfigError."""
@@ -92,6 +94,9 @@ class Executor(Protocol):
 
     def running_on(self, identity: Identity) -> str:
         """The machine that has it, "" while it waits for one."""
+
+    def waits_because(self, identity: Identity) -> str:
+        """What the cluster says of a worker that waits in its queue, "" for one that does not."""
 
     def elapsed_seconds(self, identity: Identity) -> float:
         """How long it has run; the time in a cluster's queue does not count."""

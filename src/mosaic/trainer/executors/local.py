@@ -27,7 +27,7 @@ _LINUX = sys.platform.startswith("linux")
 class LocalExecutor:
     """Starts, watches and ends the processes of runs."""
 
-    name, here = "local", True
+    name, here, only_here = "local", True, True
 
     def __init__(self) -> None:
         self._children: dict[Identity, subprocess.Popen[bytes]] = {}
@@ -92,6 +92,10 @@ class LocalExecutor:
 
     def running_on(self, identity: Identity) -> str:
         """This machine; nobody needs to be told its name."""
+        return ""
+
+    def waits_because(self, identity: Identity) -> str:
+        """Whatever was started here runs."""
         return ""
 
     def elapsed_seconds(self, identity: Identity) -> float:

@@ -10,6 +10,7 @@ import json
 import os
 import re
 import shlex
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -29,13 +30,15 @@ CALL_SECONDS = 30.0
 STOP_SECONDS = 30.0
 # A relay that said something within this time hears what it is told; it says every few seconds that it lives.
 HEARD_SECONDS = 15.0
+# Ray looks at each job every second; one that is deleted before it has seen its end, it lists anew, as failed.
+SEEN_SECONDS = 5.0
 PHASES = {"PENDING": Phase.WAITING, "RUNNING": Phase.RUNNING}
 # What Ray says when not the entry point failed but what it ran on; such a run is started again elsewhere.
 BLAMELESS = (
     *("supervisor actor died", "supervisor actor failed to start", "supervisor actor could not be scheduled"),
     *("node died", "node was terminated", "has died", "unexpected system error", "cluster", "raylet"),
 )
-NO_MODULE = "No module named 'mosaic'"
+NO_MODULE, NO_ENVIRONMENT = "No module named 'mosaic'", "runtime_env setup failed"
 
 
 class RayExecutor(ClusterExecutor):
@@ -45,7 +48,10 @@ class RayExecutor(ClusterExecutor):
 
     def __init__(self, site: Site, controls: Controls, address: str = "", head: PrivateHead | None = None) -> None:
         super().__init__(site, controls)
-        self._address, self._head = address, head
+        self._address, self._head, self.only_here = address, head, head is not None
+        self._stopped: set[str] = set()
+        self._waiting: set[str] = set()
+        self._over_since: dict[str, float] = {}
 
     def waits_for(self) -> str:
         """A private cluster takes seconds to start, in a thread of its own."""
@@ -90,7 +96,13 @@ class RayExecutor(ClusterExecutor):
         except _Answered as error:
             raise ClusterError(f"Ray does not list its jobs: {error}") from None
         ours = (one for one in found if str(one.get("submission_id") or "").startswith("mosaic-"))
-        return {str(one["submission_id"]): _job(one) for one in ours}
+        jobs = {str(one["submission_id"]): job_of(one) for one in ours}
+        self._waiting = {name for name, job in jobs.items() if job.phase == Phase.WAITING}
+        return jobs
+
+    def alive(self, identity: Identity) -> bool:
+        """Ray lets a job that is told to stop while it waits stay in its queue, and ends it when its turn comes."""
+        return super().alive(identity) and identity.job not in self._stopped & self._waiting
 
     def terminate(self, identity: Identity, nonce: str, grace: float) -> None:
         """By its relay, where that hears: Ray signals every process of a job, also those that a worker saves with."""
@@ -102,13 +114,20 @@ class RayExecutor(ClusterExecutor):
 
     def stop(self, job: str, *, force: bool) -> None:
         """SIGTERM to the relay and all below it; a relay that had one and gets another ends its worker at once."""
+        if job in self._stopped & self._waiting:
+            return  # Ray has it in mind
         try:
             self._call("POST", f"/api/jobs/{_quoted(job)}/stop")
         except _Answered:
             pass  # it has ended meanwhile
+        self._stopped.add(job)
 
     def remove(self, job: str) -> bool:
         """Ray deletes ended jobs only; its list, which is asked for every second, would grow for ever."""
+        if time.monotonic() - self._over_since.setdefault(job, time.monotonic()) < SEEN_SECONDS:
+            return False
+        self._stopped.discard(job)
+        self._over_since.pop(job)
         try:
             self._call("DELETE", f"/api/jobs/{_quoted(job)}")
         except (_Answered, ClusterError):
@@ -147,7 +166,8 @@ class _Answered(Exception):
     """Ray answered, and said no."""
 
 
-def _job(told: Mapping[str, Any]) -> Job:
+def job_of(told: Mapping[str, Any]) -> Job:
+    """A job as Ray's own list tells of it."""
     status, message = str(told.get("status")), str(told.get("message") or "")
     node = urllib.parse.urlsplit(str(told.get("driver_agent_http_address") or "")).hostname or ""
     code = told.get("driver_exit_code")
@@ -155,6 +175,7 @@ def _job(told: Mapping[str, Any]) -> Job:
         name=str(told["submission_id"]),
         phase=PHASES.get(status, Phase.ENDED),
         node=node,
+        why="for the resources that it asks for, or for its runtime_env",
         started_at=(told.get("start_time") or 0) / 1000 if status != "PENDING" else 0.0,
         ended_at=(told.get("end_time") or 0) / 1000,
         exit=_exit(status, message, code if isinstance(code, int) else None),
@@ -165,6 +186,8 @@ def _exit(status: str, message: str, code: int | None) -> Exit:
     said = " ".join(message.split())[-400:]
     if NO_MODULE in message:
         return Exit(1, reason="the node has no mosaic-rl: install it there, or ship it (resources.ray.runtime_env)")
+    if NO_ENVIRONMENT in message:  # whatever else it says: another node would fare no better
+        return Exit(1, reason=f"Ray could not make what resources.ray.runtime_env asks for: {said[-200:]}")
     if status == "SUCCEEDED":
         return Exit(0)
     if status == "STOPPED":

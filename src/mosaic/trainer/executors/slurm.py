@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import getpass
 import math
 import os
 import re
@@ -78,6 +77,11 @@ class SlurmExecutor(ClusterExecutor):
 
     def submit(self, name: str, order: Order, launch: Launch) -> str:
         notice = max(LEAST_NOTICE, math.ceil(launch.grace))
+        if _limit(asked := (launch.resources.get("slurm") or {}).get("time", "UNLIMITED")) <= notice:
+            raise ConfigError(
+                f"resources.slurm.time {asked} is over before the run is told to save itself, {notice} s before its "
+                "end, so that it would never get on; ask for more time, or lower grace_seconds"
+            )
         logs = RunPaths(launch.run_id, self._site.home).logs
         output = "/dev/null" if self._site.scratch else f"{logs}/slurm-%j.log"
         options = {
@@ -101,14 +105,21 @@ class SlurmExecutor(ClusterExecutor):
             f"export {variables.MOSAIC_ORDER}={shlex.quote(order.encode())}\n"
             f"exec {shlex.join(self._site.entry)}\n"
         )
-        said = self._run(["sbatch", "--parsable", *words], script)
+        try:
+            said = self._run(["sbatch", "--parsable", *words], script)
+        except ConfigError as error:
+            if launch.claim.gpus and "generic resource" in str(error):
+                raise ConfigError(f"{error}; leave the GPU away (in a form: GPU off) where Slurm has none") from None
+            raise
         job = said.strip().splitlines()[-1].partition(";")[0] if said.strip() else ""
         if not job.isdecimal():
             raise ClusterError(f"sbatch gave no job id: {shown(said)}")
         return job
 
     def list_jobs(self) -> dict[str, Job]:
-        said = self._run(["squeue", "--noheader", "--all", "--states=all", f"--user={_user()}", f"--Format={FIELDS}"])
+        # By number: a name in the environment may be another's, and a job that is not listed counts as lost.
+        ours = f"--user={os.getuid()}"
+        said = self._run(["squeue", "--noheader", "--all", "--states=all", ours, f"--Format={FIELDS}"])
         found = {}
         for line in said.splitlines():
             parts = [part.strip() for part in line.split("|")]
@@ -143,7 +154,8 @@ class SlurmExecutor(ClusterExecutor):
             phase, end = Phase.ENDED, Exit(REQUEUE, reason=f"Slurm put its job back into the queue ({reason})")
         elif phase == Phase.ENDED:
             end = _exit(state, code, reason)
-        return Job(name, phase, node, _seconds(started), _seconds(ended), end)
+        why = "" if reason == "None" else reason
+        return Job(name, phase, node, why, _seconds(started), _seconds(ended), end)
 
     def _quietly(self, command: Sequence[str]) -> None:
         try:
@@ -211,8 +223,12 @@ def _seconds(text: str) -> float:
         return 0.0
 
 
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return str(os.getuid())
+def _limit(time: object) -> float:
+    """The seconds of sbatch's `time`: minutes, or [days-]hours:minutes:seconds cut at either end; 0 is none."""
+    days, dash, rest = str(time).strip().rpartition("-")
+    parts = rest.split(":")
+    if not all(part.isdecimal() for part in [*parts, *([days] if dash else [])]) or len(parts) > 3:
+        return math.inf  # UNLIMITED, or what sbatch itself will refuse
+    sizes = (3600, 60, 1) if dash or len(parts) == 3 else (60, 1)
+    seconds = 86400.0 * int(days or 0) + sum(int(part) * size for part, size in zip(parts, sizes, strict=False))
+    return seconds or math.inf
