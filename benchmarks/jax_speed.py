@@ -43,6 +43,13 @@ class Race:
 
 # A replay memory of a million frames would only take memory here; learning starts when a batch is there.
 FRAMES = ("buffer_size=10000", "learning_starts=500")
+LESSON = (
+    "buffer_size=10000",
+    "teacher_steps=200",
+    "offline_steps=100",
+    "learning_starts=50",
+    "teacher_eval_episodes=1",
+)
 RACES = {
     "ppo": Race("CartPole-v1", 200_000, 20_000),
     "dqn": Race("CartPole-v1", 60_000, 11_000),
@@ -54,7 +61,7 @@ RACES = {
     "dqn_atari": Race("Pong-v5", 2_500, 700, FRAMES),
     "c51_atari": Race("Pong-v5", 2_500, 700, FRAMES),
     # its teacher is the reader's own: --set teacher_policy_path=…
-    "qdagger_dqn_atari_impalacnn": Race("Pong-v5", 2_500, 1_200, ("buffer_size=10000", "offline_steps=500")),
+    "qdagger_dqn_atari_impalacnn": Race("Pong-v5", 700, 300, LESSON),
 }
 
 
