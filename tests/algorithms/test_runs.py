@@ -11,7 +11,7 @@ from needs import needed
 from cleanrl_worker.kit import experiment
 from cleanrl_worker.kit import policy as policies
 from cleanrl_worker.runtime import DEFAULT_ALGO_REGISTRY
-from mosaic.wire import metrics
+from mosaic.wire import metrics, split
 
 CLEANRL = json.loads((Path(__file__).parent / "cleanrl_args.json").read_text())
 SMALL_PPO = {"total_timesteps": 256, "num_envs": 2, "num_steps": 32, "num_minibatches": 2, "update_epochs": 2}
@@ -124,7 +124,7 @@ def test_flags_and_defaults_are_cleanrl_own(name):
 @pytest.mark.parametrize("name", DEFAULT_ALGO_REGISTRY)
 def test_scalars_carry_cleanrl_tags(name, trained):
     rows = metrics.read_rows(trained(name))
-    tags = {tag for row in rows for tag in row} - {"step", "time", "eval/episodic_return"}
+    tags = {tag for row in rows for tag in row} - {"step", "time", "eval/episodic_return", *split.TAGS}
     told = set(CLEANRL[name]["scalars"]) - {"eval/episodic_return"}
     told = {tag for tag in told if not tag.endswith("{player_idx}")}  # of a whole game
     episodes = {"charts/episodic_return", "charts/episodic_length", "charts/avg_episodic_return"}
