@@ -229,3 +229,18 @@ def test_the_gradients_of_pqn_are_those_of_autograd():
     torch.testing.assert_close(values, network(obs).detach())
     expected = torch.autograd.grad((network(obs) * slopes).sum(), list(network.parameters()))
     torch.testing.assert_close(tuple(pull(slopes)), expected)
+
+
+def test_the_gradients_of_dqn_are_those_of_autograd():
+    spaces = SimpleNamespace(
+        single_observation_space=SimpleNamespace(shape=(5,)), single_action_space=SimpleNamespace(n=3)
+    )
+    dqn = module("dqn")
+    network = dqn.QNetwork(spaces)
+    obs, actions, targets = torch.randn(7, 5), torch.tensor([0, 2, 1, 1, 0, 2, 0]), torch.randn(7)
+    taken = network(obs).gather(1, actions.unsqueeze(1)).squeeze(1)
+    loss = torch.nn.functional.mse_loss(taken, targets)
+    values, pull = network.network.vjp(obs)
+    found, old_values, gradient = dqn.squared_error(values, actions, targets)
+    torch.testing.assert_close((found, old_values), (loss.detach(), taken.detach()))
+    torch.testing.assert_close(tuple(pull(gradient)), torch.autograd.grad(loss, list(network.parameters())))

@@ -21,14 +21,13 @@ def orthogonal(layer: LayerT, gain: float = 2**0.5) -> LayerT:
     return layer
 
 
-class TanhTower(nn.Sequential):
-    """Linear layers with tanh between them, CleanRL's network for flat observations."""
+class Tower(nn.Sequential):
+    """Linear layers with one kind of activation between them."""
 
-    def __init__(self, *sizes: int, gain: float) -> None:
-        layers: list[nn.Module] = []
-        for inputs, outputs in pairwise(sizes[:-1]):
-            layers += [orthogonal(nn.Linear(inputs, outputs)), nn.Tanh()]
-        super().__init__(*layers, orthogonal(nn.Linear(sizes[-2], sizes[-1]), gain=gain))
+    activate: Callable[[torch.Tensor], torch.Tensor]
+    """in place"""
+    pull_back: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+    """from the gradient of an activation's output, and that output, to the gradient of its input"""
 
     @torch.no_grad()
     def vjp(self, x: torch.Tensor) -> tuple[torch.Tensor, Pullback]:
@@ -39,7 +38,7 @@ class TanhTower(nn.Sequential):
         linears = [layer for layer in self if isinstance(layer, nn.Linear)]
         inputs = [x]
         for linear in linears[:-1]:
-            inputs.append(_tanh(torch.addmm(linear.bias, inputs[-1], linear.weight.t())))
+            inputs.append(self.activate(torch.addmm(linear.bias, inputs[-1], linear.weight.t())))
 
         @torch.no_grad()
         def pull(gradient: torch.Tensor) -> list[torch.Tensor]:
@@ -47,11 +46,46 @@ class TanhTower(nn.Sequential):
             for linear, given in zip(reversed(linears), reversed(inputs), strict=True):
                 found += [gradient.sum(dim=0), gradient.t() @ given]
                 if given is not x:
-                    # through tanh: the slope is 1 - tanh^2, and tanh is at hand
-                    gradient = torch.ops.aten.tanh_backward(gradient @ linear.weight, given)
+                    gradient = self.pull_back(gradient @ linear.weight, given)
             return found[::-1]
 
         return torch.addmm(linears[-1].bias, inputs[-1], linears[-1].weight.t()), pull
+
+
+class TanhTower(Tower):
+    """CleanRL's network of PPO for flat observations."""
+
+    def __init__(self, *sizes: int, gain: float) -> None:
+        layers: list[nn.Module] = []
+        for inputs, outputs in pairwise(sizes[:-1]):
+            layers += [orthogonal(nn.Linear(inputs, outputs)), nn.Tanh()]
+        super().__init__(*layers, orthogonal(nn.Linear(sizes[-2], sizes[-1]), gain=gain))
+
+    @staticmethod
+    def activate(x: torch.Tensor) -> torch.Tensor:
+        return _tanh(x)
+
+    @staticmethod
+    def pull_back(gradient: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
+        return torch.ops.aten.tanh_backward(gradient, output)  # the slope is 1 - tanh^2, and tanh is at hand
+
+
+class ReluTower(Tower):
+    """CleanRL's network of DQN for flat observations."""
+
+    def __init__(self, *sizes: int) -> None:
+        layers: list[nn.Module] = []
+        for inputs, outputs in pairwise(sizes[:-1]):
+            layers += [nn.Linear(inputs, outputs), nn.ReLU()]
+        super().__init__(*layers, nn.Linear(sizes[-2], sizes[-1]))
+
+    @staticmethod
+    def activate(x: torch.Tensor) -> torch.Tensor:
+        return x.relu_()
+
+    @staticmethod
+    def pull_back(gradient: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
+        return torch.ops.aten.threshold_backward(gradient, output, 0)
 
 
 def _tanh(x: torch.Tensor) -> torch.Tensor:

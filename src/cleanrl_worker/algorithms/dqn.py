@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from cleanrl_worker.agents.adam import FlatAdam
 from cleanrl_worker.agents.batches import Batches
-from cleanrl_worker.agents.layers import NumpyNet, flat_size
+from cleanrl_worker.agents.layers import NumpyNet, ReluTower, flat_size
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment, graphs
 from cleanrl_worker.kit.args import Amount, Count, CountFrom0, RunArgs, Share, parse, require
@@ -64,13 +63,8 @@ class QNetwork(nn.Module):
 
     def __init__(self, envs: Any) -> None:
         super().__init__()
-        self.network = nn.Sequential(
-            nn.Linear(flat_size(envs.single_observation_space.shape), 120),
-            nn.ReLU(),
-            nn.Linear(120, 84),
-            nn.ReLU(),
-            nn.Linear(84, int(envs.single_action_space.n)),
-        )
+        inputs, actions = flat_size(envs.single_observation_space.shape), int(envs.single_action_space.n)
+        self.network = ReluTower(inputs, 120, 84, actions)
 
     def forward(self, obs: torch.Tensor) -> torch.Tensor:
         return self.network(obs)
@@ -98,6 +92,20 @@ def linear_schedule(start: float, end: float, duration: float, step: int) -> flo
     return max(end, start + (end - start) * step / max(duration, 1))
 
 
+def squared_error(
+    values: torch.Tensor, actions: torch.Tensor, td_target: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The mean squared error of the values of the actions that were taken, these values, its gradient by all values.
+
+    The gradient is written out: autograd takes half as long again for the update of so small a network.
+    """
+    taken = actions.unsqueeze(1)
+    old_values = values.gather(1, taken).squeeze(1)
+    errors = old_values - td_target
+    slopes = errors * (2.0 / len(errors))
+    return errors.square().mean(), old_values, torch.zeros_like(values).scatter_(1, taken, slopes.unsqueeze(1))
+
+
 def main(args: Args | None = None) -> None:
     args = args or parse(Args)
     require(args)
@@ -116,16 +124,16 @@ def main(args: Args | None = None) -> None:
     obs = run.reset(envs, step)
 
     @graphs.captured(run)
+    @torch.no_grad()
     def learn(drawn: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The loss, and the values of the actions that were taken."""
         batch = batches.at(drawn)
-        with torch.no_grad():
-            target_max = target_network(batch.next_obs).max(dim=1).values
-            td_target = batch.rewards + args.gamma * (1.0 - batch.terminations) * target_max
-        old_values = q_network(batch.obs).gather(1, batch.actions.unsqueeze(1)).squeeze(1)
-        loss = F.mse_loss(old_values, td_target)
-        optimizer.step(loss)
-        return loss.detach(), old_values.detach()
+        target_max = target_network(batch.next_obs).max(dim=1).values
+        td_target = batch.rewards + args.gamma * (1.0 - batch.terminations) * target_max
+        values, pull = q_network.network.vjp(batch.obs)
+        loss, old_values, gradient = squared_error(values, batch.actions, td_target)
+        optimizer.apply(pull(gradient))
+        return loss, old_values
 
     while step < args.total_timesteps:
         # 1 act
