@@ -46,7 +46,7 @@ def pip(*words: str) -> None:
 
 def outside(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "MOSAIC_"))}
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=400)
 
 
 def test_wheel_holds_every_module_the_scripts_and_the_licence(wheel: Path) -> None:

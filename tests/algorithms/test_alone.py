@@ -131,10 +131,11 @@ def test_a_file_runs_as_a_process_of_its_own(name: str, tmp_path: Path) -> None:
     how = ["-c", WITHOUT_TORCH] if name in JAX else ["-m"]
     command = [sys.executable, *how, DEFAULT_ALGO_REGISTRY[name], *TINY[name].split(), f"--seed={seed}", "--save_model"]
     environment = {key: value for key, value in os.environ.items() if key != "MOSAIC_SHELL_PID"}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=400)
     assert (done.returncode, done.stderr) == (0, "")
     compiled = r"compiling the update …\ncompiled the update in .* s\n" if name in JAX else ""
-    assert re.fullmatch(compiled + r"step .*\(100 %\) .* steps/s\n", done.stdout)
+    # a machine that takes more than half a minute for it is told how far it is meanwhile
+    assert re.fullmatch(compiled + r"(step .* steps/s\n)*step .*\(100 %\) .* steps/s\n", done.stdout)
     assert [path.name for path in tmp_path.iterdir()] == ["runs"]
     (folder,) = (tmp_path / "runs").iterdir()
     check_run(folder, name, seed)

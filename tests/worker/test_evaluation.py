@@ -202,11 +202,11 @@ def test_repeated_evaluation_plays_new_episodes_until_it_is_stopped(cartpole: Pa
     found: list[Any] = []
     thread = threading.Thread(target=lambda: found.extend(run_batched_evaluation(args, stop)))
     thread.start()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline and not (tmp_path / "run" / "eval_summary.json").exists():
         time.sleep(0.01)
     stop.set()
-    thread.join(30)
+    thread.join(120)
     assert not thread.is_alive() and found
     seeds = [row["eval/episode_seed"] for row in episodes_in(tmp_path / "run")]
     assert len(set(seeds)) == len(seeds) >= 2 * len(found)
@@ -259,10 +259,18 @@ def start(home: Path, config: dict[str, Any], *flags: str) -> subprocess.Popen[s
 
 def run_shell(home: Path, extras: dict[str, Any], **fields: Any) -> tuple[int, list[Event], dict[str, Any], RunPaths]:
     process = start(home, {"run_id": "ev", "extras": {"mode": "policy_eval", **extras}, **fields}, "--emit-summary")
-    out, _ = process.communicate(timeout=120)
+    out, _ = process.communicate(timeout=300)
     paths = RunPaths("ev", home)
     last = json.loads(out.splitlines()[-1])
-    return process.returncode, list(replay(paths.events)), last if "status" in last else {}, paths
+    told = list(replay(paths.events))
+    # a heartbeat that follows no batch comes by the clock: a slow machine has some of those, too
+    after = [None, *(event.event for event in told)]
+    kept = [
+        event
+        for event, previous in zip(told, after, strict=False)
+        if event.event != "heartbeat" or previous == "eval_batch"
+    ]
+    return process.returncode, kept, last if "status" in last else {}, paths
 
 
 def test_shell_tells_an_evaluation_by_episodes_and_batches(home: Path, cartpole: Path) -> None:
@@ -305,7 +313,7 @@ def test_repeated_evaluation_is_completed_by_stopping_it(
     paths = RunPaths("ev", home)
     process = start(home, {"run_id": "ev", "extras": extras})
     try:
-        until(lambda: paths.metrics.exists() and paths.metrics.stat().st_size > 1000, 60, "some episodes")
+        until(lambda: paths.metrics.exists() and paths.metrics.stat().st_size > 1000, 120, "some episodes")
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=60)
     finally:
@@ -317,7 +325,7 @@ def test_repeated_evaluation_is_completed_by_stopping_it(
 def test_seed_override_wins_and_settings_of_training_are_named(home: Path, cartpole: Path) -> None:
     extras = {"policy_path": str(cartpole), "seed_override": 9, "algo_params": {"learning_rate": 1}, "gamma": 0.5}
     process = start(home, {"extras": {"mode": "policy_eval", **extras}}, "--dry-run", "--emit-summary")
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
     summary = json.loads(out)
     assert summary["module"] == "cleanrl_worker.evaluation" and summary["config"]["seed"] == 9

@@ -29,7 +29,7 @@ def launch(tmp_path: Path, *flags: str, python: str = sys.executable) -> subproc
             capture_output=True,
             text=True,
             cwd=tmp_path,
-            timeout=30,
+            timeout=120,
         )
     finally:
         os.close(reading)
@@ -106,7 +106,7 @@ def test_lifeline_that_has_ended_already_kills_at_once(tmp_path: Path) -> None:
     os.close(writing)
     script = write(tmp_path / "train.py", "print('should not run')\n")
     command = [sys.executable, str(LAUNCHER), "--shell-pid", "1", "--lifeline", str(reading), "--script", str(script)]
-    done = subprocess.run([*command, "--"], pass_fds=(reading,), process_group=0, capture_output=True, timeout=30)
+    done = subprocess.run([*command, "--"], pass_fds=(reading,), process_group=0, capture_output=True, timeout=120)
     os.close(reading)
     assert (done.returncode, done.stdout) == (-signal.SIGKILL, b"")
 
@@ -120,10 +120,10 @@ def test_end_of_the_lifeline_kills_the_stopped_group_with_its_children(
         "import os, pathlib, subprocess, sys, time\n"
         "forked = os.fork()\n"
         "if forked:\n"
-        "    child = subprocess.Popen(['sleep', '60'])\n"
+        "    child = subprocess.Popen(['sleep', '600'])\n"
         "    pathlib.Path('pids.tmp').write_text(f'{os.getpid()} {forked} {child.pid}')\n"
         "    os.rename('pids.tmp', 'pids')\n"
-        "time.sleep(60)\n",
+        "time.sleep(600)\n",
     )
     ties = ["--shell-pid", str(os.getpid()), "--lifeline", str(reading), "--script", str(script), "--"]
     process = subprocess.Popen(
@@ -131,14 +131,14 @@ def test_end_of_the_lifeline_kills_the_stopped_group_with_its_children(
     )
     os.close(reading)
     try:
-        until((tmp_path / "pids").exists, 15, "the children")
+        until((tmp_path / "pids").exists, 90, "the children")
         pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
         assert all(lives(pid) for pid in pids)
         os.killpg(process.pid, signal.SIGSTOP)
         time.sleep(0.2)
         os.close(writing)
-        assert process.wait(10) == -signal.SIGKILL
-        until(lambda: not any(lives(pid) for pid in pids), 10, "the end of the group")
+        assert process.wait(90) == -signal.SIGKILL
+        until(lambda: not any(lives(pid) for pid in pids), 90, "the end of the group")
     finally:
         process.kill()
         process.wait()
@@ -164,7 +164,7 @@ def test_death_of_the_shell_kills_also_where_somebody_else_keeps_the_lifeline_op
         "import os, pathlib, time\n"
         "pathlib.Path('pid.tmp').write_text(str(os.getpid()))\n"
         "os.rename('pid.tmp', 'pid')\n"
-        "time.sleep(60)\n",
+        "time.sleep(600)\n",
     )
     command = [sys.executable, "-c", SHELL, str(LAUNCHER), str(reading), str(script)]
     shell = subprocess.Popen(command, pass_fds=(reading,), cwd=tmp_path)

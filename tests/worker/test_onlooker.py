@@ -33,6 +33,11 @@ class Show:
         self.reader.watch()
         return onlooker.Onlooker(view)
 
+    def step(self, envs: Any, actions: Any = None) -> None:
+        """Somebody looks just now, however long it took to make the environments."""
+        self.reader.watch()
+        envs.step(np.zeros(envs.num_envs, np.int64) if actions is None else actions)
+
 
 @pytest.fixture
 def show(tmp_path: Path) -> Iterator[Show]:
@@ -43,11 +48,6 @@ def show(tmp_path: Path) -> Iterator[Show]:
     show.writer.close()
 
 
-def step(envs: Any, times: int = 1) -> None:
-    for _ in range(times):
-        envs.step(np.zeros(envs.num_envs, np.int64))
-
-
 def test_nobody_looks_on_unless_a_launcher_has_let_somebody_in() -> None:
     assert episodes.onlooker is None
 
@@ -56,11 +56,11 @@ def test_a_pool_shows_the_chosen_environment_or_all_of_them(show: Show) -> None:
     args = ppo.Args(env_id="CartPole-v1", num_envs=3, env_backend="envpool")
     envs = show.set_up(slot=2).training(kit_envs.vector(args), args)
     envs.reset(1)
-    step(envs)
+    show.step(envs)
     frame = show.reader.latest_frame()
     assert frame is not None and frame.array.shape == (400, 600, 3) and frame.step == 3
     envs = show.set_up(mode="grid", limit=2).training(envs.envs, args)
-    step(envs)
+    show.step(envs)
     frame = show.reader.latest_frame()
     assert frame is not None and frame.array.shape == (200, 600, 3)
     envs.close()
@@ -72,7 +72,7 @@ def test_a_pool_that_a_checkpoint_makes_anew_is_shown_on(show: Show) -> None:
     seen = 0
     for seed in (1, 2, 3):
         envs.reset(seed)  # another seed takes another pool
-        step(envs)
+        show.step(envs)
         frame = show.reader.latest_frame(seen)
         assert frame is not None and frame.array.std() > 0
         seen = frame.index
@@ -90,8 +90,7 @@ def test_every_stage_of_a_curriculum_is_shown_by_name_and_steps_go_on(
     for steps, env_id in ((2, "CartPole-v1"), (4, "CartPole-v0"), (6, "CartPole-v1")):
         envs.enter(env_id)
         envs.reset(1)
-        show.reader.watch()
-        step(envs)
+        show.step(envs)
         frame = show.reader.latest_frame(seen)
         assert frame is not None and frame.step == steps and frame.array.std() > 0
         assert show.reader.status().label == f"({env_id})"
@@ -114,7 +113,7 @@ def test_a_native_vector_that_cannot_draw_is_replaced_by_a_probe_that_says_why_i
     args = ppo.Args(env_id="Tiny/Terminating-v0", num_envs=2, vectorization="native")
     envs = show.set_up().training(kit_envs.vector(args), args)
     envs.reset(1)
-    step(envs)
+    show.step(envs)
     assert show.reader.status().label == "(Probe)"
     assert "no rgb_array render mode" in show.reader.status().reason
 
@@ -170,7 +169,7 @@ def test_a_task_that_only_envpool_has_and_cannot_draw_is_explained(show: Show) -
     args = ppo_continuous_action.Args(env_id="CheetahRun-v1", num_envs=2, env_backend="envpool")
     envs = show.set_up().training(kit_envs.vector(args), args)
     envs.reset(1)
-    envs.step(np.zeros((2, 6)))
+    show.step(envs, np.zeros((2, 6)))
     reason = show.reader.status().reason
     assert reason.startswith(
         "EnvPool cannot draw CheetahRun-v1: with env_id dm_control/…-v0, the same task in Gymnasium"
