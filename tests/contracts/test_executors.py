@@ -52,7 +52,7 @@ def with_slurm(folder: Path, environment: dict[str, str]) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module", params=["local", "slurm", "ray"])
-def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def warm(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A daemon whose runs go to one executor unless they say otherwise; a cluster is warm for the whole module."""
     folder = tmp_path_factory.mktemp(request.param)
     environment = with_slurm(folder, make_environment(folder))
@@ -69,7 +69,7 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.fixture(scope="module")
-def apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def scattered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A daemon whose nodes share no files with it: all that it knows of a run came over the wire."""
     folder = tmp_path_factory.mktemp("apart")
     environment = with_slurm(folder, make_environment(folder))
@@ -80,6 +80,24 @@ def apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         yield daemon
     finally:
         next(daemons, None)
+
+
+@pytest.fixture
+def place(warm: Any) -> Iterator[Any]:
+    yield warm
+    revive(warm)
+
+
+@pytest.fixture
+def apart(scattered: Any) -> Iterator[Any]:
+    yield scattered
+    revive(scattered)
+
+
+def revive(daemon: DaemonProcess) -> None:
+    """A test that failed between killing it and starting it again would leave none to any other."""
+    if daemon.process.poll() is not None:
+        daemon.start()
 
 
 def states(daemon: DaemonProcess, run_id: str) -> list[str]:
@@ -102,6 +120,7 @@ def worker_of(daemon: DaemonProcess, run_id: str) -> int:
 
 
 def test_a_run_is_submitted_watched_and_completed(place: Any) -> None:
+    troubles = place.log().count("daemon.trouble")
     run = place.submit({"episodes": 5, "ballast": BALLAST}, resources={"gpus": {"requested": 1}})
     assert run.executor == place.executor
     if place.executor != "slurm" and not place.client.health()["gpus"]:
@@ -112,7 +131,7 @@ def test_a_run_is_submitted_watched_and_completed(place: Any) -> None:
     assert states(place, run.run_id) == ["INIT", "HANDSHAKE", "READY", "EXECUTING", "COMPLETED"]
     if place.executor != "local":
         assert ended.job and ended.node
-    assert "daemon.trouble" not in place.log()
+    assert place.log().count("daemon.trouble") == troubles
 
 
 def test_cancel_ends_the_worker_and_all_that_it_started(place: Any, tmp_path: Path) -> None:
@@ -152,11 +171,11 @@ def test_cancel_tells_the_worker_alone_so_that_it_can_save(place: Any, tmp_path:
 
 
 def test_pause_holds_a_run_and_continue_lets_it_go_on(place: Any) -> None:
-    run = place.submit({"episodes": 2000, "pause": 0.01})
+    run = place.submit({"episodes": 100_000, "pause": 0.01})
     place.until_state(run.run_id, State.EXECUTING)
     place.client.pause_run(run.run_id)
     paused = place.until_state(run.run_id, State.PAUSED)
-    assert place.client.get_run(run.run_id).step < 2000 and paused.asked == ""
+    assert place.client.get_run(run.run_id).step < 100_000 and paused.asked == ""
     place.client.continue_run(run.run_id)
     place.until_state(run.run_id, State.EXECUTING)
     place.client.cancel_run(run.run_id, 5)
@@ -230,7 +249,7 @@ def test_what_a_node_writes_while_the_daemon_is_away_arrives_when_it_is_back(apa
 
 def test_a_run_that_goes_on_elsewhere_continues_its_numbers(apart: Any) -> None:
     """The second node has nothing of the first one's: neither events nor checkpoints."""
-    run = apart.submit({"episodes": 3000, "pause": 0.01})
+    run = apart.submit({"episodes": 100_000, "pause": 0.01})
     apart.until_state(run.run_id, State.EXECUTING)
     until(lambda: apart.client.get_run(run.run_id).step >= 3, "a few steps")
     job = apart.client.get_run(run.run_id).job
@@ -358,7 +377,7 @@ def test_secrets_and_the_daemons_token_reach_no_file_of_the_cluster(apart: Any) 
     with sqlite3.connect(apart.home / "var/trainer/mosaic.db") as database:
         (nonce,) = database.execute("SELECT nonce FROM runs WHERE run_id = ?", (run.run_id,)).fetchone()
     for path in [*apart.jobs.rglob("*"), *apart.scratch.rglob("*"), *apart.paths(run.run_id).folder.rglob("*")]:
-        if path.is_file():
-            text = path.read_bytes()
+        with contextlib.suppress(FileNotFoundError):  # what a job had for a moment
+            text = path.read_bytes() if path.is_file() else b""
             assert b"s3cr3t" not in text and token.encode() not in text, path
             assert not nonce or nonce.encode() not in text, f"with what stands in {path} anybody could register"

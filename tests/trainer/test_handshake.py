@@ -324,7 +324,7 @@ def test_a_distant_worker_gets_its_runs_secrets_over_tls_only(
     process = worker(
         {**daemon.environment, **variables}, {**config, "run_id": "far"}, there, "--grpc-target", address.target
     )
-    said = process.communicate(timeout=120)[1]
+    said = process.communicate(timeout=300)[1]
     assert process.returncode == 0 and said == b"", said
     assert daemon.client.wait_run("far", 180).state == State.COMPLETED
     got = (RunPaths("far", there).folder / "digest.txt").read_text()
@@ -374,7 +374,7 @@ def test_a_distant_worker_is_watched_and_its_logs_lie_where_it_runs(daemon: Any,
     assert far.returncode == 2 and "read it where the worker runs, or: mosaic events far" in far.stderr, far
     daemon.client.cancel_run("far", 5)
     daemon.until_state("far", State.CANCELLED)
-    process.communicate(timeout=90)
+    process.communicate(timeout=300)
     # A client elsewhere sees no file of the daemon's machine at all.
     (daemon.home / "var/trainer/runs/far").rename(daemon.home / "away")
     unseen = logs(MOSAIC_HOME=str(elsewhere), MOSAIC_TARGET=address.target, MOSAIC_TOKEN=address.token)
