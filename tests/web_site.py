@@ -72,7 +72,7 @@ class Site:
         """Another `mosaic` command of the same person, with other variables where they are given."""
         return subprocess.run(
             [sys.executable, "-m", "mosaic.cli", *words], env=self._environment | variables,
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE,
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=4 * PATIENCE,
         )  # fmt: skip
 
     def new_url(self) -> str:

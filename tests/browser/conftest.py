@@ -1,5 +1,6 @@
 """Debian's Chromium on a real GUI with a real daemon; one of each for the tests of a process."""
 
+import contextlib
 import runpy
 import shutil
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from web_site import PATIENCE, Site
 
 from mosaic.trainer.client import Run, State
 from mosaic.web.server import fresh_url
+from mosaic.wire.errors import MosaicError
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-dev-shm-usage"]
 CHROMIUM = next(
@@ -28,6 +30,16 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     yield site
     site.end_runs()
     site.stop()
+
+
+@pytest.fixture(autouse=True)
+def nothing_goes_on(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test that failed leaves no training behind: it would take a core from all that follow, its next try included."""
+    site = request.getfixturevalue("site") if "site" in request.fixturenames else None
+    yield
+    if site is not None:
+        with contextlib.suppress(MosaicError, TimeoutError):
+            site.end_runs()
 
 
 @pytest.fixture(scope="session")
@@ -77,6 +89,7 @@ def open_page(site: Site, browser: Browser) -> Iterator[Callable[..., Page]]:
         code = fresh_url(site.home).partition("?")[2]
         page.goto(f"{site.base}{path}{'&' if '?' in path else '?'}{code}")
         page.wait_for_url(lambda address: "code=" not in address)  # it is traded for a cookie, anywhere
+        page.wait_for_function("() => window.socket?.connected === true")  # from here on clicks are heard
         return page
 
     yield opened

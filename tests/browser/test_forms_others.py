@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -119,6 +120,7 @@ def test_an_uploaded_policy_is_kept_under_a_safe_name(
     site: Site, open_page: Callable[..., Page], mother: Run, tmp_path: Path
 ) -> None:
     found = sorted(Path(mother.folder).glob("runs/*/ppo.cleanrl_model"))[0]
+    shutil.rmtree(site.home / "var" / "trainer" / "uploads", ignore_errors=True)  # of an earlier try
     page = ready(open_page("/policy"), "Start evaluation")
     chooser = page.locator("input[type=file]")
     side = json.loads(found.with_name("ppo.cleanrl_model.json").read_text())
@@ -138,7 +140,8 @@ def test_a_script_is_shown_and_run(site: Site, open_page: Callable[..., Page]) -
     folder = site.home / "scripts"
     folder.mkdir(exist_ok=True)
     (folder / "aaa_first.sh").write_text(SCRIPT)
-    (site.home / "scripts" / "out.sh").symlink_to("/etc/passwd")
+    (folder / "out.sh").unlink(missing_ok=True)
+    (folder / "out.sh").symlink_to("/etc/passwd")
     page = ready(open_page("/script"), "Run the script")
     expect(page.locator('[data-field="script"] input')).to_have_value("scripts/aaa_first.sh")
     expect(page.get_by_text("<img src=x onerror=alert(1)> says hello").first).to_be_visible()

@@ -74,8 +74,8 @@ def test_a_daemon_that_is_killed_is_told_and_come_back_to_without_a_reload(
     site: Site, open_page: Callable[..., Page]
 ) -> None:
     config = {"algo": "ppo", "env_id": "CartPole-v1", "total_timesteps": 50_000_000, "extras": {}}
-    run_id = site.client.submit_run({"run_name": "survivor", "metadata": {"worker": {"config": config}}}).run_id
-    one, table = open_page(f"/run/{run_id}"), open_page("/runs?text=survivor")
+    run_id = site.client.submit_run({"metadata": {"worker": {"config": config}}}).run_id
+    one, table = open_page(f"/run/{run_id}"), open_page(f"/runs?text={run_id}")
     expect(one.get_by_text("Fast lane: connected", exact=True)).to_be_visible()
     expect(table.locator("[data-state=EXECUTING]")).to_have_count(1)
     for page in (one, table):

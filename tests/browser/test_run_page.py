@@ -156,6 +156,9 @@ def test_curves_are_smoothed_zoomed_and_downloaded(site: Site, trained: Run, ope
 def test_every_tab_shows_what_the_run_left_and_runs_nothing_of_it(
     site: Site, trained: Run, open_page: Callable[..., Page], hostile: str
 ) -> None:
+    folder = RunPaths(trained.run_id, site.home).checkpoints
+    for pin in folder.glob("*/pinned"):  # of an earlier try
+        pin.unlink()
     page = open_page(f"/run/{trained.run_id}?tab=logs")
     expect(page.get_by_role("heading", name=hostile)).to_be_visible()
     expect(page.get_by_role("log")).to_contain_text("1,024 (100 %)")
@@ -172,7 +175,6 @@ def test_every_tab_shows_what_the_run_left_and_runs_nothing_of_it(
     evaluate = page.get_by_role("link", name="Evaluate").last
     assert "/policy?policy=var%2Ftrainer%2Fruns%2F" in str(evaluate.get_attribute("href"))
     page.get_by_role("switch", name=re.compile("Pin the checkpoint")).click()
-    folder = RunPaths(trained.run_id, site.home).checkpoints
     wait_until(lambda: list(folder.glob("*/pinned")), what="a pin")
     film = page.locator("video").first
     film.evaluate("film => { film.muted = true; film.play(); }")

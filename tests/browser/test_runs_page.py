@@ -1,5 +1,6 @@
 """The page of runs in a real browser: filters, groups, live rows, what is done to a selection, cards on a phone."""
 
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -119,8 +120,9 @@ def test_a_selection_is_cancelled_and_deleted_after_a_question(
 
 
 def test_a_selection_is_paused_continued_cancelled_and_resumed(open_page: Callable[..., Page], site: Site) -> None:
-    run = started(site, "from-the-bar", 50_000_000)
-    page = open_page("/runs?text=from-the-bar")
+    name = f"from-the-bar-{os.urandom(4).hex()}"  # another in each try
+    run = started(site, name, 50_000_000)
+    page = open_page(f"/runs?text={name}")
     tick(page, run)
     expect(page.locator("[data-state=EXECUTING]")).to_have_count(1, timeout=WAIT)
     page.get_by_role("button", name="Pause", exact=True).click()

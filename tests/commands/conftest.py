@@ -90,6 +90,12 @@ def mosaic(
 
 
 @pytest.fixture
+def name() -> str:
+    """For a sweep or a benchmark; another in each try of a test, since the daemon keeps what an earlier one left."""
+    return f"try-{os.urandom(4).hex()}"
+
+
+@pytest.fixture
 def client(place: Place) -> Iterator[Client]:
     with place.client() as one:
         yield one

@@ -95,15 +95,15 @@ def test_what_does_not_fit_is_said_for_each_combination_before_anything_starts(
 
 
 def test_killed_command_is_called_again_and_makes_no_run_twice(
-    mosaic: Callable[..., Any], place: Any, client: Client, tmp_path: Path
+    mosaic: Callable[..., Any], place: Any, client: Client, tmp_path: Path, name: str
 ) -> None:
-    words = ["benchmark", "--algos", "ppo,dqn", "--envs", "CartPole-v1", "--seeds", "1,2", "--name", "kill"]
+    words = ["benchmark", "--algos", "ppo,dqn", "--envs", "CartPole-v1", "--seeds", "1,2", "--name", name]
     words += ["--csv", str(tmp_path / "kill.csv"), "--json", "--", "--total-timesteps", "256", "--num-envs", "1"]
     command = [sys.executable, "-m", "mosaic.cli", *words]
     process = subprocess.Popen(
         command, env={**os.environ, **place.variables}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
-    planned = place.home / "var" / "benchmarks" / "kill" / "planned.jsonl"
+    planned = place.home / "var" / "benchmarks" / name / "planned.jsonl"
     end = time.monotonic() + 180
     while not planned.exists() or planned.read_text().count("run_id") < 2:
         assert time.monotonic() < end and process.poll() is None
@@ -112,14 +112,14 @@ def test_killed_command_is_called_again_and_makes_no_run_twice(
     process.wait(60)
     told = mosaic(*words)
     assert told.code == 0, told.err
-    runs = group(client, "kill")
+    runs = group(client, name)
     assert sorted((run.algo, run.seed, str(run.state)) for run in runs) == [
         *(("dqn", seed, "COMPLETED") for seed in (1, 2)),
         *(("ppo", seed, "COMPLETED") for seed in (1, 2)),
     ]
     document = json.loads(told.out)
     assert [one["completed"] for one in document["results"]] == [2, 2]
-    assert document["compare"][0].startswith("/compare?group=benchmark:kill&env=CartPole-v1")
+    assert document["compare"][0].startswith(f"/compare?group=benchmark:{name}&env=CartPole-v1")
     for one in document["results"]:
         low, high = one["interval"]
         assert low <= one["iqm"] <= high
@@ -127,26 +127,26 @@ def test_killed_command_is_called_again_and_makes_no_run_twice(
     assert [row["kind"] for row in rows] == ["combination"] * 2 + ["run"] * 4
     assert {row["run_id"] for row in rows if row["kind"] == "run"} == {run.run_id for run in runs}
     told = mosaic(*words)
-    assert told.code == 0 and "4 there already, 0 to submit" in told.err and len(group(client, "kill")) == 4
+    assert told.code == 0 and "4 there already, 0 to submit" in told.err and len(group(client, name)) == 4
     told = mosaic(*words[:-2])
     assert told.code == 2 and "give this one another --name" in told.err
 
 
 def test_retry_submits_anew_what_was_cancelled_and_nothing_else(
-    mosaic: Callable[..., Any], client: Client, tmp_path: Path
+    mosaic: Callable[..., Any], client: Client, tmp_path: Path, name: str
 ) -> None:
-    words = ["benchmark", "--algos", "tiny", "--envs", "CartPole-v1", "--seeds", "1-2", "--name", "again"]
+    words = ["benchmark", "--algos", "tiny", "--envs", "CartPole-v1", "--seeds", "1-2", "--name", name]
     words += ["--set", f"gate={tmp_path / 'gate'}"]
     assert mosaic(*words, "--no-wait").code == 0
-    first = next(run for run in group(client, "again") if run.seed == 1)
+    first = next(run for run in group(client, name) if run.seed == 1)
     client.cancel_run(first.run_id, 0.0)
     client.wait_run(first.run_id, 180)
     (tmp_path / "gate").touch()
     told = mosaic(*words)
-    assert told.code == 1 and "1 runs did not complete" in told.err and len(group(client, "again")) == 2
+    assert told.code == 1 and "1 runs did not complete" in told.err and len(group(client, name)) == 2
     told = mosaic(*words, "--retry", "--max-parallel", "1")
     assert told.code == 0 and "1 to submit (1 of them again)" in told.err
-    assert sorted((run.seed, str(run.state)) for run in group(client, "again")) == [
+    assert sorted((run.seed, str(run.state)) for run in group(client, name)) == [
         (1, "CANCELLED"),
         (1, "COMPLETED"),
         (2, "COMPLETED"),
@@ -154,28 +154,32 @@ def test_retry_submits_anew_what_was_cancelled_and_nothing_else(
     assert "tiny" in told.out and "2 of 2" in told.out
 
 
-def test_refused_run_is_submitted_anew_by_the_next_command(mosaic: Callable[..., Any], client: Client) -> None:
-    words = ["benchmark", "--algos", "tiny", "--envs", "CartPole-v1", "--seeds", "1", "--name", "refused"]
+def test_refused_run_is_submitted_anew_by_the_next_command(
+    mosaic: Callable[..., Any], client: Client, name: str
+) -> None:
+    words = ["benchmark", "--algos", "tiny", "--envs", "CartPole-v1", "--seeds", "1", "--name", name]
     refused = mosaic(*words, "--executor", "slurm", "--slurm", "output=mine")  # with or without Slurm on this machine
     assert refused.code == 2 and "resources." in refused.err, refused.err
     told = mosaic(*words)
     assert told.code == 0 and "1 of 1" in told.out, told
-    assert [str(run.state) for run in group(client, "refused")] == ["COMPLETED"]
+    assert [str(run.state) for run in group(client, name)] == ["COMPLETED"]
 
 
 def test_store_that_the_daemon_fills_in_is_no_other_setting(
-    mosaic: Callable[..., Any], client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    mosaic: Callable[..., Any], client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setenv("MOSAIC_STORAGE_URL", f"file://{tmp_path}/store")
-    words = ["benchmark", "--algos", "tiny", "--envs", "CartPole-v1", "--seeds", "1", "--name", "stored"]
+    words = ["benchmark", "--algos", "tiny", "--envs", "CartPole-v1", "--seeds", "1", "--name", name]
     assert mosaic(*words).code == 0
-    (run,) = group(client, "stored")
+    (run,) = group(client, name)
     assert client.get_run(run.run_id).payload["metadata"]["worker"]["config"]["extras"]["storage_url"]
     told = mosaic(*words)
     assert told.code == 0 and "1 there already, 0 to submit" in told.err, told.err
 
 
-def test_deleted_run_is_not_waited_for(mosaic: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deleted_run_is_not_waited_for(
+    mosaic: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     looks: list[int] = []
 
     def find_none(*_: Any) -> list[Any]:
@@ -184,7 +188,7 @@ def test_deleted_run_is_not_waited_for(mosaic: Callable[..., Any], monkeypatch: 
         return []
 
     monkeypatch.setattr("mosaic.commands.benchmark.list_group", find_none)
-    told = mosaic("benchmark", "--algos", "tiny", "--envs", "CartPole-v1", "--seeds", "1", "--name", "deleted")
+    told = mosaic("benchmark", "--algos", "tiny", "--envs", "CartPole-v1", "--seeds", "1", "--name", name)
     assert told.code == 0 and "0 of 1" in told.out, told
 
 

@@ -28,9 +28,9 @@ def group(client: Client, name: str) -> list[Any]:
 
 
 def test_killed_sweep_goes_on_and_no_trial_is_lost_or_doubled(
-    mosaic: Callable[..., Any], place: Any, client: Client
+    mosaic: Callable[..., Any], place: Any, client: Client, name: str
 ) -> None:
-    words = ["sweep", "ppo", "CartPole-v1", "--vary", "learning_rate", "--vary", "num_steps=32,64", "--name", "kill"]
+    words = ["sweep", "ppo", "CartPole-v1", "--vary", "learning_rate", "--vary", "num_steps=32,64", "--name", name]
     words += ["--trials", "2", "--seeds", "1,2", "--set", "total_timesteps=256", "--set", "num_envs=1"]
     process = subprocess.Popen(
         [sys.executable, "-m", "mosaic.cli", *words],
@@ -38,23 +38,23 @@ def test_killed_sweep_goes_on_and_no_trial_is_lost_or_doubled(
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    planned = place.home / "var" / "sweeps" / "kill" / "planned.jsonl"
+    planned = place.home / "var" / "sweeps" / name / "planned.jsonl"
     end = time.monotonic() + 180
     while not planned.exists() or planned.read_text().count("run_id") < 3:
         assert time.monotonic() < end and process.poll() is None
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)  # one trial is whole, of another the first run is on its way
     process.wait(60)
-    assert [trial.state for trial in read_summary(place.home, "kill").trials][:1] == ["running"]
+    assert [trial.state for trial in read_summary(place.home, name).trials][:1] == ["running"]
 
-    told = mosaic("sweep", "--name", "kill", "--json")
+    told = mosaic("sweep", "--name", name, "--json")
     assert told.code == 0, told.err
     assert "trial 0 is taken over" in told.err
     found = json.loads(told.out)
     assert [(trial["number"], trial["state"]) for trial in found["trials"]] == [(n, "complete") for n in range(2)]
-    runs = group(client, "kill")
+    runs = group(client, name)
     assert Counter((run.group, run.seed) for run in runs) == Counter(
-        {(f"sweep:kill/trial {number}", seed): 1 for number in range(2) for seed in (1, 2)}
+        {(f"sweep:{name}/trial {number}", seed): 1 for number in range(2) for seed in (1, 2)}
     )
     assert {run_id for trial in found["trials"] for run_id in trial["runs"]} == {run.run_id for run in runs}
     assert found["trials"][0]["params"]["learning_rate"] == 0.00025  # the first is the algorithm's own,
@@ -69,9 +69,9 @@ def test_killed_sweep_goes_on_and_no_trial_is_lost_or_doubled(
     assert (args.algo, args.seeds) == ("ppo", "1,2")
     assert f"learning_rate={best['params']['learning_rate']}" in args.settings
 
-    told = mosaic("sweep", "--name", "kill")
-    assert told.code == 0 and "best: trial" in told.out and len(group(client, "kill")) == 4
-    told = mosaic("sweep", "ppo", "CartPole-v1", "--name", "kill", "--seeds", "1-3")
+    told = mosaic("sweep", "--name", name)
+    assert told.code == 0 and "best: trial" in told.out and len(group(client, name)) == 4
+    told = mosaic("sweep", "ppo", "CartPole-v1", "--name", name, "--seeds", "1-3")
     assert told.code == 2 and "was begun with another seeds" in told.err
 
 
@@ -86,9 +86,9 @@ def test_line_that_trains_with_the_best_parameters_says_where_the_sweep_ran() ->
 
 
 def test_interrupted_sweep_leaves_its_runs_going_and_scores_what_ended_meanwhile(
-    mosaic: Callable[..., Any], place: Any, client: Client, tmp_path: Path
+    mosaic: Callable[..., Any], place: Any, client: Client, tmp_path: Path, name: str
 ) -> None:
-    words = ["sweep", "tiny", "CartPole-v1", "--vary", "extras.scale=1..2", "--name", "left", "--trials", "1"]
+    words = ["sweep", "tiny", "CartPole-v1", "--vary", "extras.scale=1..2", "--name", name, "--trials", "1"]
     process = subprocess.Popen(
         [sys.executable, "-m", "mosaic.cli", *words, "--set", f"gate={tmp_path / 'gate'}"],
         env={**os.environ, **place.variables},
@@ -97,38 +97,38 @@ def test_interrupted_sweep_leaves_its_runs_going_and_scores_what_ended_meanwhile
         text=True,
     )
     end = time.monotonic() + 180
-    while [run.step for run in group(client, "left")] != [2]:
+    while [run.step for run in group(client, name)] != [2]:
         assert time.monotonic() < end and process.poll() is None
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 130 and "Go on with the sweep: mosaic sweep --name left" in said
-    (run,) = group(client, "left")
+    _, said = process.communicate(timeout=180)
+    assert process.returncode == 130 and f"Go on with the sweep: mosaic sweep --name {name}" in said
+    (run,) = group(client, name)
     assert not run.ended
     (tmp_path / "gate").touch()
     client.wait_run(run.run_id, 180)
-    told = mosaic("sweep", "--name", "left")
+    told = mosaic("sweep", "--name", name)
     assert told.code == 0 and "trial 0 is taken over" in told.err and "trials: 1 complete" in told.out
-    assert len(group(client, "left")) == 1
+    assert len(group(client, name)) == 1
 
 
 def test_trial_that_does_worse_is_pruned_and_its_runs_end(
-    mosaic: Callable[..., Any], place: Any, client: Client, tmp_path: Path
+    mosaic: Callable[..., Any], place: Any, client: Client, tmp_path: Path, name: str
 ) -> None:
     gate = tmp_path / "gate"
     gate.touch()
-    words = ["sweep", "tiny", "CartPole-v1", "--vary", "extras.scale=0.1..3.0", "--name", "prune", "--trials", "1"]
+    words = ["sweep", "tiny", "CartPole-v1", "--vary", "extras.scale=0.1..3.0", "--name", name, "--trials", "1"]
     words += ["--seeds", "1,2", "--reports", "2", "--startup-trials", "1", "--set", "total_timesteps=10"]
     for setting in ("episodes=10", "gate_at=5", f"gate={gate}", "foreign=true"):
         words += ["--set", setting]
     assert mosaic(*words, "--cpus", "0.5", "--max-seconds", "900").code == 0
     gate.unlink()  # from here on runs stand still half-way
     storage = f"sqlite:///{place.home / 'var' / 'sweeps' / 'optuna.db'}"
-    optuna.load_study(study_name="prune", storage=storage).enqueue_trial({"extras.scale": 0.1})
-    told = mosaic("sweep", "--name", "prune", "--trials", "2", "--startup-trials", "1")
+    optuna.load_study(study_name=name, storage=storage).enqueue_trial({"extras.scale": 0.1})
+    told = mosaic("sweep", "--name", name, "--trials", "2", "--startup-trials", "1")
     assert told.code == 0 and "trial 1 is pruned (at 50% of its steps)" in told.err, told.err
-    runs = {run.run_id: str(run.state) for run in group(client, "prune")}
-    first, second = read_summary(place.home, "prune").trials
+    runs = {run.run_id: str(run.state) for run in group(client, name)}
+    first, second = read_summary(place.home, name).trials
     assert [runs[run_id] for run_id in first.runs] == ["COMPLETED"] * 2
     assert [runs[run_id] for run_id in second.runs] == ["CANCELLED"] * 2
     for run_id in (*first.runs, *second.runs):  # what it was begun with holds for who goes on
@@ -137,18 +137,20 @@ def test_trial_that_does_worse_is_pruned_and_its_runs_end(
     assert second.state == "pruned" and second.value is not None and 0.1 <= second.value < 0.31
 
 
-def test_sweep_whose_trials_all_fail_stops_and_says_where_to_look(mosaic: Callable[..., Any]) -> None:
-    words = ["sweep", "tiny", "CartPole-v1", "--vary", "extras.scale=1..2", "--name", "hopeless", "--parallel", "1"]
+def test_sweep_whose_trials_all_fail_stops_and_says_where_to_look(mosaic: Callable[..., Any], name: str) -> None:
+    words = ["sweep", "tiny", "CartPole-v1", "--vary", "extras.scale=1..2", "--name", name, "--parallel", "1"]
     told = mosaic(*words, "--set", "exit=3", "--trials", "9")
-    assert told.code == 2 and "the first 3 trials failed" in told.err and "--group sweep:hopeless" in told.err
+    assert told.code == 2 and "the first 3 trials failed" in told.err and f"--group sweep:{name}" in told.err
 
 
-def test_deleted_sweep_is_forgotten_and_its_runs_stay(mosaic: Callable[..., Any], place: Any, client: Client) -> None:
-    words = ["sweep", "tiny", "CartPole-v1", "--vary", "extras.scale=1..2", "--name", "gone", "--trials", "1"]
+def test_deleted_sweep_is_forgotten_and_its_runs_stay(
+    mosaic: Callable[..., Any], place: Any, client: Client, name: str
+) -> None:
+    words = ["sweep", "tiny", "CartPole-v1", "--vary", "extras.scale=1..2", "--name", name, "--trials", "1"]
     assert mosaic(*words).code == 0
-    assert mosaic("sweep", "--name", "gone", "--delete").code == 0
-    assert not (place.home / "var" / "sweeps" / "gone").exists() and len(group(client, "gone")) == 1
-    assert "there is no sweep 'gone'" in mosaic("sweep", "--name", "gone").err
+    assert mosaic("sweep", "--name", name, "--delete").code == 0
+    assert not (place.home / "var" / "sweeps" / name).exists() and len(group(client, name)) == 1
+    assert f"there is no sweep '{name}'" in mosaic("sweep", "--name", name).err
 
 
 def test_dry_run_shows_the_space_and_begins_nothing(mosaic: Callable[..., Any], client: Client) -> None:

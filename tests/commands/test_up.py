@@ -87,5 +87,5 @@ def test_gym_gui_is_another_name_for_up(standing: Site) -> None:
     import sys
 
     command = [sys.executable, "-m", "gym_gui", "--detach"]
-    told = subprocess.run(command, env=standing._environment, capture_output=True, text=True, timeout=60)
+    told = subprocess.run(command, env=standing._environment, capture_output=True, text=True, timeout=300)
     assert told.returncode == 0 and "already runs" in told.stdout and "/?code=" in told.stdout

@@ -33,7 +33,7 @@ def test_a_script_comes_the_same_again_packed_and_to_be_kept(browser: httpx.Clie
 def test_what_is_no_file_is_answered_as_before(browser: httpx.Client, site: Site) -> None:
     assert browser.get(SCRIPT + "x").status_code == 404
     assert browser.get(SCRIPT, headers={"range": "bytes=0-9"}).status_code == 206
-    assert httpx.get(site.base + SCRIPT).status_code == 401, "only for those who are signed in"
+    assert httpx.get(site.base + SCRIPT, timeout=60.0).status_code == 401, "only for those who are signed in"
 
 
 def test_a_file_is_kept_under_one_address_however_many_it_has() -> None:
