@@ -34,7 +34,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 @pytest.fixture(autouse=True)
 def nothing_goes_on(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A test that failed leaves no training behind: it would take a core from all that follow, its next try included."""
+    """A test that failed leaves no training behind: it would take a core from all that follow, its next try too."""
     site = request.getfixturevalue("site") if "site" in request.fixturenames else None
     yield
     if site is not None:

@@ -25,9 +25,9 @@ from mosaic.trainer.executors.ray import job_of
 from mosaic.trainer.executors.ray_head import PrivateHead
 from mosaic.trainer.executors.slurm import SlurmExecutor
 from mosaic.trainer.orders import Order
-from mosaic.trainer.states import State
+from mosaic.trainer.states import LIVE, State
 from mosaic.trainer.verdict import REQUEUE
-from mosaic.wire.errors import RefusedError
+from mosaic.wire.errors import MosaicError, RefusedError
 from mosaic.wire.manifest import read_manifest
 from mosaic.wire.storage import Storage
 
@@ -95,9 +95,13 @@ def apart(scattered: Any) -> Iterator[Any]:
 
 
 def revive(daemon: DaemonProcess) -> None:
-    """A test that failed between killing it and starting it again would leave none to any other."""
+    """What a test that failed leaves to others and to its next try: a daemon that runs, and no training."""
     if daemon.process.poll() is not None:
         daemon.start()
+    with contextlib.suppress(MosaicError, TimeoutError):
+        for run in daemon.client.list_runs(states=list(LIVE)).runs:
+            daemon.client.cancel_run(run.run_id, 0.0)
+            daemon.client.wait_run(run.run_id, 180)
 
 
 def states(daemon: DaemonProcess, run_id: str) -> list[str]:
