@@ -177,9 +177,7 @@ def test_store_that_the_daemon_fills_in_is_no_other_setting(
     assert told.code == 0 and "1 there already, 0 to submit" in told.err, told.err
 
 
-def test_deleted_run_is_not_waited_for(
-    mosaic: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_deleted_run_is_not_waited_for(mosaic: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     looks: list[int] = []
 
     def find_none(*_: Any) -> list[Any]:

@@ -99,7 +99,7 @@ def revive(daemon: DaemonProcess) -> None:
     if daemon.process.poll() is not None:
         daemon.start()
     with contextlib.suppress(MosaicError, TimeoutError):
-        for run in daemon.client.list_runs(states=list(LIVE)).runs:
+        for run in daemon.client.list_runs(states=[State.INIT, *LIVE]).runs:
             daemon.client.cancel_run(run.run_id, 0.0)
             daemon.client.wait_run(run.run_id, 180)
 
