@@ -73,7 +73,8 @@ def test_every_page_fits_its_window_names_its_controls_and_runs_nothing_of_a_run
 def test_a_daemon_that_is_killed_is_told_and_come_back_to_without_a_reload(
     site: Site, open_page: Callable[..., Page]
 ) -> None:
-    config = {"algo": "ppo", "env_id": "CartPole-v1", "total_timesteps": 50_000_000, "extras": {}}
+    extras = {"algo_params": {"checkpoint_every": 0}}  # told to stop, it saves at once
+    config = {"algo": "ppo", "env_id": "CartPole-v1", "total_timesteps": 50_000_000, "extras": extras}
     run_id = site.client.submit_run({"metadata": {"worker": {"config": config}}}).run_id
     one, table = open_page(f"/run/{run_id}"), open_page(f"/runs?text={run_id}")
     expect(one.get_by_text("Fast lane: connected", exact=True)).to_be_visible()

@@ -17,9 +17,11 @@ HOSTILE = '<img src=x onerror="window.hacked=1">{{ 1 }}</script><script>window.h
 expect.set_options(timeout=PATIENCE * 1000)
 
 
-def submit(site: Site, steps: int, extras: dict[str, Any] | None = None, **more: Any) -> str:
-    config = {"algo": "ppo", "env_id": "CartPole-v1", "total_timesteps": steps, "seed": 1, "extras": extras or {}}
-    return site.client.submit_run({"metadata": {"worker": {"config": config}}, **more}).run_id
+def submit(site: Site, steps: int, **extras: Any) -> str:
+    """Told to stop, it saves at once instead of training on to the next checkpoint."""
+    extras = {"algo_params": {"checkpoint_every": 0}, **extras}
+    config = {"algo": "ppo", "env_id": "CartPole-v1", "total_timesteps": steps, "seed": 1, "extras": extras}
+    return site.client.submit_run({"metadata": {"worker": {"config": config}}}).run_id
 
 
 def picture(page: Page) -> str:
@@ -237,7 +239,7 @@ def _fetch_from_the_files_tab(site: Site, trained: Run, open_page: Callable[...,
 
 def test_a_run_that_was_tracked_offline_says_how_to_upload_it(site: Site, open_page: Callable[..., Page]) -> None:
     pytest.importorskip("wandb", reason="tracking needs the extra wandb")
-    run_id = submit(site, 512, {"track_wandb": True})
+    run_id = submit(site, 512, track_wandb=True)
     assert site.client.wait_run(run_id, 4 * PATIENCE).state == State.COMPLETED
     page = open_page(f"/run/{run_id}?tab=wandb")
     expect(page.get_by_text("Tracked offline, on this machine")).to_be_visible()

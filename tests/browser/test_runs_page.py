@@ -147,8 +147,8 @@ def test_a_selected_run_is_evaluated(open_page: Callable[..., Page], trained: Ru
 
 
 def started(site: Site, name: str, steps: int) -> Run:
-    """A run that a worker takes up."""
-    extras = {"save_model": True, "algo_params": {"num_envs": 2}}
+    """A run that a worker takes up; told to stop, it saves at once instead of training on to the next checkpoint."""
+    extras = {"save_model": True, "algo_params": {"num_envs": 2, "checkpoint_every": 0}}
     config = {"algo": "ppo", "env_id": "CartPole-v1", "total_timesteps": steps, "seed": 1, "extras": extras}
     return site.client.submit_run({"run_name": name, "metadata": {"worker": {"config": config}}})
 

@@ -66,7 +66,8 @@ def test_runs_whose_processes_were_killed_end_with_the_same_weights(daemon: Any,
 
 def test_numbers_reach_the_registry_while_the_run_trains_and_cancel_saves_a_checkpoint(daemon: Any, until: Any) -> None:
     extras = {"telemetry": "steps", "grace_seconds": 60}
-    run = daemon.client.train("ppo", "CartPole-v1", seed=1, total_timesteps=10_000_000, extras=extras, num_steps=64)
+    params = {"num_steps": 64, "checkpoint_every": 0}  # told to stop, it saves at once
+    run = daemon.client.train("ppo", "CartPole-v1", seed=1, total_timesteps=10_000_000, extras=extras, **params)
     executing = until(lambda: (info := run.refresh()).step > 1000 and info, "steps", 180)
     assert executing.state == State.EXECUTING and executing.sps > 0 and executing.eta_seconds > 0
     assert {"losses/value_loss", "charts/episodic_return"} <= set(executing.last_values)
