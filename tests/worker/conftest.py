@@ -172,7 +172,7 @@ def start_run(home: Path, write_algorithm: Callable[..., Path]) -> Iterator[Call
         config["total_timesteps"] = total_timesteps
         given = config if payload is None else {**payload, "metadata": {"worker": {"config": config}}}
         path = os.pathsep.join(filter(None, (str(modules), os.environ.get("PYTHONPATH"))))
-        options = {"algo_registry": {"tiny": "tiny_algorithm"}, "grace_seconds": 10, **options}
+        options = {"algo_registry": {"tiny": "tiny_algorithm"}, "grace_seconds": 90, **options}
         process = subprocess.Popen(
             [sys.executable, *([str(through)] if through else []), "-c", HOST, json.dumps(given), json.dumps(options)],
             env={**os.environ, "PYTHONPATH": path, **(environment or {})},

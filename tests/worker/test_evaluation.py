@@ -315,7 +315,7 @@ def test_repeated_evaluation_is_completed_by_stopping_it(
     try:
         until(lambda: paths.metrics.exists() and paths.metrics.stat().st_size > 1000, 120, "some episodes")
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=60)
+        process.communicate(timeout=180)
     finally:
         process.kill()
     assert process.returncode == 0

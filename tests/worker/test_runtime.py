@@ -251,7 +251,7 @@ def test_a_training_that_is_stopped_while_it_starts_asks_to_be_started_again(
 ) -> None:
     run = stuck_in_its_imports(start_run, tmp_path, until)
     run.process.send_signal(number)
-    assert run.wait(60) == 75
+    assert run.wait(120) == 75
     payload = run.events("run_failed")[0].payload
     assert (payload["exit_code"], payload["signal"], payload["stopped_by"]) == (75, None, number.name)
     assert "nothing new to save: start it again" in payload["hint"]
@@ -263,7 +263,7 @@ def test_a_whole_group_that_is_told_to_stop_at_the_start_asks_to_be_started_agai
     run = stuck_in_its_imports(start_run, tmp_path, until)
     os.kill(run.algorithm_pid, signal.SIGTERM)  # as a cluster does, to every process of a job
     run.process.send_signal(signal.SIGTERM)
-    assert run.wait(60) == 75
+    assert run.wait(120) == 75
 
 
 def test_grace_period_comes_from_the_extras(start_run: StartRun) -> None:
@@ -308,7 +308,7 @@ def test_a_training_whose_every_process_is_told_twice_at_once_saves_its_state(st
         for process in everybody:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.terminate()
-    assert run.wait(60) == 75
+    assert run.wait(120) == 75
     assert run.events("checkpoint") and run.events("run_failed")[0].payload["stopped_by"] == "SIGTERM"
 
 
@@ -422,7 +422,7 @@ def test_paused_run_can_be_stopped(start_run: StartRun) -> None:
     run.process.send_signal(signal.SIGUSR1)
     run.first("paused")
     run.process.send_signal(signal.SIGTERM)
-    assert run.wait(60) == 75
+    assert run.wait(120) == 75
 
 
 # Disks and readers
