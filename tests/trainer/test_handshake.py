@@ -390,18 +390,13 @@ EXAMPLES = [
 
 
 def test_the_examples_of_the_workers_command_line_work_against_the_daemon(daemon: Any, tmp_path: Path) -> None:
-    """Real PPO, all at once; without a key W&B is offline."""
+    """Real PPO, one after another: W&B, offline without a key, has to begin before a run is over and a while more."""
     pytest.importorskip("wandb")
     config = {"algo": "ppo", "env_id": "CartPole-v1", "total_timesteps": 2048, "seed": 1}
     target = daemon.client.address.target
-    started = {
-        f"example-{number}": worker(
-            *(daemon.environment, {**config, "run_id": f"example-{number}"}, tmp_path / f"cwd-{number}"),
-            *("--grpc-target", target, "--extras", extras),
-        )
-        for number, extras in enumerate(EXAMPLES)
-    }
-    for run_id, process in started.items():
+    for number, extras in enumerate(EXAMPLES):
+        run_id, flags = f"example-{number}", ("--grpc-target", target, "--extras", extras)
+        process = worker(daemon.environment, {**config, "run_id": run_id}, tmp_path / f"cwd-{number}", *flags)
         said = process.communicate(timeout=300)[1]
         assert process.returncode == 0, said
         run = daemon.client.wait_run(run_id, 180)
