@@ -149,13 +149,15 @@ class Watcher:
 def watch(home: Path, tmp_path: Path) -> Iterator[Callable[..., Watcher]]:
     """Starts an algorithm, or a script of the given text, to be watched."""
     started: list[Watcher] = []
+    # Tests that run at the same time see each other's rings, and what one that failed has left is not the next one's.
+    mark = f"{os.getpid()}-{os.urandom(3).hex()}"
 
     def start(algo: str, extras: dict[str, Any] | None = None, env_id: str = "CartPole-v1", **options: Any) -> Watcher:
         if "\n" in algo:
             script = tmp_path / f"script{len(started)}.py"
             script.write_text(COUNTING + algo)
             algo = str(script)
-        run_id = f"lane-{os.getpid()}-{len(started)}"  # tests that run at the same time see each other's rings
+        run_id = f"lane-{mark}-{len(started)}"
         config = {"run_id": run_id, "algo": algo, "env_id": env_id, "total_timesteps": 10_000_000}
         environment = options.pop("environment", {})
         extras = {"grace_seconds": 1, **(extras or {})}
