@@ -49,12 +49,14 @@ run: $(CORE)
 
 # Real processes on a busy machine: a test that fails is tried again, and the summary names it.
 RERUNS := --reruns 2 -r R
+# Each process takes one half of the tests, so that what neighbours share is made once, and helps the other in the end.
+HALVES := -n $(JOBS) --dist worksteal
 
 test: $(FULL) system
-	@$(BIN)/python -m pytest -n $(JOBS) $(RERUNS) $(ARGS) tests
+	@$(BIN)/python -m pytest $(HALVES) $(RERUNS) $(ARGS) tests
 
 test-all: $(FULL) system
-	@$(BIN)/python -m pytest -n $(JOBS) $(RERUNS) --full $(ARGS) tests
+	@$(BIN)/python -m pytest $(HALVES) $(RERUNS) --full $(ARGS) tests
 
 check: $(FULL)
 	$(BIN)/ruff check .
