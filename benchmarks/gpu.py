@@ -215,11 +215,15 @@ def steps_per_second(case: Case, mode: str, place: Place, args: argparse.Namespa
 
 
 def row(case: Case, measured: dict[str, list[float]]) -> dict[str, Any]:
-    """Medians, the least and the most; CleanRL's from this session where there is one."""
+    """Medians, the least and the most; CleanRL's from this session where there is one.
+
+    A machine that others use changes its speed from minute to minute: the ratio is the median of those of the turns.
+    """
     shown = {mode: f"{median(s):,.0f} ({min(s):,.0f}–{max(s):,.0f})" for mode, s in measured.items()}
     times = "–"
     if GRAPHS in measured and PEER in measured:
-        times = f"{median(measured[GRAPHS]) / median(measured[PEER]):.1f}×"
+        ratios = [ours / theirs for ours, theirs in zip(measured[GRAPHS], measured[PEER], strict=False)]
+        times = f"{median(ratios):.1f}× ({min(ratios):.1f}–{max(ratios):.1f})"
     return {
         "steps/s": case.name,
         PEER: shown.get(PEER, case.cleanrl),
