@@ -15,10 +15,9 @@ from cleanrl_worker.config import RESERVED_EXTRAS, CleanRLWorkerConfig, worker_v
 from cleanrl_worker.environments import check_environment, only_envpool_has
 from cleanrl_worker.interpreter import find_interpreter, locate
 from cleanrl_worker.saved import find_checkpoint, find_file, find_path
-from cleanrl_worker.source import locate_module, package_exists
+from cleanrl_worker.source import locate_module
 from mosaic.wire import variables
 from mosaic.wire.errors import ConfigError, nearest, shown
-from mosaic.wire.extras import pip_line
 from mosaic.wire.limits import COMPUTED
 from mosaic.wire.paths import RunPaths
 
@@ -84,7 +83,8 @@ def make_plan(config: CleanRLWorkerConfig, paths: RunPaths, registry: Mapping[st
     stages = schedule.stage_ids(config.extras)
     if stages and not target.ours:
         raise ConfigError(f"{schedule.PLACE}: {target.name} makes its own environments; take an algorithm of ours")
-    _check_packages(target)
+    if target.ours:
+        schema.require_packages(target.name, target.source)
     argv, num_threads, env_passed = _command_line(config, paths, target, warnings)
     if env_passed:
         warnings += _check_environment(config, target, argv, stages)
@@ -158,15 +158,6 @@ def _find_script(algo: str) -> Path:
         return Path(os.path.abspath(path))
     beside = [item.name for item in path.parent.glob("*.py")] if path.parent.is_dir() else []
     raise ConfigError(f"script {algo!r} is not there (looked for {path}){nearest(path.name, beside)}")
-
-
-def _check_packages(target: _Target) -> None:
-    """An algorithm of ours whose package is missing would only fail when it is imported."""
-    if not target.ours or target.source is None:
-        return
-    for package in schema.imported_packages(target.source):
-        if not package_exists(package):
-            raise ConfigError(f"algo {target.name!r} needs {package}, which is not installed: {pip_line(package)}")
 
 
 def _check_environment(config: CleanRLWorkerConfig, target: _Target, argv: list[str], stages: list[str]) -> list[str]:

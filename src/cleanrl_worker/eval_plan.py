@@ -49,6 +49,7 @@ def make_plan(config: CleanRLWorkerConfig, paths: RunPaths, registry: Mapping[st
         raise ConfigError(f"algo {shown(config.algo)}: the policy of a script of your own cannot be evaluated")
     name = config.algo.rpartition(".")[2]
     source = locate_module(registry[name], ()) if name in registry else None
+    schema.require_packages(name, source)
     params = _params(config)
     backend = params.get("env_backend")
     warnings = [*config.warnings, *_without_effect(config)]

@@ -39,6 +39,7 @@ def make_plan(config: CleanRLWorkerConfig) -> Plan:
     spaces: tuple[str, ...] = ()
     if policy and config.algo in DEFAULT_ALGO_REGISTRY:
         source = locate_module(DEFAULT_ALGO_REGISTRY[config.algo], ())
+        schema.require_packages(config.algo, source)
         spaces = schema.action_spaces(source) if source else ()
     warnings = [*config.warnings, *check_environment(config.env_id, config.algo, spaces)]
     argv = [f"--run-id={config.run_id}", f"--env-id={config.env_id}", f"--seed={config.seed}"]

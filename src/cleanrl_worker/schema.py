@@ -8,8 +8,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cleanrl_worker.source import Definition, Source, dotted, locate_module
+from cleanrl_worker.source import Definition, Source, dotted, locate_module, package_exists
 from mosaic.wire.errors import ConfigError
+from mosaic.wire.extras import pip_line
 from mosaic.wire.limits import Limits
 
 
@@ -129,6 +130,13 @@ def action_spaces(path: Path) -> tuple[str, ...]:
 def first_line(path: Path) -> str:
     """The first line of a module's docstring."""
     return (ast.get_docstring(Source.read(path, head=True).tree) or "").partition("\n")[0]
+
+
+def require_packages(algo: str, path: Path | None) -> None:
+    """Refuse an algorithm of ours whose package is missing: it would only fail when it is imported."""
+    for package in imported_packages(path) if path else ():
+        if not package_exists(package):
+            raise ConfigError(f"algo {algo!r} needs {package}, which is not installed: {pip_line(package)}")
 
 
 def imported_packages(path: Path) -> tuple[str, ...]:

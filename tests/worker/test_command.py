@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from cleanrl_worker import command
+from cleanrl_worker import command, schema
 from cleanrl_worker.command import Plan, build_args, make_plan
 from cleanrl_worker.config import CleanRLWorkerConfig, parse_worker_config
 from cleanrl_worker.runtime import DEFAULT_ALGO_REGISTRY
@@ -295,8 +295,11 @@ def test_constants_of_a_script_limit_its_actions_only(home: Path) -> None:
 
 
 def test_algorithm_whose_package_is_missing_names_the_extra(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "package_exists", lambda name: name != "jax")
-    assert refusal("dqn_jax") == "algo 'dqn_jax' needs jax, which is not installed: pip install 'mosaic-rl[jax]'"
+    monkeypatch.setattr(schema, "package_exists", lambda name: name != "jax")
+    line = "algo 'dqn_jax' needs jax, which is not installed: pip install 'mosaic-rl[jax]'"
+    assert refusal("dqn_jax") == line
+    (home / "x.cleanrl_model").touch()
+    assert refusal("dqn_jax", mode="policy_eval", policy_path=str(home / "x.cleanrl_model")) == line
 
 
 def test_cleanrl_module_that_is_not_installed_becomes_ours_with_a_warning() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from cleanrl_worker import schema
 from cleanrl_worker.config import parse_worker_config
 from cleanrl_worker.handover import make_plan
 from mosaic.wire.errors import ConfigError
@@ -42,6 +43,12 @@ def test_file_without_sidecar_is_left_to_the_session(policy: Path) -> None:
     assert argv({"policy_path": bare.name}, env_id="CartPole-v1")[-1] == f"--policy-path={bare}"
     with pytest.raises(ConfigError, match="nothing to play"):
         argv({"policy_path": bare.name})
+
+
+def test_policy_whose_package_is_missing_is_refused(policy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schema, "package_exists", lambda name: name != "jax")
+    with pytest.raises(ConfigError, match="algo 'ppo_jax' needs jax, which is not installed: pip install"):
+        argv({"policy_path": policy.name}, algo="ppo_jax")
 
 
 def test_environment_that_the_policy_cannot_drive_is_refused(policy: Path) -> None:
