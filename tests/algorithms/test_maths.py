@@ -200,6 +200,68 @@ def test_the_gradients_of_continuous_ppo_are_those_of_its_loss(name, clip_vloss)
     assert 0.1 < ((losses.ratio - 1).abs() > args.clip_coef).float().mean() < 0.9
 
 
+def of_jax(name, args, params, rows, continuous):
+    """Loss and gradients of a JAX file whose agent's outputs are parameters themselves."""
+    import jax
+
+    ppo, agent = module(name), SimpleNamespace(apply=outputs_are_parameters, continuous=continuous)
+    recipe = ppo.Recipe(*(getattr(args, field) for field in ppo.Recipe._fields))
+    loss = ppo.clipped_loss if name == "ppo_jax" else ppo.ppo_loss
+    given = {key: tensor.detach().numpy() for key, tensor in params.items()}
+    plain = ppo.Rows(None, *(part.numpy() for part in rows))
+
+    @jax.jit
+    def slopes(params):
+        return jax.value_and_grad(lambda params: loss(params, agent, recipe, plain)[0])(params)
+
+    return slopes(given)
+
+
+def outputs_are_parameters(variables, _obs):
+    return variables["params"]["outputs"], variables["params"]["values"]
+
+
+@pytest.mark.parametrize("name", ["ppo_jax", "ppo_atari_envpool_xla_jax", "ppo_atari_envpool_xla_jax_scan"])
+@pytest.mark.parametrize("clip_vloss", [True, False])
+def test_the_loss_of_ppo_in_jax_is_that_of_torch_on_the_rows_that_are_real(name, clip_vloss):
+    torch.manual_seed(1)
+    args = module(name).Args(clip_vloss=clip_vloss, ent_coef=0.1)
+    logits, values = torch.randn(256, 3, requires_grad=True), torch.randn(256, requires_grad=True)
+    actions, real = torch.randint(0, 3, (256,)), torch.rand(256) < 0.8
+    distribution = torch.distributions.Categorical(logits=logits)
+    logprobs = distribution.log_prob(actions)
+    old_logprobs, advantages, returns, old_values = minibatch_of(logprobs, values)
+    normal = (advantages - advantages[real].mean()) / (advantages[real].std() + 1e-8)
+    minibatch = [part[real] for part in (old_logprobs, normal, returns, old_values)]
+    loss = plain_loss(logprobs[real], distribution.entropy()[real], values[real], minibatch, args)
+    expected = torch.autograd.grad(loss, (logits, values))
+    params = {"outputs": logits, "values": values}
+    rows = (actions, old_logprobs, advantages, returns, old_values, real)
+    found, gradients = of_jax(name, args, params, rows, continuous=False)
+    np.testing.assert_allclose(found, loss.item(), rtol=1e-4)
+    for key, slope in zip(params, expected, strict=True):
+        np.testing.assert_allclose(gradients[key], slope, rtol=1e-4, atol=1e-6, err_msg=key)
+
+
+def test_the_loss_of_continuous_ppo_in_jax_is_that_of_torch():
+    torch.manual_seed(1)
+    args = module("ppo_jax").Args(ent_coef=0.1, norm_adv=False)
+    means, values = torch.randn(256, 3, requires_grad=True), torch.randn(256, requires_grad=True)
+    logstd = (0.3 * torch.randn(3)).requires_grad_()
+    actions = means.detach() + torch.randn(256, 3)
+    distribution = torch.distributions.Normal(means, logstd.exp().expand_as(means))
+    logprobs = distribution.log_prob(actions).sum(dim=1)
+    minibatch = minibatch_of(logprobs, values)
+    loss = plain_loss(logprobs, distribution.entropy().sum(dim=1), values, minibatch, args)
+    params = {"outputs": means, "values": values, "actor_logstd": logstd}
+    expected = torch.autograd.grad(loss, tuple(params.values()))
+    rows = (actions, *minibatch, torch.ones(256, dtype=torch.bool))
+    found, gradients = of_jax("ppo_jax", args, params, rows, continuous=True)
+    np.testing.assert_allclose(found, loss.item(), rtol=1e-4)
+    for key, slope in zip(params, expected, strict=True):
+        np.testing.assert_allclose(gradients[key], slope, rtol=1e-3, atol=1e-6, err_msg=key)
+
+
 @pytest.mark.parametrize("name", CONTINUOUS_FILES)
 def test_the_gradients_of_the_continuous_agent_come_in_the_order_of_its_parameters(name):
     spaces = SimpleNamespace(
