@@ -197,6 +197,8 @@ def child_environment(
     if plan.num_threads > 0:
         for name in (variables.OMP_NUM_THREADS, variables.OPENBLAS_NUM_THREADS, variables.MKL_NUM_THREADS):
             environment[name] = str(plan.num_threads)
+    elif plan.ours and "_jax" in plan.name:  # all cores are for XLA; numpy only acts, and its threads wait by spinning
+        environment.setdefault(variables.OPENBLAS_NUM_THREADS, "1")
     if plan.ours and extras.get("telemetry") == "steps" and not extras.get("fastlane_only"):
         environment[variables.MOSAIC_STEP_LOG] = str(paths.notes)
     given = {

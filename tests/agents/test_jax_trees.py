@@ -1,6 +1,9 @@
 """Trees of JAX arrays, and JAX before anything is computed."""
 
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import flax.linen as nn
 import jax
@@ -8,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cleanrl_worker.agents.jax_trees import dense, prepare
+from cleanrl_worker.agents.jax_trees import Trees, arrays_of, dense, prepare
 from cleanrl_worker.kit.args import RunArgs
 
 WHOLE = "XLA_PYTHON_CLIENT_PREALLOCATE"
@@ -44,3 +47,36 @@ def test_no_cuda_is_the_cpu_and_memory_is_taken_whole_only_where_somebody_asks(m
         assert (jax.config.jax_platforms, os.environ[WHOLE]) == ("cpu", "false")
     finally:
         jax.config.update("jax_platforms", before)
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="the threads of a process are told by Linux")
+@pytest.mark.parametrize("asked", [3, 0])
+def test_xla_has_as_many_threads_as_are_asked_for(asked: int) -> None:
+    told = (
+        "from pathlib import Path\n"
+        "from cleanrl_worker.agents.jax_trees import prepare\n"
+        "from cleanrl_worker.kit.args import RunArgs\n"
+        f"args = RunArgs(cuda=False, num_threads={asked})\n"
+        "prepare(args)\n"
+        "names = [path.read_text().strip() for path in Path('/proc/self/task').glob('*/comm')]\n"
+        "print(args.num_threads, sum(name.startswith('tf_XLAEigen') for name in names))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, timeout=120, check=True)
+    threads = asked or len(os.sched_getaffinity(0))
+    assert done.stdout.split() == [str(threads)] * 2
+
+
+def test_a_tree_is_taken_whole_or_refused() -> None:
+    trees = Trees(params={"a": jnp.zeros(2), "b": jnp.zeros(3)}, target={"a": jnp.zeros(2)})
+    trees.load_state_dict({"params/a": np.ones(2), "params/b": np.ones(3), "other/c": np.ones(1)})
+    assert {name: array.sum() for name, array in arrays_of(trees.trees).items()} == {
+        "params/a": 2.0,
+        "params/b": 3.0,
+        "target/a": 0.0,
+    }
+    with pytest.raises(ValueError, match="it has no params/b"):
+        trees.load_state_dict({"params/a": np.ones(2)})
+    with pytest.raises(ValueError, match=r"size mismatch for params/b: \(2,\), not \(3,\)"):
+        trees.load_state_dict({"params/a": np.ones(2), "params/b": np.ones(2)})
+    with pytest.raises(ValueError, match="it has none of params/a, params/b, target/a"):
+        trees.load_state_dict({"a": np.ones(2)})

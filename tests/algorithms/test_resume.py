@@ -344,8 +344,7 @@ def test_other_spaces_are_refused_in_one_line_before_anything_is_written(case, b
 
 @pytest.mark.parametrize("case", ["c51", "c51_atari", "c51_jax", "c51_atari_jax", "rainbow_atari"])
 def test_other_atoms_than_the_weights_are_for_are_refused_in_one_line(case, tmp_path, monkeypatch):
-    if "_jax" in case:  # nothing is learned here: an update need not be compiled
-        monkeypatch.setattr(importlib.import_module(DEFAULT_ALGO_REGISTRY[case]), "compiled", lambda *_: None)
+    compiled = uncompiled(case, monkeypatch)
     small = {"total_timesteps": 40, "checkpoint_every": 0}
     train(case, tmp_path / "run", save_model=case == "c51", **small)
     sources = [tmp_path / "run", *(tmp_path / "run").glob(f"runs/*/{case}.cleanrl_model")]
@@ -354,6 +353,16 @@ def test_other_atoms_than_the_weights_are_for_are_refused_in_one_line(case, tmp_
             name = flag.removeprefix("--").replace("-", "_")
             train(case, tmp_path / "again", resume=source, **small, **{name: other})
         assert "\n" not in no.value.code and f"leave {flag} out" in no.value.code
+    assert len(compiled) == ("_jax" in case), "only what trains is worth compiling"
+
+
+def uncompiled(case, monkeypatch):
+    """What would have been compiled: where nothing is learned, an update need not be."""
+    told = []
+    if "_jax" in case:
+        module = importlib.import_module(DEFAULT_ALGO_REGISTRY[case])
+        monkeypatch.setattr(module, "compiled", lambda what, _: told.append(what))
+    return told
 
 
 def test_no_checkpoint_costs_an_auxiliary_phase(tmp_path, told):
@@ -417,16 +426,18 @@ def test_the_backend_that_was_really_used_is_part_of_the_recipe(tmp_path, told):
     assert told("resumed")[1]["changed"] == {"env_backend": ["gymnasium", "envpool"]}
 
 
-def test_the_device_that_was_really_used_is_part_of_the_recipe(tmp_path, told):
+def test_the_device_and_the_file_that_were_really_used_are_part_of_the_recipe(tmp_path, told):
     train("dqn", tmp_path / "first")
     scheduled = [path for path in find_all(tmp_path / "first" / "checkpoints") if checkpoint.read(path).exact]
     document, files = read_checkpoint(scheduled[0])
     assert document["device"] == "cpu"
     elsewhere = {name: value for name, value in document.items() if name not in ("files", "saved_at")}
-    path = write_checkpoint(tmp_path / "gpu", int(scheduled[0].name), elsewhere | {"device": "cuda"}, files)
+    elsewhere |= {"device": "cuda", "algo": "mine"}
+    path = write_checkpoint(tmp_path / "gpu", int(scheduled[0].name), elsewhere, files)
     shutil.copytree(scheduled[0].parent / "replay", tmp_path / "gpu" / "replay")
     train("dqn", tmp_path / "again", resume=path)
-    assert told("resumed")[0]["changed"] == {"device": ["cuda", "cpu"]} and not told("resumed")[0]["exact"]
+    assert told("resumed")[0]["changed"] == {"algo": ["mine", "dqn"], "device": ["cuda", "cpu"]}
+    assert not told("resumed")[0]["exact"]
 
 
 ANY_SHAPE = ["c51", "pqn", "rpo_continuous_action", "td3_continuous_action", "dqn_jax", "ppo_jax"]
@@ -501,6 +512,17 @@ def test_a_checkpoint_of_another_algorithm_is_refused_in_one_line(tmp_path):
     train("dqn", tmp_path / "dqn")
     with pytest.raises(SystemExit, match="does not fit ppo on CartPole-v1"):
         train("ppo", tmp_path / "ppo", resume=Path(tmp_path / "dqn"))
+
+
+def test_a_checkpoint_that_fits_in_part_is_refused_before_anything_is_compiled(tmp_path, monkeypatch):
+    """DDPG's actor and critic are those of TD3, but its optimizer is of one critic."""
+    small = {"total_timesteps": 40, "checkpoint_every": 0}
+    uncompiled("ddpg_continuous_action_jax", monkeypatch)
+    train("ddpg_continuous_action_jax", tmp_path / "ddpg", **small)
+    compiled = uncompiled("td3_continuous_action_jax", monkeypatch)
+    with pytest.raises(SystemExit, match=r"does not fit td3_continuous_action_jax on .*: it has no q_optimizer"):
+        train("td3_continuous_action_jax", tmp_path / "td3", resume=tmp_path / "ddpg", **small)
+    assert not compiled
 
 
 def test_a_full_disk_costs_a_checkpoint_and_one_line_not_the_run(tmp_path, monkeypatch, capsys):

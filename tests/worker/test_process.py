@@ -197,6 +197,16 @@ def test_environment_of_the_algorithm(paths: RunPaths) -> None:
     }
 
 
+def test_all_cores_are_for_xla_where_numpy_only_acts(paths: RunPaths) -> None:
+    in_jax, in_torch = (
+        Plan(f"cleanrl_worker.algorithms.{name}", None, "main", True, sys.executable, (), 0, ())
+        for name in ("dqn_jax", "dqn_atari")
+    )
+    assert child_environment({}, in_jax, paths, {})["OPENBLAS_NUM_THREADS"] == "1"
+    assert child_environment({}, in_jax, paths, {"OPENBLAS_NUM_THREADS": "3"})["OPENBLAS_NUM_THREADS"] == "3"
+    assert "OPENBLAS_NUM_THREADS" not in child_environment({}, in_torch, paths, {})
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="EGL is Linux's")
 def test_headless_mujoco_draws_through_egl(paths: RunPaths) -> None:
     plan = plan_of(Path("x.py"))

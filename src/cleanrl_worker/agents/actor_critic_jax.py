@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from cleanrl_worker.agents.jax_trees import dense_layers
+from cleanrl_worker.agents.jax_trees import dense_layers, path_of, shapes_of
 
 
 class Layers(nn.Module):
@@ -142,17 +142,11 @@ def forward(agent: nn.Module, params: Any, obs: Any) -> tuple[jax.Array, jax.Arr
 def fitting(agent: nn.Module, params: Any, spaces: Any) -> Any:
     """The weights, if they are this network's for these observations; else a ValueError."""
     space = spaces.single_observation_space
-    expected, given = (arrays_shapes(tree) for tree in (_shapes(agent, np.zeros((1, *space.shape))), params))
+    expected, given = (shapes_of(tree) for tree in (_shapes(agent, np.zeros((1, *space.shape))), params))
     for name in sorted(expected.keys() | given.keys(), reverse=True):
         if expected.get(name) != given.get(name):
             raise ValueError(f"size mismatch for {name}: {given.get(name)}, not {expected.get(name)}")
     return params
-
-
-def arrays_shapes(tree: Any) -> dict[str, tuple[int, ...]]:
-    """The shapes of the leaves, by their paths."""
-    leaves = jax.tree_util.tree_leaves_with_path(tree)
-    return {jax.tree_util.keystr(path, simple=True, separator="/"): tuple(leaf.shape) for path, leaf in leaves}
 
 
 def _shapes(agent: nn.Module, obs: np.ndarray) -> Any:
@@ -183,7 +177,7 @@ def first_params(agent: nn.Module, obs: np.ndarray, rng: np.random.Generator) ->
     gains = {f"actor/{last['actor']}/kernel": 0.01, f"critic/{last['critic']}/kernel": 1.0}
 
     def fill(path: Any, leaf: Any) -> np.ndarray:
-        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        name = path_of(path)
         if not name.endswith("kernel"):
             return np.zeros(leaf.shape, np.float32)
         rows = rng.standard_normal((int(np.prod(leaf.shape[:-1])), leaf.shape[-1]), np.float32)

@@ -15,17 +15,14 @@ from cleanrl_worker.kit.args import RunArgs
 
 
 def prepare(args: RunArgs) -> None:
-    """Choose the device that `--cuda` allows, and leave its memory to others too; before anything is computed."""
+    """Choose the device that `--cuda` allows, and leave its memory to others too; before anything is computed.
+
+    XLA gets as many CPU threads as `--num-threads` says (0: one for each core). They are part of the recipe: another
+    number adds in another order. It reads them once, at a process's first use.
+    """
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     if not args.cuda:
         jax.config.update("jax_platforms", "cpu")
-
-
-def use_threads(args: RunArgs) -> None:
-    """Let XLA compute with as many CPU threads as `--num-threads` says (0: one for each core); after `prepare`.
-
-    They are part of the recipe: another number adds in another order. XLA reads them once, at a process's first use.
-    """
     ours = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
     args.num_threads = args.num_threads or len(ours)  # of a shared machine perhaps not all cores
     before = os.environ.get("NPROC")
@@ -100,12 +97,15 @@ class Trees:
         return arrays_of(self.trees)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take every leaf that `state` has (a policy file has only what acts); one of another shape is refused."""
+        """Take every tree that `state` has (a policy file has only what acts); one that does not fit is refused."""
         paths, structure = jax.tree_util.tree_flatten_with_path(self.trees)
-        named = [(_path(path), leaf) for path, leaf in paths]
+        named = [(path_of(path), leaf) for path, leaf in paths]
         if not any(name in state for name, _ in named):
             raise ValueError(f"it has none of {', '.join(name for name, _ in named[:3])}, …")
+        given = {name.partition("/")[0] for name in state}
         for name, leaf in named:
+            if name not in state and name.partition("/")[0] in given:
+                raise ValueError(f"it has no {name}")
             if name in state and np.shape(state[name]) != np.shape(leaf):
                 raise ValueError(f"size mismatch for {name}: {np.shape(state[name])}, not {np.shape(leaf)}")
         leaves = [jnp.asarray(state.get(name, leaf), dtype=jnp.asarray(leaf).dtype) for name, leaf in named]
@@ -114,7 +114,17 @@ class Trees:
 
 def arrays_of(tree: Any) -> dict[str, np.ndarray]:
     """The leaves by their paths."""
-    return {_path(path): np.asarray(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+    return {path_of(path): np.asarray(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(jax.device_get(tree))}
+
+
+def shapes_of(tree: Any) -> dict[str, tuple[int, ...]]:
+    """The shapes of the leaves, by their paths."""
+    return {path_of(path): tuple(leaf.shape) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+
+
+def path_of(path: Any) -> str:
+    """JAX's own as one name: `params/Dense_0/kernel`."""
+    return jax.tree_util.keystr(path, simple=True, separator="/")
 
 
 def tree_of(arrays: Mapping[str, Any]) -> dict[str, Any]:
@@ -134,6 +144,7 @@ def dense_layers(
 ) -> Callable[[np.ndarray], np.ndarray]:
     """Layers `Dense_0`, `Dense_1`, … in numpy: for the few rows of an acting step a jitted call costs too much."""
     names = sorted(layers, key=lambda name: int(name.rpartition("_")[2]))
+    layers = jax.device_get(layers)  # all at once: from a GPU, one after the other is waited for
     dense = [(np.asarray(layers[name]["kernel"]), np.asarray(layers[name]["bias"])) for name in names]
 
     def outputs(x: np.ndarray) -> np.ndarray:
@@ -146,9 +157,4 @@ def dense_layers(
 
 def _shapes(network: nn.Module, inputs: tuple[Any, ...]) -> dict[str, tuple[int, ...]]:
     """Of the network's parameters, by their paths."""
-    params = jax.eval_shape(lambda: network.init(jax.random.key(0), *inputs))
-    return {_path(path): leaf.shape for path, leaf in jax.tree_util.tree_leaves_with_path(params)}
-
-
-def _path(path: Any) -> str:
-    return jax.tree_util.keystr(path, simple=True, separator="/")
+    return shapes_of(jax.eval_shape(lambda: network.init(jax.random.key(0), *inputs)))

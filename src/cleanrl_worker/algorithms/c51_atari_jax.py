@@ -22,7 +22,6 @@ from cleanrl_worker.agents.jax_trees import (
     outputs_of,
     params_of,
     prepare,
-    use_threads,
 )
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment
@@ -183,7 +182,6 @@ def main(args: Args | None = None) -> None:
     if args.v_min >= args.v_max:
         raise SystemExit(f"--v-min ({args.v_min}) must be less than --v-max ({args.v_max})")
     prepare(args)
-    use_threads(args)
     run = experiment.start(args)
     envs = kit_envs.atari(args, run.video_folder)
     network = NatureNetwork(int(envs.single_action_space.n) * args.n_atoms)
@@ -192,12 +190,12 @@ def main(args: Args | None = None) -> None:
     buffer = FrameReplay(args.buffer_size, envs.single_observation_space.shape)
     blank = buffer.take(np.zeros(args.batch_size, np.int64))
     learner = first_learner(recipe, first_params(network, args.seed, blank.obs))
-    compiled("the update", lambda: update(network, recipe, learner, blank))
     state = Trees(**learner._asdict())
     step = run.restore({"policy": state}, buffer, fixed=("n_atoms", "v_min", "v_max"))
     if step == 0:  # a warm start has loaded no target
         state.trees["target"] = state.trees["params"]
     learner = Learner(**state.trees)
+    compiled("the update", lambda: update(network, recipe, learner, blank))
     obs = run.reset(envs, step)
 
     def saved() -> dict[str, np.ndarray]:

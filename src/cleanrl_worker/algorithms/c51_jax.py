@@ -32,6 +32,8 @@ class Args(RunArgs):
     """environment to learn"""
     total_timesteps: Count = 500000
     """environment steps to train for, over all environments"""
+    num_threads: CountFrom0 = 0
+    """CPU threads for the networks (0: all cores)"""
     learning_rate: Amount = 2.5e-4
     """step size of Adam"""
     num_envs: Count = 1
@@ -187,12 +189,13 @@ def main(args: Args | None = None) -> None:
     learner = first_learner(network, recipe, envs.single_observation_space.shape, np.uint32(args.seed % 2**32))
     atoms = np.linspace(args.v_min, args.v_max, args.n_atoms, dtype=np.float32)
     buffer = ReplayBuffer(args.buffer_size, envs.single_observation_space.shape, (), np.int64)
-    compiled("the update", lambda: update(network, recipe, learner, Transitions(**buffer.rows(0, args.batch_size))))
+    blank = Transitions(**buffer.rows(0, args.batch_size))
     state = Trees(**learner._asdict())
     step = run.restore({"policy": state}, buffer, fixed=("n_atoms", "v_min", "v_max"))
     if step == 0:  # a warm start has loaded no target
         state.trees["target"] = state.trees["params"]
     learner = Learner(**state.trees)
+    compiled("the update", lambda: update(network, recipe, learner, blank))
     policy = acting(learner.params, atoms)
     obs = run.reset(envs, step)
 

@@ -41,6 +41,8 @@ class Args(RunArgs):
     """environment to learn"""
     total_timesteps: Count = 1000000
     """environment steps to train for, over all environments"""
+    num_threads: CountFrom0 = 0
+    """CPU threads for the networks (0: all cores)"""
     learning_rate: Amount = 3e-4
     """step size of Adam, for the actor and the critic"""
     num_envs: Count = 1
@@ -213,13 +215,13 @@ def main(args: Args | None = None) -> None:
     learner = first_learner(limits, recipe, envs.single_observation_space.shape, np.uint32(args.seed % 2**32))
     buffer = ReplayBuffer(args.buffer_size, envs.single_observation_space.shape, space.shape, np.float32)
     blank = Transitions(**buffer.rows(0, args.batch_size))
-    compiled("the critic's update", lambda: update_critic(limits, recipe, learner, blank))
-    compiled("the actor's update", lambda: update_actor(limits, recipe, learner, blank))
     state = Trees(**learner._asdict())
     step = run.restore({"policy": state}, buffer)
     if step == 0:  # a warm start has loaded no targets
         state.trees |= {"target": state.trees["params"], "target_qf1": state.trees["qf1"]}
     learner = Learner(**state.trees)
+    compiled("the critic's update", lambda: update_critic(limits, recipe, learner, blank))
+    compiled("the actor's update", lambda: update_actor(limits, recipe, learner, blank))
     policy = acting(learner.params, space, args.exploration_noise)
     obs = run.reset(envs, step)
     losses: dict[str, Any] = {}

@@ -29,6 +29,8 @@ class Args(RunArgs):
     """environment to learn"""
     total_timesteps: Count = 500000
     """environment steps to train for, over all environments"""
+    num_threads: CountFrom0 = 0
+    """CPU threads for the networks (0: all cores)"""
     learning_rate: Amount = 2.5e-4
     """step size of Adam"""
     num_envs: Count = 1
@@ -149,12 +151,12 @@ def main(args: Args | None = None) -> None:
     learner = first_learner(network, recipe, envs.single_observation_space.shape, np.uint32(args.seed % 2**32))
     buffer = ReplayBuffer(args.buffer_size, envs.single_observation_space.shape, (), np.int64)
     blank = Transitions(**buffer.rows(0, args.batch_size))
-    compiled("the update", lambda: update(network, recipe, learner, blank))
     state = Trees(**learner._asdict())
     step = run.restore({"policy": state}, buffer)
     if step == 0:  # a warm start has loaded no target
         state.trees["target"] = state.trees["params"]
     learner = Learner(**state.trees)
+    compiled("the update", lambda: update(network, recipe, learner, blank))
     policy = acting(learner.params)
     obs = run.reset(envs, step)
 

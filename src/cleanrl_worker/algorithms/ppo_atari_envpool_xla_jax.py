@@ -52,6 +52,8 @@ class Args(RunArgs):
     """frames to train for, four a step; instead of total_timesteps"""
     checkpoint_every: CountFrom0 = 1100000
     """steps between two checkpoints of the whole training state (0: only at the end and on SIGTERM)"""
+    num_threads: CountFrom0 = 0
+    """CPU threads for the network (0: all cores; a convolution is worth them)"""
     learning_rate: Amount = 2.5e-4
     """step size of Adam"""
     num_envs: Count = 8
@@ -320,6 +322,9 @@ def main(args: Args | None = None) -> None:
     agent = Agent(int(envs.single_action_space.n))
     recipe = Recipe(*(getattr(args, name) for name in Recipe._fields))
     learner = first_learner(agent, recipe, envs.single_observation_space, np.random.default_rng(args.seed))
+    policy, optimizer, last = Trees(params=learner.params), Trees(adam=learner.optimizer), LastEpisodes()
+    step = run.restore({"policy": policy, "optimizer": optimizer, "last_episodes": last})
+    learner = Learner(policy.trees["params"], optimizer.trees["adam"])
 
     shape = (args.num_steps, args.num_envs)
     storage = blank_storage(shape, envs.single_observation_space)
@@ -328,9 +333,6 @@ def main(args: Args | None = None) -> None:
     blank = jax.tree.map(lambda part: np.zeros(part.shape, part.dtype), blank)
     some = np.arange(args.minibatch_size, dtype=np.int32)
     compiled("the update", lambda: update(agent, recipe, learner, blank, some, np.float32(0.0)))
-    policy, optimizer, last = Trees(params=learner.params), Trees(adam=learner.optimizer), LastEpisodes()
-    step = run.restore({"policy": policy, "optimizer": optimizer, "last_episodes": last})
-    learner = Learner(policy.trees["params"], optimizer.trees["adam"])
     args.num_iterations = -(-args.total_timesteps // args.batch_size)
     next_obs: Any = run.reset(envs, step)
     pool = PoolRollouts(envs, step_once, agent)

@@ -26,7 +26,18 @@ from cleanrl_worker.agents.actor_critic_jax import (
 from cleanrl_worker.agents.jax_trees import Trees, compiled, prepare, tree_of
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment
-from cleanrl_worker.kit.args import Amount, Computed, Count, Pieces, RunArgs, Share, check_minibatches, parse, require
+from cleanrl_worker.kit.args import (
+    Amount,
+    Computed,
+    Count,
+    CountFrom0,
+    Pieces,
+    RunArgs,
+    Share,
+    check_minibatches,
+    parse,
+    require,
+)
 from cleanrl_worker.kit.policy import Policy
 from cleanrl_worker.wrappers import classic_jax
 from cleanrl_worker.wrappers.atari import is_game
@@ -47,6 +58,8 @@ class Args(RunArgs):
     """environment to learn"""
     total_timesteps: Count = 500000
     """environment steps to train for, over all environments"""
+    num_threads: CountFrom0 = 0
+    """CPU threads for the networks (0: all cores)"""
     network: Literal["auto", "separate", "grid", "image"] = "auto"
     """CleanRL's two networks, or convolutions; auto: grid for MiniGrid, image where there are pixels, else separate"""
     learning_rate: Amount = 2.5e-4
@@ -409,6 +422,9 @@ def main(args: Args | None = None) -> None:
     agent, recipe = make_agent(args.network, envs), Recipe.of(args)
     space, obs_shape = envs.single_action_space, envs.single_observation_space.shape
     learner = first_learner(agent, recipe, envs.single_observation_space, np.random.default_rng(args.seed))
+    policy, optimizer = Trees(params=learner.params), Trees(adam=learner.optimizer)
+    step = run.restore({"policy": policy, "optimizer": optimizer})
+    learner = Learner(policy.trees["params"], optimizer.trees["adam"])
 
     shape = (args.num_steps, args.num_envs)
     pixels = envs.single_observation_space.dtype if view or frames else np.float32
@@ -427,10 +443,6 @@ def main(args: Args | None = None) -> None:
     else:
         world, begun, starts = inside.classic, inside.progress, inside.draw(np.random.default_rng(0), args.num_steps)
         compiled("the iteration", lambda: iterate(agent, recipe, world, learner, begun, starts, draws, lr))
-
-    policy, optimizer = Trees(params=learner.params), Trees(adam=learner.optimizer)
-    step = run.restore({"policy": policy, "optimizer": optimizer})
-    learner = Learner(policy.trees["params"], optimizer.trees["adam"])
     args.num_iterations = -(-args.total_timesteps // args.batch_size)
     next_obs = run.reset(envs, step)
     in_pool = pool.begin(next_obs, learner.params, draws.noise, bounds)

@@ -27,7 +27,6 @@ from cleanrl_worker.agents.jax_trees import (
     outputs_of,
     params_of,
     prepare,
-    use_threads,
 )
 from cleanrl_worker.agents.teachers import load_teacher
 from cleanrl_worker.kit import envs as kit_envs
@@ -256,7 +255,6 @@ def main(args: Args | None = None) -> None:
     if args.temperature <= 0:
         raise SystemExit(f"--temperature: more than 0 is needed, not {args.temperature}")
     prepare(args)
-    use_threads(args)
     run = experiment.start(args)
     envs = kit_envs.atari(args, run.video_folder)
     teacher = load_teacher(args, lambda state: teacher_network(state, envs))
@@ -268,12 +266,13 @@ def main(args: Args | None = None) -> None:
     def learn(sample: Transitions, weight: float) -> tuple[Learner, Losses]:
         return update(network, teacher.network, recipe, learner, teacher.params, sample, np.float32(weight))
 
-    compiled("the update", lambda: learn(buffer.take(np.zeros(args.batch_size, np.int64)), 1.0))
+    blank = buffer.take(np.zeros(args.batch_size, np.int64))
     state, lesson = Trees(**learner._asdict()), Lesson()
     step = run.restore({"policy": state, "lesson": lesson}, buffer)
     if step == 0:  # a warm start has loaded no target
         state.trees["target"] = state.trees["params"]
     learner = Learner(**state.trees)
+    compiled("the update", lambda: learn(blank, 1.0))
     obs = run.reset(envs, step)
 
     def saved() -> dict[str, np.ndarray]:

@@ -43,6 +43,8 @@ class Args(RunArgs):
     """environment to learn"""
     total_timesteps: Count = 1000000
     """environment steps to train for, over all environments"""
+    num_threads: CountFrom0 = 0
+    """CPU threads for the networks (0: all cores)"""
     num_envs: Count = 1
     """environments stepped side by side"""
     buffer_size: Count = 1000000
@@ -261,11 +263,11 @@ def main(args: Args | None = None) -> None:
     learner = first_learner(limits, recipe, envs.single_observation_space.shape, np.uint32(args.seed % 2**32))
     buffer = ReplayBuffer(args.buffer_size, envs.single_observation_space.shape, space.shape, np.float32)
     blank, some_seed = Transitions(**buffer.rows(0, args.batch_size)), np.uint32(0)
-    compiled("the critics' update", lambda: update_critics(limits, recipe, learner, blank, some_seed))
-    compiled("the actor's update", lambda: update_actor(limits, recipe, learner, blank, some_seed))
     state = Trees(**learner._asdict())
     step = run.restore({"policy": state}, buffer)
     learner = Learner(**state.trees)
+    compiled("the critics' update", lambda: update_critics(limits, recipe, learner, blank, some_seed))
+    compiled("the actor's update", lambda: update_actor(limits, recipe, learner, blank, some_seed))
     policy = acting(learner.params, space)
     obs = run.reset(envs, step)
     losses: dict[str, Any] = {}

@@ -74,12 +74,13 @@ class Run:
         self._first_step = self._continuation.restore({**parts, "run": self, "curriculum": self._course}, replay, fixed)
         if episodes.onlooker:
             episodes.onlooker.learner(parts, self.args)
-        self._started = time.monotonic()
         return self._first_step
 
     def reset(self, envs: VectorEnvs, step: int) -> np.ndarray:
         """First observations; a run that was interrupted and one that was not start the same episodes at a step."""
         steps.count_from(step + self._continuation.shift)
+        if not self._continuation.setting:  # at first; what was compiled before is no part of the speed
+            self._started = time.monotonic()
         self._continuation.begin(envs)
         self._split.start()
         if isinstance(envs, StagedEnvs):

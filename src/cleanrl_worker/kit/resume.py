@@ -67,7 +67,6 @@ class Continuation:
         """
         self.parts, self.replay = parts, replay
         self._refuse_over_budget()
-        self._handlers = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
         source, first = self.args.resume, int(os.environ.get(variables.MOSAIC_FIRST_STEP, 0))
         if source is None or source.is_file():
             self.shift = first
@@ -94,6 +93,8 @@ class Continuation:
         self.setting = {"env_backend": envs.backend, "spaces": spaces, "device": _device(self.parts.get("policy"))}
         if self._made_for not in (None, spaces):
             raise self._does_not_fit(self.args.resume, f"it was trained with {self._made_for}, not with {spaces}")
+        if not self._handlers:  # before, while JAX compiles, there is nothing to save, and a signal ends it at once
+            self._handlers = {n: signal.signal(n, self._on_signal) for n in (signal.SIGTERM, signal.SIGINT)}
         found, self._source, self._made_for = self._source, None, None
         if found is None:
             return
@@ -185,7 +186,7 @@ class Continuation:
 
     def _say_resumed(self, found: Checkpoint) -> None:
         """List what differs from the saved recipe, the backend that was really chosen included."""
-        real = {name: self.setting[name] for name in ("env_backend", "device")}
+        real = {"algo": self.algo} | {name: self.setting[name] for name in ("env_backend", "device")}
         before = found.document["args"] | {name: found.document.get(name) for name in real}
         changed = recipes.changes(type(self.args), before, as_json(self.args) | real)
         exact = found.exact and not changed
