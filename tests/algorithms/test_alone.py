@@ -191,6 +191,14 @@ class Unbounded(tiny_envs.Corridor):
         self.action_space = gym.spaces.Box(-math.inf, math.inf, (1,))
 
 
+class Shaped(tiny_envs.Corridor):
+    """Actions in two rows."""
+
+    def __init__(self) -> None:
+        super().__init__(continuous=True)
+        self.action_space = gym.spaces.Box(-1.0, 1.0, (2, 3))
+
+
 class FromOne(tiny_envs.Corridor):
     """Actions that are counted from 1."""
 
@@ -215,7 +223,7 @@ class Told(tiny_envs.Corridor):
         self.observation_space = gym.spaces.Sequence(gym.spaces.Discrete(2))  # type: ignore[assignment]
 
 
-for odd in (Unbounded, FromOne, Many, Told):
+for odd in (Unbounded, Shaped, FromOne, Many, Told):
     if f"Tiny/{odd.__name__}-v0" not in gym.registry:
         gym.register(f"Tiny/{odd.__name__}-v0", entry_point=odd)
 
@@ -282,6 +290,13 @@ REFUSED = [
     ("ppo", "--env-id=Tiny/FromOne-v0", "the actions of Tiny/FromOne-v0 count from 1"),
     *((name, "--env-id=Tiny/Unbounded-v0", "has actions without bounds: Box(-inf, inf, (1,), fl") for name in BOUNDED),
     ("sac_continuous_action_jax", "--env-id=Tiny/Unbounded-v0", "has actions without bounds: Box(-inf, inf, (1,), fl"),
+    ("td3_continuous_action_jax", "--env-id=Tiny/Shaped-v0", "has actions of shape (2, 3), not a row of numbers; use"),
+    (
+        "rpo_continuous_action",
+        "--env-id=Tiny/Shaped-v0",
+        "has actions of shape (2, 3), not a row of numbers; use ppo_j",
+    ),
+    ("c51_jax", "--v-max=inf", "--v-min (-100.0) must be less than --v-max (inf), and both finite"),
     ("ppo_jax", "--num-minibatches=512", "a minibatch has one row, whose advantage cannot be normalised"),
     ("ppo_jax", "--env-id=Tiny/Many-v0", "takes multi_discrete ones; find one"),
     ("ppo_jax", "--network=image", "the image network needs bytes of 36×36 or more, not Box("),

@@ -179,8 +179,8 @@ def first_learner(recipe: Recipe, params: Any) -> Learner:
 def main(args: Args | None = None) -> None:
     args = args or parse(Args)
     require(args)
-    if args.v_min >= args.v_max:
-        raise SystemExit(f"--v-min ({args.v_min}) must be less than --v-max ({args.v_max})")
+    if not -np.inf < args.v_min < args.v_max < np.inf:
+        raise SystemExit(f"--v-min ({args.v_min}) must be less than --v-max ({args.v_max}), and both finite")
     prepare(args)
     run = experiment.start(args)
     envs = kit_envs.atari(args, run.video_folder)

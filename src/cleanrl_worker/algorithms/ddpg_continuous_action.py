@@ -21,6 +21,7 @@ from cleanrl_worker.kit.args import Amount, Count, CountFrom0, RunArgs, Share, p
 from cleanrl_worker.kit.buffers import ReplayBuffer
 from cleanrl_worker.kit.episodes import is_due
 from cleanrl_worker.kit.policy import Policy
+from cleanrl_worker.wrappers.actions import require_bounded
 
 ACTION_SPACES = ("continuous",)
 OBSERVATION_SPACES = ("vector", "discrete", "tuple", "dict")
@@ -126,8 +127,7 @@ def main(args: Args | None = None) -> None:
     device = run.device
     envs = kit_envs.vector(args, run.video_folder)
     space = envs.single_action_space
-    if not space.is_bounded():
-        raise SystemExit(f"{args.env_id} has actions without bounds: {space}; use ppo_continuous_action")
+    require_bounded(space, args.env_id)
     actor = Actor(envs).to(device)
     critic = QNetwork(envs).to(device)
     target_actor = Actor(envs).to(device)

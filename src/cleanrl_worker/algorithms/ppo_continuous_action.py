@@ -15,6 +15,7 @@ from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment, graphs
 from cleanrl_worker.kit.args import Amount, Computed, Count, Pieces, RunArgs, Share, check_minibatches, parse, require
 from cleanrl_worker.kit.policy import Policy, normalized
+from cleanrl_worker.wrappers.actions import require_row
 
 ACTION_SPACES = ("continuous",)
 OBSERVATION_SPACES = ("vector", "discrete", "tuple", "dict")
@@ -203,6 +204,7 @@ def main(args: Args | None = None) -> None:
     run = experiment.start(args)
     device = run.device
     envs = kit_envs.vector(args, run.video_folder)
+    require_row(envs.single_action_space, args.env_id)
     agent = Agent(envs).to(device)
     optimizer = FlatAdam(agent.parameters(), lr=args.learning_rate, eps=1e-5)
 

@@ -30,6 +30,7 @@ from cleanrl_worker.kit.args import Amount, Count, CountFrom0, RunArgs, Share, p
 from cleanrl_worker.kit.buffers import ReplayBuffer, Transitions
 from cleanrl_worker.kit.episodes import is_due
 from cleanrl_worker.kit.policy import Policy
+from cleanrl_worker.wrappers.actions import require_bounded
 
 ACTION_SPACES = ("continuous",)
 OBSERVATION_SPACES = ("vector", "discrete", "tuple", "dict")
@@ -256,8 +257,7 @@ def main(args: Args | None = None) -> None:
     run = experiment.start(args)
     envs = kit_envs.vector(args, run.video_folder)
     space = envs.single_action_space
-    if not space.is_bounded():
-        raise SystemExit(f"{args.env_id} has actions without bounds: {space}; use ppo_continuous_action")
+    require_bounded(space, args.env_id)
     limits = Limits.of(space)
     recipe = Recipe(*(getattr(args, name) for name in Recipe._fields))
     learner = first_learner(limits, recipe, envs.single_observation_space.shape, np.uint32(args.seed % 2**32))

@@ -1,0 +1,16 @@
+"""What continuous actions must be: a row of numbers and, for an actor that squashes its own into them, bounds."""
+
+from typing import Any
+
+
+def require_row(space: Any, env_id: str) -> None:
+    """Refuse what is no row of numbers."""
+    if len(space.shape) != 1:
+        raise SystemExit(f"{env_id} has actions of shape {space.shape}, not a row of numbers; use ppo_jax")
+
+
+def require_bounded(space: Any, env_id: str) -> None:
+    """Refuse actions without bounds, and what is no row of numbers."""
+    if not space.is_bounded():
+        raise SystemExit(f"{env_id} has actions without bounds: {space}; use ppo_continuous_action")
+    require_row(space, env_id)
