@@ -16,6 +16,7 @@ from cleanrl_worker.kit import policy as policies
 from cleanrl_worker.kit.policy import UNREADABLE, Policy, normalized
 from cleanrl_worker.wrappers.views import plays_frames
 from mosaic.wire.errors import ConfigError, nearest
+from mosaic.wire.extras import pip_line
 from mosaic.wire.sidecars import read_sidecar
 
 Loader = Callable[[dict[str, Any], Any, Mapping[str, Any]], Policy]
@@ -93,7 +94,11 @@ def _loader(algo: str) -> Loader:
     known = policy_algos()
     if algo not in known:
         raise ConfigError(f"algo {algo!r} has no policies here{nearest(algo, known)} (known: {', '.join(known)})")
-    loader: Loader = importlib.import_module(f"{algorithms.__name__}.{algo}").load_policy
+    try:
+        loader: Loader = importlib.import_module(f"{algorithms.__name__}.{algo}").load_policy
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        raise ConfigError(f"policies of {algo!r} need {package}: {pip_line(package)}") from error
     if "jax" in sys.modules:  # policies act on the CPU, as torch's do: JAX would take most of a GPU's memory
         sys.modules["jax"].config.update("jax_platforms", "cpu")
     return loader

@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import sys
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -34,7 +35,7 @@ from cleanrl_worker.algorithms import (
     sac_continuous_action,
     td3_continuous_action,
 )
-from cleanrl_worker.eval_registry import build_policy, read_policy
+from cleanrl_worker.eval_registry import SavedPolicy, build_policy, read_policy
 from cleanrl_worker.kit.policy import for_episode
 from cleanrl_worker.runtime import DEFAULT_ALGO_REGISTRY
 from mosaic.wire.errors import ConfigError
@@ -204,6 +205,14 @@ def test_cleanrl_jax_file_for_images_is_read(tmp_path: Path) -> None:
     assert build_policy(found, ATARI)(rows(ATARI), None).tolist() == expected.tolist()
     other = SimpleNamespace(**vars(ATARI) | {"single_action_space": gym.spaces.Discrete(4)})
     assert "size mismatch for params/Dense_1/bias: (6,), not (4,)" in refusal(path, other, env_id="Breakout-v5")
+
+
+def test_a_policy_whose_package_is_missing_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("cleanrl_worker.algorithms.dqn_jax")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "flax.linen", None)  # what Python looks at first: importing it fails
+    with pytest.raises(ConfigError, match=r"^policies of 'dqn_jax' need flax: pip install 'mosaic-rl\[jax\]'$"):
+        build_policy(SavedPolicy(tmp_path / "x", "dqn_jax", "CartPole-v1"), None)
 
 
 def test_policies_in_jax_act_on_the_cpu_and_leave_a_gpu_alone(tmp_path: Path) -> None:
