@@ -1,5 +1,6 @@
 """Real sessions through the command line: the protocol, its errors, its end, its cost."""
 
+import itertools
 import json
 import signal
 import statistics
@@ -187,6 +188,13 @@ def test_signal_ends_a_session_that_waits(play: Callable[..., Player], lives: Ca
 
 def save_policy(folder: Path, algo: str, env_id: str, spaces: Any, **sidecar: Any) -> Path:
     """An untrained policy as an algorithm saves it."""
+    path = folder / f"{algo}.cleanrl_model"
+    (folder / f"{path.name}.json").write_text(
+        json.dumps({"algo": algo, "env_id": env_id, "seed": 3, "args": {}, **sidecar})
+    )
+    if algo.endswith("_jax"):
+        path.write_bytes(jax_actor(*spaces.single_observation_space.shape, *spaces.single_action_space.shape))
+        return path
     import torch
 
     from cleanrl_worker.agents.minigrid import MinigridAgent
@@ -204,12 +212,19 @@ def save_policy(folder: Path, algo: str, env_id: str, spaces: Any, **sidecar: An
 
         module: Any = importlib.import_module(f"cleanrl_worker.algorithms.{algo}")
         agent = module.Agent(6, 6) if "pettingzoo" in algo else module.Agent(spaces)
-    path = folder / f"{algo}.cleanrl_model"
     torch.save(agent.state_dict(), path)
-    (folder / f"{path.name}.json").write_text(
-        json.dumps({"algo": algo, "env_id": env_id, "seed": 3, "args": {}, **sidecar})
-    )
     return path
+
+
+def jax_actor(inputs: int, outputs: int) -> bytes:
+    """Two hidden layers and one of actions."""
+    from safetensors.numpy import save
+
+    rng, sizes, state = np.random.default_rng(1), (inputs, 256, 256, outputs), {}
+    for layer, shape in enumerate(itertools.pairwise(sizes)):
+        state[f"params/Dense_{layer}/kernel"] = 0.1 * rng.standard_normal(shape, np.float32)
+        state[f"params/Dense_{layer}/bias"] = np.zeros(shape[1], np.float32)
+    return save(state)
 
 
 def spaces_of(observation: tuple[int, ...], action: gym.Space[Any]) -> SimpleNamespace:
@@ -222,6 +237,7 @@ POLICIES = [
     ("ppo", "CartPole-v1", spaces_of((4,), gym.spaces.Discrete(2)), {}),
     ("ppo", "BabyAI-GoToLocal-v0", spaces_of((147 + WORDS,), gym.spaces.Discrete(7)), {"args": {"mission": True}}),
     ("ppo_continuous_action", "Pendulum-v1", spaces_of((3,), gym.spaces.Box(-2.0, 2.0, (1,))), PENDULUM),
+    ("td3_continuous_action_jax", "MountainCarContinuous-v0", spaces_of((2,), gym.spaces.Box(-1.0, 1.0, (1,))), {}),
     ("ppo_atari_envpool", "BreakoutNoFrameskip-v4", spaces_of((4, 84, 84), gym.spaces.Discrete(4)), {}),
     ("ppo_procgen", "starpilot", spaces_of((3, 64, 64), gym.spaces.Discrete(15)), {"args": {"num_levels": 1}}),
     ("ppo_pettingzoo_ma_atari", "pong_v3", None, {}),
