@@ -9,6 +9,7 @@ import pytest
 from web_site import Site, in_a_loop
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
+from websockets.typing import Origin
 
 from mosaic.web import auth
 from mosaic.web.auth import Gate, Keeper, read_key
@@ -153,10 +154,10 @@ def test_raw_socket_is_refused_without_a_cookie_and_from_a_foreign_origin(site: 
         pass
     with site.browser() as client:
         cookie = {"Cookie": "; ".join(f"{name}={value}" for name, value in client.cookies.items())}
-    more: Any = {"additional_headers": cookie, "open_timeout": LONG}
-    with pytest.raises(InvalidStatus), connect(address, origin="http://evil.com", **more):  # type: ignore[arg-type]
+    more: dict[str, Any] = {"additional_headers": cookie, "open_timeout": LONG}
+    with pytest.raises(InvalidStatus), connect(address, origin=Origin("http://evil.com"), **more):
         pass
-    with connect(address, origin=site.base, **more) as socket:  # type: ignore[arg-type]
+    with connect(address, origin=Origin(site.base), **more) as socket:
         assert str(socket.recv(timeout=LONG)).startswith("0{")
 
 
