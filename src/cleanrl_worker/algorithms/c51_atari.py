@@ -181,7 +181,7 @@ def main(args: Args | None = None) -> None:
     def saved() -> dict[str, Any]:
         return {"model_weights": q_network.state_dict(), "args": as_json(args)}
 
-    @graphs.captured(run)
+    @courier.both_ways(run)
     @torch.no_grad()
     def choose(seen: torch.Tensor) -> torch.Tensor:
         """The greedy actions."""
@@ -206,10 +206,11 @@ def main(args: Args | None = None) -> None:
 
         # 1 choose
         epsilon = linear_schedule(args.start_e, args.end_e, args.exploration_fraction * args.total_timesteps, previous)
-        if run.rng.random() < epsilon:
+        explores = run.rng.random() < epsilon
+        if explores:
             actions = run.rng.integers(0, envs.single_action_space.n, args.num_envs)
         else:
-            actions = courier.fetch(choose(courier.send(obs)))
+            greedy = choose(obs)
 
         # 2 learn: before acting, so that a GPU computes while the environments step
         learns = len(buffer) > 0 and step > args.learning_starts and is_due(args.train_frequency, previous, step)
@@ -217,6 +218,8 @@ def main(args: Args | None = None) -> None:
             loss, old_logpmfs = learn(batches.draw(run.rng))
 
         # 3 act
+        if not explores:
+            actions = greedy.fetch()
         reached = envs.step(actions)
         buffer.add(obs, actions, reached)
         obs = reached.obs

@@ -273,13 +273,13 @@ def main(args: Args | None = None) -> None:
     def enter(stage: int, reason: str) -> None:
         run.tell("stage", {"stage": stage, "env_id": args.env_id, "step": step, "reason": reason})
 
-    @graphs.captured(run)
+    @courier.both_ways(run)
     @torch.no_grad()
     def advise(seen: torch.Tensor) -> torch.Tensor:
         """The teacher's values."""
         return teacher(seen)
 
-    @graphs.captured(run)
+    @courier.both_ways(run)
     @torch.no_grad()
     def choose(seen: torch.Tensor) -> torch.Tensor:
         """The student's greedy actions."""
@@ -311,7 +311,7 @@ def main(args: Args | None = None) -> None:
         run.log(0, {"charts/teacher/avg_episodic_return": lesson.teacher_return})
     while step == 0 and buffer.added < args.teacher_steps:
         epsilon = linear_schedule(args.start_e, args.end_e, args.teacher_steps, buffer.added)
-        actions = epsilon_greedy(lambda seen: courier.fetch(advise(courier.send(seen))), epsilon)(obs, run.rng)
+        actions = epsilon_greedy(lambda seen: advise(seen).fetch(), epsilon)(obs, run.rng)
         reached = envs.step(actions)
         buffer.add(obs, actions, reached)
         obs = reached.obs
@@ -334,7 +334,7 @@ def main(args: Args | None = None) -> None:
             if run.rng.random() < epsilon:
                 actions = run.rng.integers(0, envs.single_action_space.n, args.num_envs)
             else:
-                actions = courier.fetch(choose(courier.send(obs)))
+                actions = choose(obs).fetch()
             reached = envs.step(actions)
             buffer.add(obs, actions, reached)
             obs = reached.obs

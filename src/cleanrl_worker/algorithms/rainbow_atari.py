@@ -312,7 +312,7 @@ def main(args: Args | None = None) -> None:
     )
     obs = run.reset(envs, step)
 
-    @graphs.captured(run)
+    @courier.both_ways(run)
     @torch.no_grad()
     def choose(seen: torch.Tensor) -> torch.Tensor:
         """The greedy actions, under the noise of the day."""
@@ -345,7 +345,7 @@ def main(args: Args | None = None) -> None:
 
     while step < args.total_timesteps:
         # 1 act
-        actions = courier.fetch(choose(courier.send(obs)))
+        actions = choose(obs).fetch()
         reached = envs.step(actions)
         buffer.add(obs, actions, reached)
         priorities.admit()

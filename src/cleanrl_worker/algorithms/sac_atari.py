@@ -158,7 +158,7 @@ def main(args: Args | None = None) -> None:
         alpha.copy_(log_alpha.detach().exp())
     obs = run.reset(envs, step)
 
-    @graphs.captured(run)
+    @courier.both_ways(run)
     @torch.no_grad()
     def judge(seen: torch.Tensor) -> torch.Tensor:
         """The logits of the actions."""
@@ -197,7 +197,7 @@ def main(args: Args | None = None) -> None:
         if step < args.learning_starts:
             actions = run.rng.integers(0, count, args.num_envs)
         else:
-            logits = courier.fetch(judge(courier.send(obs)))
+            logits = judge(obs).fetch()
             actions = (logits + run.rng.gumbel(size=logits.shape)).argmax(axis=1)  # Gumbel-max: a sample of the softmax
         reached = envs.step(actions)
         buffer.add(obs, actions, reached)
