@@ -70,6 +70,7 @@ LESSON = ("--teacher-steps=400", "--offline-steps=400", "--teacher-eval-episodes
 CHECKED = (
     Case("rpo_continuous_action", "HalfCheetah-v5", 0, 0, (), 4_096),
     Case("pqn", "CartPole-v1", 0, 0, ("--num-steps=64",), 4_096),
+    Case("ppo_pettingzoo_ma_atari", "pong_v3", 0, 0, ROLLOUTS, 1_024),
     *(
         Case(algo, CATCH, 0, 0, flags, steps, our_flags=("--env-backend=gymnasium",))
         for algo, flags, steps in (

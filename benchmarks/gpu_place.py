@@ -11,7 +11,7 @@ from typing import Any
 
 SRC = Path(__file__).resolve().parents[1] / "src"
 DRIVER = Path(__file__).with_name("cleanrl_driver.py")
-# What our files import besides torch, jax and numpy, and what HalfCheetah and Pong need.
+# What our files import besides torch, jax and numpy, and what HalfCheetah and Pong, for one and for two, need.
 WHEELS = (
     *(
         "gymnasium",
@@ -27,6 +27,7 @@ WHEELS = (
     *("python-ulid", "psutil", "tyro", "docstring-parser", "typeguard", "tensorboard", "protobuf", "safetensors"),
     *("imageio", "pillow", "zipp", "websockets", "fsspec", "importlib-resources", "packaging"),
     *("flax", "optax", "msgpack", "pyyaml", "rich", "pygments"),
+    *("pettingzoo", "multi-agent-ale-py"),
 )
 # CleanRL's release as it is, with the Gymnasium that it is written for.
 PEER_WHEELS = ("cleanrl==1.2.0", "gymnasium==0.29.1", "stable-baselines3==2.9.2")
@@ -81,6 +82,8 @@ class Place:
             for wheel in sorted(source.glob("*.whl")) if source else []:
                 with zipfile.ZipFile(wheel) as packed:
                     packed.extractall(folder / target)
+        if wheels is not None:  # PettingZoo imports it for its windows; it would be the 15 MB too many
+            (folder / "site" / "pygame.py").touch()
         known = os.environ.get("PYTHONPATH", "").split(os.pathsep)
         ours = [str(SRC), *known, str(folder / "site")]
         peers = [str(folder / "peer"), str(folder / "site"), *(path for path in known if Path(path) != SRC)]
