@@ -15,7 +15,7 @@ from cleanrl_worker.agents.courier import Courier
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment, graphs
 from cleanrl_worker.kit.args import Amount, Count, CountFrom0, RunArgs, Share, parse, require
-from cleanrl_worker.kit.episodes import is_due
+from cleanrl_worker.kit.episodes import Step, is_due
 from cleanrl_worker.kit.policy import Policy
 from cleanrl_worker.wrappers.frames import FrameReplay
 
@@ -127,6 +127,12 @@ def main(args: Args | None = None) -> None:
     courier = Courier(device)
     step = run.restore({"policy": q_network, "target": target_network, "optimizer": optimizer}, buffer)
     obs = run.reset(envs, step)
+    seen_last: list[tuple[np.ndarray, np.ndarray, Step]] = []
+
+    def remember() -> None:
+        """Put the last step into the memory: not at once, but while a GPU chooses the next actions."""
+        if seen_last:
+            buffer.add(*seen_last.pop())
 
     @courier.both_ways(run)
     @torch.no_grad()
@@ -157,8 +163,9 @@ def main(args: Args | None = None) -> None:
         else:
             greedy = choose(obs)
 
-        # 2 learn: before acting, so that a GPU computes while the environments step
-        learns = len(buffer) > 0 and step > args.learning_starts and is_due(args.train_frequency, previous, step)
+        # 2 remember and learn: before acting, so that a GPU computes while the environments step
+        remember()
+        learns = step > args.learning_starts and is_due(args.train_frequency, previous, step) and len(buffer) > 0
         if learns:
             loss, old_values = learn(batches.draw(run.rng))
 
@@ -166,7 +173,7 @@ def main(args: Args | None = None) -> None:
         if not explores:
             actions = greedy.fetch()
         reached = envs.step(actions)
-        buffer.add(obs, actions, reached)
+        seen_last.append((obs, actions, reached))
         obs = reached.obs
         if reached.episodes:
             run.log_episodes(step, reached.episodes)
@@ -181,8 +188,10 @@ def main(args: Args | None = None) -> None:
 
         # 5 checkpoint
         if run.checkpoint_due(previous, step):
+            remember()
             obs = run.checkpoint(previous, step, envs)
 
+    remember()
     if args.save_model:
         run.save_policy(step, q_network.state_dict())
         run.evaluate(step, load_policy(q_network.state_dict(), envs, vars(args)), atari=True)
