@@ -144,6 +144,12 @@ class Shrinker:
         self._area = tall * wide
         self._kind = np.min_scalar_type(256 * self._area)
         self._rows, self._columns = Axis(height, width, self._kind), Axis(width, SIZE, self._kind)
+        # by pixel, column after column: where the columns and rows that it covers lie, and its shares of both
+        x, y = np.divmod(np.arange(SIZE * SIZE), SIZE)
+        at = self._columns.at[:, None, x] + width * self._rows.at[None, :, y]
+        self._at = np.ascontiguousarray(at.transpose(2, 0, 1))
+        self._across = np.ascontiguousarray(self._columns.shares[:, x].T[:, :, None])
+        self._down = np.ascontiguousarray(self._rows.shares[:, y].T)
 
     def __call__(self, screen: np.ndarray) -> np.ndarray:
         # columns as rows: lines in one piece of memory are quickly gathered and added
@@ -156,11 +162,9 @@ class Shrinker:
 
     def _as_float32(self, screen: np.ndarray, pixels: np.ndarray) -> np.ndarray:
         """These pixels in OpenCV's order: the columns of an area one after the other, then its rows."""
-        x, y = np.divmod(pixels, SIZE)
-        rows, columns = self._rows, self._columns
-        seen = screen[rows.at.take(y, axis=1), columns.at.take(x, axis=1)[:, None]]
-        half = reduce(np.add, seen * columns.shares.take(x, axis=1)[:, None])
-        return np.rint(reduce(np.add, half * rows.shares.take(y, axis=1)))
+        seen = screen.reshape(-1).take(self._at.take(pixels, axis=0)) * self._across.take(pixels, axis=0)
+        half = reduce(np.add, seen.swapaxes(0, 1)) * self._down.take(pixels, axis=0)
+        return np.rint(reduce(np.add, half.T))
 
 
 class Axis:
