@@ -94,6 +94,8 @@ PUBLISHED = {
     ("rpo_continuous_action", "Pendulum-v1"): Published(-151.08, 3.73, "CleanRL docs, 10 seeds, 8M steps"),
     ("ppo_atari_envpool", "Pong-v5"): Published(20.45, 0.09, "CleanRL docs, 3 seeds, 10M steps"),
     ("ppo_atari_envpool", "Breakout-v5"): Published(211.24, 151.84, "CleanRL docs, 3 seeds, 10M steps"),
+    ("ppo_procgen", "starpilot"): Published(30.99, 1.96, "CleanRL docs, 25M steps"),
+    ("ppg_procgen", "starpilot"): Published(34.82, 13.77, "CleanRL docs, 25M steps"),
 }
 
 
