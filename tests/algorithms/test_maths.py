@@ -130,7 +130,7 @@ def test_the_critics_of_td3_are_cleanrl_networks_when_they_are_saved():
     obs, actions = torch.randn(7, 5), torch.randn(7, 2)
     with torch.no_grad():
         both = critic(obs, actions)
-        torch.testing.assert_close(critic.first(obs, actions), both[0])
+        torch.testing.assert_close(critic.first_slopes(obs, actions)[0], both[0])
         for values, state in zip(both, critic.state_dicts(), strict=True):
             plain.load_state_dict(state)
             torch.testing.assert_close(plain(obs, actions), values)
@@ -306,3 +306,36 @@ def test_the_gradients_of_dqn_are_those_of_autograd():
     found, old_values, gradient = dqn.squared_error(values, actions, targets)
     torch.testing.assert_close((found, old_values), (loss.detach(), taken.detach()))
     torch.testing.assert_close(tuple(pull(gradient)), torch.autograd.grad(loss, list(network.parameters())))
+
+
+@pytest.mark.parametrize("batch", [1, 7, 64])
+@pytest.mark.parametrize(("dtype", "rtol", "atol"), [(torch.float64, 1e-10, 1e-10), (torch.float32, 1e-4, 1e-6)])
+@pytest.mark.parametrize("name", ["td3_continuous_action"])
+def test_the_gradients_of_a_deterministic_actor_are_those_of_autograd(name, dtype, rtol, atol, batch):
+    torch.manual_seed(0)
+    limits = np.array([1.0, 2.5], np.float32)
+    spaces = SimpleNamespace(
+        single_observation_space=SimpleNamespace(shape=(5,)),
+        single_action_space=SimpleNamespace(shape=(2,), low=-limits, high=limits + 0.5),
+    )
+    actor = module(name).Actor(spaces, hidden=16).to(dtype)
+    obs, slopes = torch.randn(batch, 5, dtype=dtype), torch.randn(batch, 2, dtype=dtype)
+    squashed = torch.tanh(actor.fc_mu(torch.relu(actor.fc2(torch.relu(actor.fc1(obs))))))
+    expected = squashed * actor.action_scale + actor.action_bias
+    actions, pull = actor.vjp(obs)
+    torch.testing.assert_close(actions, expected.detach(), rtol=rtol, atol=atol)
+    torch.testing.assert_close(actor(obs), expected.detach(), rtol=rtol, atol=atol)
+    gradients = torch.autograd.grad((expected * slopes).sum(), list(actor.parameters()))
+    torch.testing.assert_close(tuple(pull(slopes)), gradients, rtol=rtol, atol=atol)
+
+
+def test_the_noise_on_the_actions_of_a_td3_target_stays_in_the_action_range():
+    low, high = np.array([-1.0, 0.0], np.float32), np.array([1.0, 3.0], np.float32)
+    spaces = SimpleNamespace(
+        single_observation_space=SimpleNamespace(shape=(5,)),
+        single_action_space=SimpleNamespace(shape=(2,), low=low, high=high),
+    )
+    actor = module("td3_continuous_action").Actor(spaces)
+    obs, noise = torch.randn(64, 5), torch.randn(64, 2)
+    expected = (actor(obs) + noise * actor.action_scale).clamp(torch.tensor(low), torch.tensor(high))
+    torch.testing.assert_close(actor(obs, noise), expected)

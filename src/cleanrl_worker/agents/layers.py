@@ -24,32 +24,36 @@ def orthogonal(layer: LayerT, gain: float = 2**0.5) -> LayerT:
 class Tower(nn.Sequential):
     """Linear layers with one kind of activation between them."""
 
-    activate: Callable[[torch.Tensor], torch.Tensor]
-    """in place"""
+    activated: Callable[[nn.Linear, torch.Tensor], torch.Tensor]
+    """the activation of a linear layer's outputs"""
     pull_back: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-    """from the gradient of an activation's output, and that output, to the gradient of its input"""
+    """from the gradient of an activation's output, overwritten, and that output to the gradient of its input"""
+
+    def vjp(self, x: torch.Tensor) -> tuple[torch.Tensor, Pullback]:
+        """The outputs, and what takes their gradient to those of the parameters (`parameters()` gives the order)."""
+        return vjp(type(self), [layer for layer in self if isinstance(layer, nn.Linear)], x)
+
+
+@torch.no_grad()
+def vjp(tower: type[Tower], linears: Sequence[nn.Linear], x: torch.Tensor) -> tuple[torch.Tensor, Pullback]:
+    """The outputs of such a tower of these layers, and what takes their gradient to those of the parameters.
+
+    Written out, because autograd's book-keeping takes as long as the arithmetic of so small a network.
+    """
+    inputs = [x]
+    for linear in linears[:-1]:
+        inputs.append(tower.activated(linear, inputs[-1]))
 
     @torch.no_grad()
-    def vjp(self, x: torch.Tensor) -> tuple[torch.Tensor, Pullback]:
-        """The outputs, and what takes their gradient to those of the parameters (`parameters()` gives the order).
+    def pull(gradient: torch.Tensor) -> list[torch.Tensor]:
+        found: list[torch.Tensor] = []
+        for linear, given in zip(reversed(linears), reversed(inputs), strict=True):
+            found += [gradient.sum(dim=0), gradient.t() @ given]
+            if given is not x:
+                gradient = tower.pull_back(gradient @ linear.weight, given)
+        return found[::-1]
 
-        Written out, because autograd's book-keeping takes as long as the arithmetic of so small a network.
-        """
-        linears = [layer for layer in self if isinstance(layer, nn.Linear)]
-        inputs = [x]
-        for linear in linears[:-1]:
-            inputs.append(self.activate(torch.addmm(linear.bias, inputs[-1], linear.weight.t())))
-
-        @torch.no_grad()
-        def pull(gradient: torch.Tensor) -> list[torch.Tensor]:
-            found: list[torch.Tensor] = []
-            for linear, given in zip(reversed(linears), reversed(inputs), strict=True):
-                found += [gradient.sum(dim=0), gradient.t() @ given]
-                if given is not x:
-                    gradient = self.pull_back(gradient @ linear.weight, given)
-            return found[::-1]
-
-        return torch.addmm(linears[-1].bias, inputs[-1], linears[-1].weight.t()), pull
+    return torch.addmm(linears[-1].bias, inputs[-1], linears[-1].weight.t()), pull
 
 
 class TanhTower(Tower):
@@ -62,8 +66,8 @@ class TanhTower(Tower):
         super().__init__(*layers, orthogonal(nn.Linear(sizes[-2], sizes[-1]), gain=gain))
 
     @staticmethod
-    def activate(x: torch.Tensor) -> torch.Tensor:
-        return _tanh(x)
+    def activated(linear: nn.Linear, x: torch.Tensor) -> torch.Tensor:
+        return _tanh(torch.addmm(linear.bias, x, linear.weight.t()))
 
     @staticmethod
     def pull_back(gradient: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
@@ -80,12 +84,22 @@ class ReluTower(Tower):
         super().__init__(*layers, nn.Linear(sizes[-2], sizes[-1]))
 
     @staticmethod
-    def activate(x: torch.Tensor) -> torch.Tensor:
-        return x.relu_()
+    def activated(linear: nn.Linear, x: torch.Tensor) -> torch.Tensor:
+        return relu_of(linear.weight.t(), linear.bias, x)
 
     @staticmethod
     def pull_back(gradient: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
-        return torch.ops.aten.threshold_backward(gradient, output, 0)
+        return through_relu(gradient, output)
+
+
+def relu_of(weight: torch.Tensor, bias: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """max(0, x @ weight + bias) without a gradient: one kernel on a GPU."""
+    return torch._addmm_activation(bias, x, weight)
+
+
+def through_relu(gradient: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
+    """From the gradient of ReLU's output to that of its input, in place: zero where the unit did not fire."""
+    return torch.ops.aten.threshold_backward.grad_input(gradient, output, 0, grad_input=gradient)
 
 
 def _tanh(x: torch.Tensor) -> torch.Tensor:

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from cleanrl_worker.agents.adam import FlatAdam, flattened
 from cleanrl_worker.agents.batches import Batches
-from cleanrl_worker.agents.layers import NumpyNet, flat_size, numbers
+from cleanrl_worker.agents.critics import TwinLinear, action_slopes, twin_values, twin_vjp
+from cleanrl_worker.agents.layers import NumpyNet, Pullback, ReluTower, flat_size, vjp
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment, graphs
 from cleanrl_worker.kit.args import Amount, Count, CountFrom0, RunArgs, Share, parse, require
@@ -71,15 +71,16 @@ class TwinCritic(nn.Module):
 
     def forward(self, obs: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
         """Values of shape (2, batch)."""
-        both = torch.cat([obs, actions], dim=1).expand(2, -1, -1)
-        return self.fc3(F.relu(self.fc2(F.relu(self.fc1(both))))).squeeze(-1)
+        return twin_values((self.fc1, self.fc2, self.fc3), torch.cat([obs, actions], dim=1))
 
-    def first(self, obs: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
-        """Values of the first network alone, of shape (batch)."""
-        hidden = torch.cat([obs, actions], dim=1)
-        for layer in (self.fc1, self.fc2):
-            hidden = F.relu(torch.addmm(layer.bias[0], hidden, layer.weight[0]))
-        return torch.addmm(self.fc3.bias[0], hidden, self.fc3.weight[0]).squeeze(-1)
+    def vjp(self, obs: torch.Tensor, actions: torch.Tensor) -> tuple[torch.Tensor, Pullback]:
+        """The same, and what takes their gradient to those of the parameters."""
+        return twin_vjp((self.fc1, self.fc2, self.fc3), torch.cat([obs, actions], dim=1))
+
+    def first_slopes(self, obs: torch.Tensor, actions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Values of the first network alone, of shape (batch), and their slopes by the actions."""
+        layers = [(layer.weight[0], layer.bias[0, 0]) for layer in (self.fc1, self.fc2, self.fc3)]
+        return action_slopes(layers, obs, actions)
 
     def state_dicts(self) -> list[dict[str, torch.Tensor]]:
         """Each network as CleanRL's files hold it."""
@@ -90,19 +91,6 @@ class TwinCritic(nn.Module):
             }
             for which in range(2)
         ]
-
-
-class TwinLinear(nn.Module):
-    """Two linear layers as one batched product, each initialised as `nn.Linear` is."""
-
-    def __init__(self, inputs: int, outputs: int) -> None:
-        super().__init__()
-        pair = [nn.Linear(inputs, outputs) for _ in range(2)]
-        self.weight = nn.Parameter(torch.stack([layer.weight.detach().T for layer in pair]))
-        self.bias = nn.Parameter(torch.stack([layer.bias.detach().unsqueeze(0) for layer in pair]))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.baddbmm(self.bias, x, self.weight)
 
 
 class Actor(nn.Module):
@@ -120,9 +108,22 @@ class Actor(nn.Module):
         self.register_buffer("action_scale", torch.tensor((space.high - space.low) / 2.0, dtype=torch.float32))
         self.register_buffer("action_bias", torch.tensor((space.high + space.low) / 2.0, dtype=torch.float32))
 
-    def forward(self, obs: torch.Tensor) -> torch.Tensor:
-        hidden = F.relu(self.fc2(F.relu(self.fc1(obs))))
-        return torch.tanh(self.fc_mu(hidden)) * self.action_scale + self.action_bias
+    def forward(self, obs: torch.Tensor, noise: torch.Tensor | None = None) -> torch.Tensor:
+        """Noise is in shares of half the action range; what leaves the range is clipped."""
+        squashed, _ = self._squashed(obs)
+        if noise is not None:
+            squashed = squashed.add_(noise).clamp_(-1.0, 1.0)
+        return torch.addcmul(self.action_bias, squashed, self.action_scale)
+
+    def vjp(self, obs: torch.Tensor) -> tuple[torch.Tensor, Pullback]:
+        """Actions, and what takes their gradient to those of the parameters."""
+        squashed, pull = self._squashed(obs)
+        actions = torch.addcmul(self.action_bias, squashed, self.action_scale)
+        return actions, lambda slopes: pull(torch.ops.aten.tanh_backward(slopes * self.action_scale, squashed))
+
+    def _squashed(self, obs: torch.Tensor) -> tuple[torch.Tensor, Pullback]:
+        means, pull = vjp(ReluTower, (self.fc1, self.fc2, self.fc_mu), obs)
+        return means.tanh_(), pull
 
 
 class ActingPolicy:
@@ -168,7 +169,6 @@ def main(args: Args | None = None) -> None:
     q_optimizer = FlatAdam(critic.parameters(), lr=args.learning_rate)
     actor_optimizer = FlatAdam(actor.parameters(), lr=args.learning_rate)
     slow_actor, slow_critic = flattened(target_actor.parameters()), flattened(target_critic.parameters())
-    low, high = numbers(space.low, device), numbers(space.high, device)
     buffer = ReplayBuffer(args.buffer_size, envs.single_observation_space.shape, space.shape, np.float32)
     batches = Batches(buffer, args.batch_size, device)
     policy = ActingPolicy(actor, space, args.exploration_noise)
@@ -177,33 +177,34 @@ def main(args: Args | None = None) -> None:
     step = run.restore({**networks, **optimizers}, buffer)
     policy.refresh()
     obs = run.reset(envs, step)
-    losses: dict[str, Any] = {}
+    actor_values: torch.Tensor | None = None
 
     def saved() -> tuple[dict[str, Any], ...]:
         return (actor.state_dict(), *critic.state_dicts())
 
     @graphs.captured(run)
+    @torch.no_grad()
     def learn_critics(drawn: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """The values and losses of both critics, and the observations they are of."""
+        """The values of both critics, by how much they miss their target, and the observations they are of."""
         batch = batches.at(drawn)
-        with torch.no_grad():
-            noise = (torch.randn_like(batch.actions) * args.policy_noise).clamp_(-args.noise_clip, args.noise_clip)
-            next_actions = (target_actor(batch.next_obs) + noise * actor.action_scale).clamp(low, high)
-            next_values = target_critic(batch.next_obs, next_actions).amin(dim=0)
-            target = batch.rewards + args.gamma * (1.0 - batch.terminations) * next_values
-        values = critic(batch.obs, batch.actions)
-        q_losses = ((values - target) ** 2).mean(dim=1)
-        q_optimizer.step(q_losses.sum())
-        return values.detach(), q_losses.detach(), batch.obs
+        noise = torch.empty_like(batch.actions).normal_(std=args.policy_noise).clamp_(-args.noise_clip, args.noise_clip)
+        next_values = target_critic(batch.next_obs, target_actor(batch.next_obs, noise)).amin(dim=0)
+        # rewards + gamma * (1 - terminations) * next_values
+        target = torch.addcmul(batch.rewards, 1.0 - batch.terminations, next_values, value=args.gamma)
+        values, pull = critic.vjp(batch.obs, batch.actions)
+        errors = values - target
+        q_optimizer.apply(pull(errors * (2.0 / args.batch_size)))  # downhill: the mean of errors**2
+        return values, errors, batch.obs
 
     @graphs.captured(run)
+    @torch.no_grad()
     def learn_actor(obs: torch.Tensor) -> torch.Tensor:
-        """The actor's loss; the target networks move as well."""
-        actor_loss = -critic.first(obs, actor(obs)).mean()
-        actor_optimizer.step(actor_loss)
-        slow_actor.lerp_(actor_optimizer.flat, args.tau)
-        slow_critic.lerp_(q_optimizer.flat, args.tau)
-        return actor_loss.detach()
+        """The values of the actor's actions, which it learns to raise; the target networks move as well."""
+        actions, pull = actor.vjp(obs)
+        values, slopes = critic.first_slopes(obs, actions)
+        actor_optimizer.apply(pull(slopes * (-1.0 / args.batch_size)))  # downhill: the mean of -values
+        torch._foreach_lerp_([slow_actor, slow_critic], [actor_optimizer.flat, q_optimizer.flat], args.tau)
+        return values
 
     while step < args.total_timesteps:
         # 1 act
@@ -224,20 +225,21 @@ def main(args: Args | None = None) -> None:
             continue
 
         # 2 learn the critics
-        values, q_losses, b_obs = learn_critics(batches.draw(run.rng))
+        values, errors, b_obs = learn_critics(batches.draw(run.rng))
 
         # 3 learn the actor, and move the target networks
         if step // args.num_envs % args.policy_frequency == 0:
-            losses["losses/actor_loss"] = learn_actor(b_obs)
+            actor_values = learn_actor(b_obs)
             policy.refresh()
 
         # 4 log, checkpoint
         if is_due(100, previous, step):
-            for index, (value, loss) in enumerate(
-                zip(values.mean(dim=1).tolist(), q_losses.tolist(), strict=True), start=1
-            ):
+            q_losses = errors.square().mean(dim=1)
+            losses = {"losses/qf_loss": q_losses.mean()}
+            for index, (value, loss) in enumerate(zip(values.mean(dim=1), q_losses, strict=True), start=1):
                 losses |= {f"losses/qf{index}_values": value, f"losses/qf{index}_loss": loss}
-            losses["losses/qf_loss"] = q_losses.mean().item()
+            if actor_values is not None:
+                losses["losses/actor_loss"] = -actor_values.mean()
             run.log(step, {tag: float(value) for tag, value in losses.items()})
             run.log_speed(step)
         if run.checkpoint_due(previous, step):
