@@ -13,8 +13,8 @@ from torch import nn
 # times 1 - beta2 (0.001), is above 1e-38, and it moves a weight by less than 1e-6 in a million updates.
 TINY = 1e-17
 # The fused kernel gives each tensor one block of a GPU for every 65,536 numbers: of a small network's one vector that
-# would keep two or three of its hundred multiprocessors busy.
-PIECE = 4096
+# would keep two or three of its hundred multiprocessors busy. More pieces than these would be more than one launch.
+PIECE, PIECES = 4096, 32
 
 
 class FlatAdam:
@@ -72,9 +72,10 @@ class FlatAdam:
     def _move_at_once(self, gradients: Sequence[torch.Tensor], rate: torch.Tensor) -> None:
         """By one kernel, which takes the count and the step size as tensors."""
         sizes = [len(gradient) for gradient in gradients]
-        lists = [_pieces(whole.split(sizes)) for whole in (self.flat, self.mean, self.variance)]
+        piece = max(PIECE, len(self.flat) // PIECES)
+        lists = [_pieces(whole.split(sizes), piece) for whole in (self.flat, self.mean, self.variance)]
         parameters, means, variances = lists
-        self._fused(parameters, _pieces(gradients), means, variances, self._steps, rate)
+        self._fused(parameters, _pieces(gradients, piece), means, variances, self._steps, rate)
 
     def _fused(
         self,
@@ -177,5 +178,5 @@ def flattened(parameters: Iterable[nn.Parameter]) -> torch.Tensor:
     return flat
 
 
-def _pieces(vectors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
-    return [piece for vector in vectors for piece in vector.split(PIECE)]
+def _pieces(vectors: Iterable[torch.Tensor], size: int) -> list[torch.Tensor]:
+    return [piece for vector in vectors for piece in vector.split(size)]
