@@ -310,7 +310,7 @@ def test_the_gradients_of_dqn_are_those_of_autograd():
 
 @pytest.mark.parametrize("batch", [1, 7, 64])
 @pytest.mark.parametrize(("dtype", "rtol", "atol"), [(torch.float64, 1e-10, 1e-10), (torch.float32, 1e-4, 1e-6)])
-@pytest.mark.parametrize("name", ["td3_continuous_action"])
+@pytest.mark.parametrize("name", ["td3_continuous_action", "ddpg_continuous_action"])
 def test_the_gradients_of_a_deterministic_actor_are_those_of_autograd(name, dtype, rtol, atol, batch):
     torch.manual_seed(0)
     limits = np.array([1.0, 2.5], np.float32)
@@ -339,3 +339,25 @@ def test_the_noise_on_the_actions_of_a_td3_target_stays_in_the_action_range():
     obs, noise = torch.randn(64, 5), torch.randn(64, 2)
     expected = (actor(obs) + noise * actor.action_scale).clamp(torch.tensor(low), torch.tensor(high))
     torch.testing.assert_close(actor(obs, noise), expected)
+
+
+@pytest.mark.parametrize("batch", [1, 7, 64])
+@pytest.mark.parametrize(("dtype", "rtol", "atol"), [(torch.float64, 1e-10, 1e-10), (torch.float32, 1e-4, 1e-6)])
+def test_the_gradients_of_the_critic_of_ddpg_are_those_of_autograd(dtype, rtol, atol, batch):
+    torch.manual_seed(0)
+    spaces = SimpleNamespace(
+        single_observation_space=SimpleNamespace(shape=(5,)), single_action_space=SimpleNamespace(shape=(2,))
+    )
+    critic = module("ddpg_continuous_action").QNetwork(spaces, hidden=16).to(dtype)
+    obs, target = torch.randn(batch, 5, dtype=dtype), torch.randn(batch, dtype=dtype)
+    actions = torch.randn(batch, 2, dtype=dtype, requires_grad=True)
+    hidden = torch.relu(critic.fc2(torch.relu(critic.fc1(torch.cat([obs, actions], dim=1)))))
+    expected = critic.fc3(hidden).squeeze(-1)
+    values, pull = critic.vjp(obs, actions.detach())
+    gradients = torch.autograd.grad(
+        torch.nn.functional.mse_loss(expected, target), list(critic.parameters()), retain_graph=True
+    )
+    torch.testing.assert_close(tuple(pull((values - target) * (2.0 / batch))), gradients, rtol=rtol, atol=atol)
+    again, slopes = critic.slopes(obs, actions.detach())
+    torch.testing.assert_close((values, again), (expected.detach(), expected.detach()), rtol=rtol, atol=atol)
+    torch.testing.assert_close(slopes, torch.autograd.grad(expected.sum(), actions)[0], rtol=rtol, atol=atol)

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from cleanrl_worker.agents.adam import FlatAdam, flattened
 from cleanrl_worker.agents.batches import Batches
-from cleanrl_worker.agents.layers import NumpyNet, flat_size
+from cleanrl_worker.agents.critics import action_slopes
+from cleanrl_worker.agents.layers import NumpyNet, Pullback, ReluTower, flat_size, vjp
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment, graphs
 from cleanrl_worker.kit.args import Amount, Count, CountFrom0, RunArgs, Share, parse, require
@@ -69,8 +69,17 @@ class QNetwork(nn.Module):
 
     def forward(self, obs: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
         """Values of shape (batch)."""
-        both = torch.cat([obs, actions], dim=1)
-        return self.fc3(F.relu(self.fc2(F.relu(self.fc1(both))))).squeeze(-1)
+        return self.vjp(obs, actions)[0]
+
+    def vjp(self, obs: torch.Tensor, actions: torch.Tensor) -> tuple[torch.Tensor, Pullback]:
+        """The same, and what takes their gradient to those of the parameters."""
+        values, pull = vjp(ReluTower, (self.fc1, self.fc2, self.fc3), torch.cat([obs, actions], dim=1))
+        return values.squeeze(-1), lambda gradient: pull(gradient.unsqueeze(-1))
+
+    def slopes(self, obs: torch.Tensor, actions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Values, and their slopes by the actions."""
+        layers = [(layer.weight.t(), layer.bias) for layer in (self.fc1, self.fc2, self.fc3)]
+        return action_slopes(layers, obs, actions)
 
 
 class Actor(nn.Module):
@@ -90,8 +99,14 @@ class Actor(nn.Module):
         self.register_buffer("action_bias", torch.tensor((space.high + space.low) / 2.0, dtype=torch.float32)[None])
 
     def forward(self, obs: torch.Tensor) -> torch.Tensor:
-        hidden = F.relu(self.fc2(F.relu(self.fc1(obs))))
-        return torch.tanh(self.fc_mu(hidden)) * self.action_scale + self.action_bias
+        return self.vjp(obs)[0]
+
+    def vjp(self, obs: torch.Tensor) -> tuple[torch.Tensor, Pullback]:
+        """Actions, and what takes their gradient to those of the parameters."""
+        means, pull = vjp(ReluTower, (self.fc1, self.fc2, self.fc_mu), obs)
+        squashed = means.tanh_()
+        actions = torch.addcmul(self.action_bias, squashed, self.action_scale)
+        return actions, lambda slopes: pull(torch.ops.aten.tanh_backward(slopes * self.action_scale, squashed))
 
 
 class ActingPolicy:
@@ -145,31 +160,33 @@ def main(args: Args | None = None) -> None:
     step = run.restore({**networks, **optimizers}, buffer)
     policy.refresh()
     obs = run.reset(envs, step)
-    losses: dict[str, Any] = {}
+    actor_values: torch.Tensor | None = None
 
     def saved() -> tuple[dict[str, Any], ...]:
         return actor.state_dict(), critic.state_dict()
 
     @graphs.captured(run)
+    @torch.no_grad()
     def learn_critic(drawn: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """The critic's values, its loss, and the observations they are of."""
+        """The critic's values, by how much they miss their target, and the observations they are of."""
         batch = batches.at(drawn)
-        with torch.no_grad():
-            next_values = target_critic(batch.next_obs, target_actor(batch.next_obs))
-            target = batch.rewards + args.gamma * (1.0 - batch.terminations) * next_values
-        values = critic(batch.obs, batch.actions)
-        q_loss = F.mse_loss(values, target)
-        q_optimizer.step(q_loss)
-        return values.detach(), q_loss.detach(), batch.obs
+        next_values = target_critic(batch.next_obs, target_actor(batch.next_obs))
+        # rewards + gamma * (1 - terminations) * next_values
+        target = torch.addcmul(batch.rewards, 1.0 - batch.terminations, next_values, value=args.gamma)
+        values, pull = critic.vjp(batch.obs, batch.actions)
+        errors = values - target
+        q_optimizer.apply(pull(errors * (2.0 / args.batch_size)))  # downhill: the mean of errors**2
+        return values, errors, batch.obs
 
     @graphs.captured(run)
+    @torch.no_grad()
     def learn_actor(obs: torch.Tensor) -> torch.Tensor:
-        """The actor's loss; the target networks move as well."""
-        actor_loss = -critic(obs, actor(obs)).mean()
-        actor_optimizer.step(actor_loss)
-        slow_actor.lerp_(actor_optimizer.flat, args.tau)
-        slow_critic.lerp_(q_optimizer.flat, args.tau)
-        return actor_loss.detach()
+        """The values of the actor's actions, which it learns to raise; the target networks move as well."""
+        actions, pull = actor.vjp(obs)
+        values, slopes = critic.slopes(obs, actions)
+        actor_optimizer.apply(pull(slopes * (-1.0 / args.batch_size)))  # downhill: the mean of -values
+        torch._foreach_lerp_([slow_actor, slow_critic], [actor_optimizer.flat, q_optimizer.flat], args.tau)
+        return values
 
     while step < args.total_timesteps:
         # 1 act
@@ -190,16 +207,18 @@ def main(args: Args | None = None) -> None:
             continue
 
         # 2 learn the critic
-        values, q_loss, b_obs = learn_critic(batches.draw(run.rng))
+        values, errors, b_obs = learn_critic(batches.draw(run.rng))
 
         # 3 learn the actor, and move the target networks
         if step // args.num_envs % args.policy_frequency == 0:
-            losses["losses/actor_loss"] = learn_actor(b_obs)
+            actor_values = learn_actor(b_obs)
             policy.refresh()
 
         # 4 log, checkpoint
         if is_due(100, previous, step):
-            losses |= {"losses/qf1_values": values.mean(), "losses/qf1_loss": q_loss}
+            losses = {"losses/qf1_values": values.mean(), "losses/qf1_loss": errors.square().mean()}
+            if actor_values is not None:
+                losses["losses/actor_loss"] = -actor_values.mean()
             run.log(step, {tag: float(value) for tag, value in losses.items()})
             run.log_speed(step)
         if run.checkpoint_due(previous, step):
