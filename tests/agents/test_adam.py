@@ -88,3 +88,17 @@ def test_the_moments_of_units_that_never_fire_stay_numbers_that_a_cpu_is_fast_wi
     before = float(dead[0])
     optimizer.apply([torch.tensor([0.0, 1.0])])
     assert float(dead[0]) == before, "and they move nothing"
+
+
+@pytest.mark.parametrize("kind", [RecordableAdam, RecordableRAdam])
+def test_adam_that_can_be_recorded_moves_in_pieces_as_it_does_in_one(kind, monkeypatch):
+    monkeypatch.setattr("cleanrl_worker.agents.adam.PIECE", 5)
+    torch.manual_seed(0)
+    ours, theirs = nn.Linear(3, 4), nn.Linear(3, 4)
+    theirs.load_state_dict(ours.state_dict())
+    pieces, whole = kind(ours.parameters(), lr=1e-2), kind(theirs.parameters(), lr=1e-2)
+    for _ in range(10):
+        gradients = [torch.randn(4, 3), torch.randn(4)]
+        pieces.apply(gradients)
+        whole.apply(gradients, max_grad_norm=1e9)
+    torch.testing.assert_close(pieces.flat, whole.flat)
