@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from cleanrl_worker.agents.critics import TwinLinear, action_slopes, twin_values, twin_vjp
+from cleanrl_worker.agents.critics import TwinLinear, action_slopes, least_slopes, twin_values, twin_vjp
 
 KINDS = [(torch.float64, {"rtol": 1e-10, "atol": 1e-10}), (torch.float32, {"rtol": 1e-4, "atol": 1e-6})]
 
@@ -45,6 +45,17 @@ def test_the_slopes_by_the_actions_are_those_of_autograd(dtype, near, batch):
     obs, actions = torch.randn(batch, 5, dtype=dtype), torch.randn(batch, 2, dtype=dtype, requires_grad=True)
     expected = one_by_one(layers, torch.cat([obs, actions], dim=1))[0]
     values, slopes = action_slopes([(layer.weight[0], layer.bias[0, 0]) for layer in layers], obs, actions)
+    torch.testing.assert_close(values, expected.detach(), **near)
+    torch.testing.assert_close(slopes, torch.autograd.grad(expected.sum(), actions)[0], **near)
+
+
+@pytest.mark.parametrize(("dtype", "near"), KINDS)
+@pytest.mark.parametrize("batch", [1, 5, 64])
+def test_the_slopes_of_the_smaller_value_are_those_of_autograd(dtype, near, batch):
+    layers = layers_of(dtype)
+    obs, actions = torch.randn(batch, 5, dtype=dtype), torch.randn(batch, 2, dtype=dtype, requires_grad=True)
+    expected = one_by_one(layers, torch.cat([obs, actions], dim=1)).amin(dim=0)
+    values, slopes = least_slopes(list(layers), obs, actions)
     torch.testing.assert_close(values, expected.detach(), **near)
     torch.testing.assert_close(slopes, torch.autograd.grad(expected.sum(), actions)[0], **near)
 

@@ -361,3 +361,34 @@ def test_the_gradients_of_the_critic_of_ddpg_are_those_of_autograd(dtype, rtol, 
     again, slopes = critic.slopes(obs, actions.detach())
     torch.testing.assert_close((values, again), (expected.detach(), expected.detach()), rtol=rtol, atol=atol)
     torch.testing.assert_close(slopes, torch.autograd.grad(expected.sum(), actions)[0], rtol=rtol, atol=atol)
+
+
+@pytest.mark.parametrize("batch", [1, 7, 64])
+@pytest.mark.parametrize(("dtype", "rtol", "atol"), [(torch.float64, 1e-10, 1e-10), (torch.float32, 1e-3, 1e-5)])
+def test_the_gradients_of_the_actor_of_sac_are_those_of_autograd(dtype, rtol, atol, batch):
+    torch.manual_seed(0)
+    limits = np.array([1.0, 2.5], np.float32)
+    spaces = SimpleNamespace(
+        single_observation_space=SimpleNamespace(shape=(5,)),
+        single_action_space=SimpleNamespace(shape=(2,), low=-limits, high=limits + 0.5),
+    )
+    actor = module("sac_continuous_action").Actor(spaces, hidden=16).to(dtype)
+    obs, d_actions = torch.randn(batch, 5, dtype=dtype), torch.randn(batch, 2, dtype=dtype)
+    weight = torch.tensor([0.3], dtype=dtype)
+    torch.manual_seed(1)
+    noise = torch.randn(batch, 2, dtype=dtype)
+    hidden = torch.relu(actor.fc2(torch.relu(actor.fc1(obs))))
+    gaussian = torch.distributions.Normal(
+        actor.fc_mean(hidden), (-5.0 + 3.5 * (torch.tanh(actor.fc_logstd(hidden)) + 1.0)).exp()
+    )
+    drawn = gaussian.mean + gaussian.stddev * noise
+    expected = torch.tanh(drawn) * actor.action_scale + actor.action_bias
+    volume = torch.log(actor.action_scale * (1.0 - torch.tanh(drawn) ** 2) + 1e-6)
+    expected_logprobs = (gaussian.log_prob(drawn) - volume).sum(dim=1)
+    torch.manual_seed(1)
+    (actions, logprobs), pull = actor.vjp(obs)
+    torch.testing.assert_close(actions, expected.detach(), rtol=rtol, atol=atol)
+    torch.testing.assert_close(logprobs, expected_logprobs.detach(), rtol=rtol, atol=atol)
+    scalar = (expected * d_actions).sum() + (weight * expected_logprobs).sum()
+    gradients = torch.autograd.grad(scalar, list(actor.parameters()))
+    torch.testing.assert_close(tuple(pull(d_actions, weight)), gradients, rtol=rtol, atol=atol)

@@ -86,3 +86,17 @@ def action_slopes(
     for (weight, _), output in zip(layers[-2:0:-1], outputs[-2:0:-1], strict=True):
         slopes = through_relu(slopes @ weight.t(), output)
     return values, slopes @ layers[0][0][obs.shape[1] :].t()
+
+
+@torch.no_grad()
+def least_slopes(
+    layers: Sequence[TwinLinear], obs: torch.Tensor, actions: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The smaller value of the two networks, of shape (batch), and its slope by the action."""
+    inputs, values = _twin_pass(layers, torch.cat([obs, actions], dim=1))
+    least = values.amin(dim=0)
+    chosen = (values == least).unsqueeze(2)
+    slopes = through_relu(chosen * layers[-1].weight.mT, inputs[-1])
+    for layer, given in zip(layers[-2:0:-1], inputs[-2:0:-1], strict=True):
+        slopes = through_relu(slopes @ layer.weight.mT, given)
+    return least, (slopes @ layers[0].weight[:, obs.shape[1] :].mT).sum(dim=0)

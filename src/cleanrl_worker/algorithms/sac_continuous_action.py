@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from cleanrl_worker.agents.adam import FlatAdam, flattened
 from cleanrl_worker.agents.batches import Batches
-from cleanrl_worker.agents.layers import NumpyNet, flat_size
+from cleanrl_worker.agents.critics import TwinLinear, least_slopes, twin_values, twin_vjp
+from cleanrl_worker.agents.layers import NumpyNet, Pullback, ReluTower, flat_size, through_relu, vjp
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment, graphs
 from cleanrl_worker.kit.args import Amount, Count, CountFrom0, RunArgs, Share, parse, require
@@ -23,6 +23,7 @@ from cleanrl_worker.wrappers.actions import require_bounded
 ACTION_SPACES = ("continuous",)
 OBSERVATION_SPACES = ("vector", "discrete", "tuple", "dict")
 LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
+LOG_STD_MIDDLE, LOG_STD_REACH = 0.5 * (LOG_STD_MAX + LOG_STD_MIN), 0.5 * (LOG_STD_MAX - LOG_STD_MIN)
 LOG_TWO_PI = float(np.log(2 * np.pi))
 
 
@@ -68,26 +69,20 @@ class TwinCritic(nn.Module):
     def __init__(self, envs: Any, hidden: int = 256) -> None:
         super().__init__()
         inputs = flat_size(envs.single_observation_space.shape) + flat_size(envs.single_action_space.shape)
-        self.layers = nn.ModuleList(TwinLinear(a, b) for a, b in ((inputs, hidden), (hidden, hidden), (hidden, 1)))
+        self._layers = [TwinLinear(a, b) for a, b in ((inputs, hidden), (hidden, hidden), (hidden, 1))]
+        self.layers = nn.ModuleList(self._layers)
 
     def forward(self, obs: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
         """Values of shape (2, batch)."""
-        first, second, last = self.layers
-        both = torch.cat([obs, actions], dim=1).expand(2, -1, -1)
-        return last(F.relu(second(F.relu(first(both))))).squeeze(-1)
+        return twin_values(self._layers, torch.cat([obs, actions], dim=1))
 
+    def vjp(self, obs: torch.Tensor, actions: torch.Tensor) -> tuple[torch.Tensor, Pullback]:
+        """The same, and what takes their gradient to those of the parameters."""
+        return twin_vjp(self._layers, torch.cat([obs, actions], dim=1))
 
-class TwinLinear(nn.Module):
-    """Two linear layers as one batched product, each initialised as `nn.Linear` is."""
-
-    def __init__(self, inputs: int, outputs: int) -> None:
-        super().__init__()
-        pair = [nn.Linear(inputs, outputs) for _ in range(2)]
-        self.weight = nn.Parameter(torch.stack([layer.weight.detach().T for layer in pair]))
-        self.bias = nn.Parameter(torch.stack([layer.bias.detach().unsqueeze(0) for layer in pair]))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.baddbmm(self.bias, x, self.weight)
+    def least_slopes(self, obs: torch.Tensor, actions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The smaller of the two values, of shape (batch), and its slope by the action."""
+        return least_slopes(self._layers, obs, actions)
 
 
 class Actor(nn.Module):
@@ -107,19 +102,36 @@ class Actor(nn.Module):
         self.register_buffer("action_bias", torch.tensor((space.high + space.low) / 2.0, dtype=torch.float32))
 
     def forward(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Mean and log-deviation before squashing."""
-        hidden = F.relu(self.fc2(F.relu(self.fc1(obs))))
-        squashed = torch.tanh(self.fc_logstd(hidden))
-        return self.fc_mean(hidden), LOG_STD_MIN + 0.5 * (LOG_STD_MAX - LOG_STD_MIN) * (squashed + 1.0)
+        """A sampled action and its log-probability."""
+        return self.vjp(obs)[0]
 
-    def sample(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """An action and its log-probability, differentiable in the parameters (the reparametrisation trick)."""
-        mean, log_std = self(obs)
+    @torch.no_grad()
+    def vjp(self, obs: torch.Tensor) -> tuple[tuple[torch.Tensor, torch.Tensor], Pullback]:
+        """The same, and what takes the gradients of both to those of the parameters (the reparametrisation trick)."""
+        hidden, to_trunk = vjp(ReluTower, (self.fc1, self.fc2), obs)
+        hidden.relu_()
+        mean, bend = self.fc_mean(hidden), self.fc_logstd(hidden).tanh_()
+        log_std = LOG_STD_MIDDLE + LOG_STD_REACH * bend
         noise = torch.randn_like(mean)
-        squashed = torch.tanh(mean + log_std.exp() * noise)
-        logprob = -0.5 * noise**2 - log_std - 0.5 * LOG_TWO_PI
-        logprob = logprob - torch.log(self.action_scale * (1.0 - squashed**2) + 1e-6)  # appendix C: change of variables
-        return squashed * self.action_scale + self.action_bias, logprob.sum(dim=1)
+        spread = log_std.exp() * noise
+        squashed = mean.add_(spread).tanh_()
+        slope = 1.0 - squashed.square()
+        stretch = self.action_scale * slope + 1e-6  # appendix C: change of variables
+        surprise = torch.addcmul(log_std, noise, noise, value=0.5).add_(stretch.log())
+        logprobs = -0.5 * LOG_TWO_PI * noise.shape[1] - surprise.sum(dim=1)
+        actions = torch.addcmul(self.action_bias, squashed, self.action_scale)
+
+        @torch.no_grad()
+        def pull(d_actions: torch.Tensor, d_logprobs: torch.Tensor) -> list[torch.Tensor]:
+            # a log-probability falls with log_std and with log(stretch), whose slope is -2 scale squashed / stretch
+            d_squashed = self.action_scale * torch.addcdiv(d_actions, d_logprobs * squashed, stretch, value=2.0)
+            d_mean = d_squashed * slope
+            d_bend = torch.ops.aten.tanh_backward(LOG_STD_REACH * (d_mean * spread - d_logprobs), bend)
+            d_hidden = (d_mean @ self.fc_mean.weight).addmm_(d_bend, self.fc_logstd.weight)
+            heads = [d_mean.t() @ hidden, d_mean.sum(dim=0), d_bend.t() @ hidden, d_bend.sum(dim=0)]
+            return [*to_trunk(through_relu(d_hidden, hidden)), *heads]
+
+        return (actions, logprobs), pull
 
 
 class ActingPolicy:
@@ -132,7 +144,7 @@ class ActingPolicy:
     def __call__(self, obs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         hidden = self._trunk(obs)
         squashed = np.tanh(self._log_std(hidden))
-        return self._mean(hidden), LOG_STD_MIN + 0.5 * (LOG_STD_MAX - LOG_STD_MIN) * (squashed + 1.0)
+        return self._mean(hidden), LOG_STD_MIDDLE + LOG_STD_REACH * squashed
 
     def refresh(self) -> None:
         for net in (self._trunk, self._mean, self._log_std):
@@ -189,32 +201,34 @@ def main(args: Args | None = None) -> None:
     losses: dict[str, Any] = {}
 
     @graphs.captured(run)
+    @torch.no_grad()
     def learn_critics(drawn: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """The values and losses of both critics, and the observations they are of."""
+        """The values of both critics, by how much they miss their target, and the observations they are of."""
         batch = batches.at(drawn)
-        with torch.no_grad():
-            next_actions, next_logprobs = actor.sample(batch.next_obs)
-            next_values = target_critic(batch.next_obs, next_actions).amin(dim=0) - alpha * next_logprobs
-            target = batch.rewards + args.gamma * (1.0 - batch.terminations) * next_values
-        values = critic(batch.obs, batch.actions)
-        q_losses = ((values - target) ** 2).mean(dim=1)
-        q_optimizer.step(q_losses.sum())
-        return values.detach(), q_losses.detach(), batch.obs
+        next_actions, next_logprobs = actor(batch.next_obs)
+        next_values = target_critic(batch.next_obs, next_actions).amin(dim=0) - alpha * next_logprobs
+        # rewards + gamma * (1 - terminations) * next_values
+        target = torch.addcmul(batch.rewards, 1.0 - batch.terminations, next_values, value=args.gamma)
+        values, pull = critic.vjp(batch.obs, batch.actions)
+        errors = values - target
+        q_optimizer.apply(pull(errors * (2.0 / args.batch_size)))  # downhill: the mean of errors**2
+        return values, errors, batch.obs
 
     @graphs.captured(run)
+    @torch.no_grad()
     def learn_actor(obs: torch.Tensor) -> dict[str, torch.Tensor]:
         """Of the actor, and of the weight of its entropy: as many updates as it has missed."""
         for _ in range(args.policy_frequency):
-            new_actions, logprobs = actor.sample(obs)
-            actor_loss = (alpha * logprobs - critic(obs, new_actions).amin(dim=0)).mean()
-            actor_optimizer.step(actor_loss)
-            learned = {"losses/actor_loss": actor_loss.detach()}
+            (new_actions, logprobs), pull = actor.vjp(obs)
+            values, slopes = critic.least_slopes(obs, new_actions)
+            learned = {"losses/actor_loss": (alpha * logprobs - values).mean()}
+            actor_optimizer.apply(pull(slopes * (-1.0 / args.batch_size), alpha / args.batch_size))
             if args.autotune:
                 # the actions are those of the actor's own loss: sampling anew would cost a tenth of the step
-                alpha_loss = (-log_alpha.exp() * (logprobs.detach() + target_entropy)).mean()
-                alpha_optimizer.step(alpha_loss)
-                alpha.copy_(log_alpha.detach().exp())
-                learned["losses/alpha_loss"] = alpha_loss.detach()
+                alpha_loss = alpha * (-target_entropy - logprobs.mean())
+                alpha_optimizer.apply([alpha_loss])  # alpha = exp(log_alpha): the loss is its own gradient
+                torch.exp(log_alpha, out=alpha)
+                learned["losses/alpha_loss"] = alpha_loss
         return learned
 
     while step < args.total_timesteps:
@@ -238,7 +252,7 @@ def main(args: Args | None = None) -> None:
             continue
 
         # 2 learn the critics
-        values, q_losses, b_obs = learn_critics(batches.draw(run.rng))
+        values, errors, b_obs = learn_critics(batches.draw(run.rng))
 
         # 3 learn the actor, and the weight of its entropy
         updates = step // args.num_envs
@@ -250,9 +264,8 @@ def main(args: Args | None = None) -> None:
         if updates % args.target_network_frequency == 0:
             slow_critic.lerp_(q_optimizer.flat, args.tau)
         if is_due(100, previous, step):
-            for index, (value, loss) in enumerate(
-                zip(values.mean(dim=1).tolist(), q_losses.tolist(), strict=True), start=1
-            ):
+            q_losses = errors.square().mean(dim=1)
+            for index, (value, loss) in enumerate(zip(values.mean(dim=1), q_losses, strict=True), start=1):
                 losses |= {f"losses/qf{index}_values": value, f"losses/qf{index}_loss": loss}
             losses |= {"losses/qf_loss": q_losses.mean(), "losses/alpha": alpha if args.autotune else args.alpha}
             run.log(step, {tag: float(value) for tag, value in losses.items()})
