@@ -19,7 +19,7 @@ from cleanrl_worker.kit.checkpoint import Memory, Part
 from cleanrl_worker.kit.episodes import Episode, StagedEnvs, VectorEnvs, View
 from cleanrl_worker.kit.policy import Policy
 from cleanrl_worker.kit.resume import REQUEUE, Continuation
-from mosaic.wire import companions, steps
+from mosaic.wire import companions, heap, steps
 from mosaic.wire.courses import course_of
 from mosaic.wire.record import Record, file_name, make_folder
 from mosaic.wire.split import Split
@@ -241,6 +241,7 @@ def _prepare_torch(args: RunArgs) -> None:
 
     torch.manual_seed(args.seed)
     torch.backends.cudnn.deterministic = args.torch_deterministic
+    heap.keep_freed()
     if args.num_threads > 0:
         torch.set_num_threads(args.num_threads)
     args.num_threads = torch.get_num_threads()  # part of the recipe: another number adds in another order
