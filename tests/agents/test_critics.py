@@ -60,6 +60,16 @@ def test_the_slopes_of_the_smaller_value_are_those_of_autograd(dtype, near, batc
     torch.testing.assert_close(slopes, torch.autograd.grad(expected.sum(), actions)[0], **near)
 
 
+def test_where_both_values_are_equal_the_slope_is_that_of_one():
+    layers = layers_of(torch.float64)
+    with torch.no_grad():
+        for pair in layers.parameters():
+            pair[1] = pair[0]
+    obs, actions = torch.randn(5, 5, dtype=torch.float64), torch.randn(5, 2, dtype=torch.float64)
+    of_first = action_slopes([(layer.weight[0], layer.bias[0, 0]) for layer in layers], obs, actions)
+    torch.testing.assert_close(least_slopes(list(layers), obs, actions), of_first)
+
+
 def test_twin_layers_computed_apart_as_on_a_gpu_give_the_same():
     first, second, _ = layers_of(torch.float32)
     x = torch.randn(2, 5, 7)

@@ -94,9 +94,9 @@ def least_slopes(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The smaller value of the two networks, of shape (batch), and its slope by the action."""
     inputs, values = _twin_pass(layers, torch.cat([obs, actions], dim=1))
-    least = values.amin(dim=0)
-    chosen = (values == least).unsqueeze(2)
-    slopes = through_relu(chosen * layers[-1].weight.mT, inputs[-1])
+    least, smaller = values.min(dim=0)  # the first where both are equal: each would count whole
+    chosen = smaller == torch.arange(2, device=smaller.device)[:, None]
+    slopes = through_relu(chosen.unsqueeze(2) * layers[-1].weight.mT, inputs[-1])
     for layer, given in zip(layers[-2:0:-1], inputs[-2:0:-1], strict=True):
         slopes = through_relu(slopes @ layer.weight.mT, given)
     return least, (slopes @ layers[0].weight[:, obs.shape[1] :].mT).sum(dim=0)
