@@ -85,9 +85,9 @@ def test_the_moments_of_units_that_never_fire_stay_numbers_that_a_cpu_is_fast_wi
         optimizer.apply([torch.tensor([0.0, 1.0])])
     smallest = torch.finfo(torch.float32).tiny
     assert optimizer.mean[0] > smallest and optimizer.variance[0] > smallest
-    before = float(dead[0])
+    before = dead[0].item()
     optimizer.apply([torch.tensor([0.0, 1.0])])
-    assert float(dead[0]) == before, "and they move nothing"
+    assert dead[0].item() == before, "and they move nothing"
 
 
 @pytest.mark.parametrize("kind", [RecordableAdam, RecordableRAdam])
