@@ -13,8 +13,8 @@ from torch import nn
 # times 1 - beta2 (0.001), is above 1e-38, and it moves a weight by less than 1e-6 in a million updates.
 TINY = 1e-17
 # The fused kernel gives each tensor one block of a GPU for every 65,536 numbers: of a small network's one vector that
-# would keep two or three of its hundred multiprocessors busy. One launch takes
-# 36 pieces with CUDA 12; each parameter may leave one that is short.
+# would keep two or three of its hundred multiprocessors busy. One launch takes 36 pieces with CUDA 12; each parameter
+# may leave one that is short.
 PIECE, PIECES = 4096, 24
 
 
@@ -86,8 +86,10 @@ class FlatAdam:
 
     def _move_at_once(self, gradients: Sequence[torch.Tensor], rate: torch.Tensor) -> None:
         """By one kernel, which takes the count and the step size as tensors."""
-        sizes = [len(gradient) for gradient in gradients]
         piece = max(PIECE, len(self.flat) // PIECES // 4 * 4)  # of whole fours, which the kernel reads at once
+        if torch.compiler.is_compiling():  # what is compiled copies every piece
+            gradients, piece = [torch.cat(list(gradients))], len(self.flat)
+        sizes = [len(gradient) for gradient in gradients]
         parameters, means, variances = (
             _pieces(whole.split(sizes), piece) for whole in (self.flat, self.mean, self.variance)
         )

@@ -236,7 +236,8 @@ class GameEnvs(SyncEnvs):
     """Games one after the other; a lost life ends an episode for the learner only, and rewards are clipped for it."""
 
     def step(self, actions: np.ndarray) -> Step:
-        return (reached := super().step(actions))._replace(rewards=np.sign(reached.rewards))
+        reached = super().step(actions)
+        return reached._replace(rewards=np.sign(reached.rewards))
 
     def _over(self, ends: np.ndarray) -> np.ndarray:
         return ends & [getattr(env.unwrapped, "ended_game", True) for env in self.envs]

@@ -135,8 +135,7 @@ class Episodes:
 
     def clear(self) -> None:
         """Forget the episodes under way (every environment was reset)."""
-        self.returns[:] = 0.0
-        self.lengths[:] = 0
+        self.returns[:] = self.lengths[:] = 0
 
 
 def is_due(every: int, previous: int, step: int) -> bool:

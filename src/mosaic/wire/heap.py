@@ -4,8 +4,8 @@ import ctypes
 import sys
 
 # glibc's numbers (malloc.h), and bytes: what is freed stays ours, and pieces of up to 32 MB are cut from it
-TRIM_THRESHOLD, TOP_PAD, MMAP_THRESHOLD = -1, -2, -3
-KEPT = {TRIM_THRESHOLD: 2**30, TOP_PAD: 2**26, MMAP_THRESHOLD: 2**25}
+TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
+KEPT = {TRIM_THRESHOLD: 2**30, MMAP_THRESHOLD: 2**25}
 
 
 def keep_freed() -> None:
