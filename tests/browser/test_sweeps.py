@@ -48,6 +48,13 @@ def test_sweep_is_listed_and_its_trials_lead_to_their_runs(open_page: Callable[.
     page.locator("[data-trial='0']").get_by_role("link", name="seed 1").click()
     page.wait_for_url(f"**/run/{runs[0]}")
 
+    # Long names and many columns scroll in their table: the page is no wider than a phone.
+    page = open_page("/sweeps", width=390, height=844)
+    for address in ("/sweeps", "/sweeps/first"):
+        page.goto(site.base + address)
+        expect(page.locator("table").first).to_be_visible(timeout=WAIT)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390, f"{address} is wider than its window"
+
     page = open_page("/sweeps/nowhere")
     expect(page.get_by_text("there is no sweep 'nowhere'")).to_be_visible(timeout=WAIT)
 

@@ -78,7 +78,7 @@ async def draw_list(web: Web) -> None:
             code_box(BEGIN)
         return
     titles = ("Sweep", "Algorithm", "Environment", "Trials", "Best", "Moved")
-    with _table(titles, right=("Best",)):
+    with ui.element("div").classes("w-full overflow-x-auto").props("tabindex=0"), _table(titles, right=("Best",)):
         for one in found:
             best = one.best_trial()
             with ui.element("tr").classes("border-t border-gray-500/20"):
