@@ -18,15 +18,17 @@ class RunningStatistics:
 
     def update(self, batch: np.ndarray) -> None:
         """Rows of `batch` are samples."""
-        rows = len(batch)
-        total = self.count + rows
-        if rows == 1:  # one environment, the usual case in continuous control: no sums over rows
-            delta = batch[0] - self.mean
-            spread = self.var * self.count
+        if len(batch) == 1:  # one environment, the usual case in continuous control: no sums over rows
+            self.merge(batch[0], 0.0, 1)
         else:
-            batch_mean = batch.mean(axis=0)
-            delta = batch_mean - self.mean
-            spread = self.var * self.count + ((batch - batch_mean) ** 2).sum(axis=0)
+            mean = batch.mean(axis=0)
+            self.merge(mean, ((batch - mean) ** 2).sum(axis=0), len(batch))
+
+    def merge(self, mean: np.ndarray, spread: Any, rows: int) -> None:
+        """Take `rows` samples into account, of which the mean and the sum of squared distances from it are known."""
+        total = self.count + rows
+        delta = mean - self.mean
+        spread = self.var * self.count + spread
         self.mean = self.mean + delta * (rows / total)
         self.var = (spread + delta * delta * (self.count * rows / total)) / total
         self.count = total

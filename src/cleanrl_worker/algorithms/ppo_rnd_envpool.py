@@ -183,9 +183,15 @@ class FrameScale:
         self.refresh()
 
     def observe(self, obs: torch.Tensor) -> None:
-        """Take the newest of each four frames into account; a batch of all steps as floats would fill the memory."""
-        for seen in obs:
-            self.statistics.update(seen[:, 3:].cpu().numpy().astype(np.float32))
+        """Take the newest of each four frames into account, where they are: on a GPU they stay there."""
+        total, squares = torch.zeros((2, 1, 84, 84), dtype=torch.float64, device=obs.device)
+        newest = obs[:, :, 3].flatten(0, 1)
+        for part in newest.split(256):  # of so many bytes float32 adds even the squares without rounding
+            pixels = part.float()
+            total += pixels.sum(dim=0)
+            squares += (pixels * pixels).sum(dim=0)
+        mean = total / len(newest)
+        self.statistics.merge(mean.cpu().numpy(), (squares - total * mean).cpu().numpy(), len(newest))
         self.refresh()
 
     def refresh(self) -> None:

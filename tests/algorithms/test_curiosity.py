@@ -1,0 +1,34 @@
+"""What random network distillation calls normal: the frames and the curiosity of all steps so far."""
+
+import numpy as np
+import pytest
+import torch
+
+from cleanrl_worker.agents.normalize import RunningStatistics
+from cleanrl_worker.algorithms.ppo_rnd_envpool import CuriosityScale, FrameScale
+
+
+@pytest.mark.parametrize(("steps", "envs"), [(3, 1), (5, 7), (3, 128), (2, 300)])
+def test_the_scale_of_frames_is_that_of_the_newest_of_each_four(steps, envs):
+    rng = np.random.default_rng(0)
+    scale, seen = FrameScale(torch.device("cpu")), RunningStatistics((84, 84))
+    for brightest in (256, 20):
+        frames = rng.integers(0, brightest, (steps, envs, 4, 84, 84), dtype=np.uint8)
+        frames[..., :10, :] = 255  # of a wall that never changes the variance is exactly 0
+        scale.observe(torch.from_numpy(frames))
+        seen.update(frames[:, :, 3].reshape(-1, 84, 84).astype(np.float64))
+    np.testing.assert_allclose(scale.statistics.mean[0], seen.mean, rtol=1e-12)
+    np.testing.assert_allclose(scale.statistics.var[0], seen.var, rtol=1e-9)
+    assert scale.statistics.count == seen.count
+    normal = scale(torch.from_numpy(frames[0, :, 3:]))
+    wanted = (frames[0, :, 3] - seen.mean) / np.sqrt(seen.var + 1e-8)
+    np.testing.assert_allclose(normal[:, 0].numpy(), wanted.clip(-5, 5), atol=1e-4)
+
+
+def test_curiosity_is_divided_by_the_deviation_of_its_discounted_sum():
+    curiosity = np.random.default_rng(0).gamma(2.0, 3.0, (64, 8)).astype(np.float32)
+    scale, sums, all_sums = CuriosityScale(8, 0.9), np.zeros(8), []
+    for row in curiosity:
+        sums = 0.9 * sums + row
+        all_sums.append(sums)
+    np.testing.assert_allclose(scale.observe(curiosity), curiosity / np.std(all_sums), rtol=1e-4)
