@@ -1,5 +1,9 @@
 """What random network distillation calls normal: the frames and the curiosity of all steps so far."""
 
+import signal
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -32,3 +36,14 @@ def test_curiosity_is_divided_by_the_deviation_of_its_discounted_sum():
         sums = 0.9 * sums + row
         all_sums.append(sums)
     np.testing.assert_allclose(scale.observe(curiosity), curiosity / np.std(all_sums), rtol=1e-4)
+
+
+def test_random_play_is_told_and_a_signal_ends_it_at_once(tmp_path):
+    """On a CPU it takes minutes, in which there is nothing to save yet."""
+    alone = ("-m", "cleanrl_worker.algorithms.ppo_rnd_envpool", "--env-id=mosaic/Catch-v0", f"--run-dir={tmp_path}")
+    small = ("--num-envs=2", "--num-steps=8", "--num-iterations-obs-norm-init=1000000", "--no-cuda")
+    with subprocess.Popen([sys.executable, *alone, *small], stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdout is not None
+        assert run.stdout.readline() == "playing at random, to know the scale of frames: 0 of 16,000,000 steps\n"
+        run.send_signal(signal.SIGTERM)
+        assert run.wait(60) == -signal.SIGTERM

@@ -256,6 +256,22 @@ def gae(
     return advantages
 
 
+def play_at_random(
+    args: Args, envs: kit_envs.VectorEnvs, rng: np.random.Generator, obs: torch.Tensor, frames: FrameScale
+) -> None:
+    """Some batches of steps, kept in `obs` one after the other, from which the scale of frames is known."""
+    envs.reset(args.seed)
+    batches = args.num_iterations_obs_norm_init
+    for batch in range(batches):
+        if batch % max(batches // 10, 1) == 0:
+            played, planned = batch * args.batch_size, batches * args.batch_size
+            print(f"playing at random, to know the scale of frames: {played:,} of {planned:,} steps", flush=True)
+        for t in range(args.num_steps):
+            chosen = rng.integers(0, envs.single_action_space.n, args.num_envs)
+            obs[t] = torch.from_numpy(envs.step(chosen).obs)
+        frames.observe(obs)
+
+
 class Losses(NamedTuple):
     """Means over a minibatch, and how much likelier each of its actions has become."""
 
@@ -305,14 +321,9 @@ def main(args: Args | None = None) -> None:
     )
     frames.refresh()
     args.num_iterations = -(-args.total_timesteps // args.batch_size)
+    if step == 0:  # before the run's own reset: a signal still ends it at once, and its time is not the training's
+        play_at_random(args, envs, run.rng, obs, frames)
     next_obs = run.reset(envs, step)
-    if step == 0:
-        for _ in range(args.num_iterations_obs_norm_init):
-            for t in range(args.num_steps):
-                next_obs = envs.step(run.rng.integers(0, envs.single_action_space.n, args.num_envs)).obs
-                obs[t] = torch.from_numpy(next_obs)
-            frames.observe(obs)
-        next_obs = run.reset(envs, step)
     returns: deque[float] = deque(maxlen=20)
 
     @graphs.captured(run)
