@@ -1,5 +1,6 @@
 """Live frames through the daemon: from a local run's ring, and from a remote worker on demand."""
 
+import contextlib
 import threading
 import time
 from collections.abc import Iterator
@@ -78,10 +79,10 @@ def test_a_ring_that_cannot_be_read_is_told_once(served: Any) -> None:
     assert log.count("fastlane.header_invalid") == 1
 
 
-def test_a_remote_worker_sends_frames_only_while_somebody_watches(served: Any) -> None:
-    served.add("far", external=1)
+@contextlib.contextmanager
+def far_worker(served: Any) -> Iterator[list[bool]]:
+    """A worker of run `far` that sends a frame when one is wanted; what it was told of that, in order."""
     session = served.attempts.register("far", Registration("w", Identity(1, 1, "elsewhere"), reads_files=False))
-    client = served.verbs
     demanded: list[bool] = []
     sending = threading.Event()
 
@@ -91,32 +92,49 @@ def test_a_remote_worker_sends_frames_only_while_somebody_watches(served: Any) -
         yield pb.Frame(run_id="another-run", width=1, height=1, channels=3, data=b"abc", encoding="raw")
         time.sleep(60)
 
-    stream = client._stub.PublishFrames(frames(), metadata=credentials(client.address, session), timeout=180)
+    metadata = credentials(served.verbs.address, session)
+    stream = served.verbs._stub.PublishFrames(frames(), metadata=metadata, timeout=180)
 
     def listen() -> None:
-        try:
+        with contextlib.suppress(grpc.RpcError):
             for control in stream:
                 demanded.append(control.demand.frames)
                 if demanded[-1]:
                     sending.set()
-        except grpc.RpcError:
-            pass
 
     listener = threading.Thread(target=listen, daemon=True)
     listener.start()
-    end = time.monotonic() + 180
-    while not demanded:
-        assert time.monotonic() < end
-        time.sleep(0.02)
-    watching = client.stream_frames("far")
-    frame = next(watching)
-    assert (frame.data, frame.run_id) == (b"abc", "far")
-    watching.close()
-    while demanded != [False, True, False]:
-        assert time.monotonic() < end, demanded
-        time.sleep(0.05)
+    yield demanded
     stream.cancel()
     listener.join(10)
+
+
+def until(demanded: list[bool], wanted: list[bool]) -> None:
+    end = time.monotonic() + 180
+    while demanded != wanted:
+        assert time.monotonic() < end, demanded
+        time.sleep(0.02)
+
+
+def test_a_remote_worker_sends_frames_only_while_somebody_watches(served: Any) -> None:
+    served.add("far", external=1)
+    with far_worker(served) as demanded:
+        until(demanded, [False])
+        watching = served.verbs.stream_frames("far")
+        frame = next(watching)
+        assert (frame.data, frame.run_id) == (b"abc", "far")
+        watching.close()
+        until(demanded, [False, True, False])
+
+
+def test_who_watches_before_the_worker_has_said_where_it_runs_sees_it_all_the_same(served: Any) -> None:
+    """Until then the daemon takes the run's files to be at hand."""
+    served.add("far", external=1)
+    watching = served.verbs.stream_frames("far")
+    assert "shows nothing yet" in next(watching).reason
+    with far_worker(served):
+        assert next(frame.data for frame in watching if frame.data) == b"abc"
+        watching.close()
 
 
 def test_frames_of_a_run_need_its_session(served: Any) -> None:

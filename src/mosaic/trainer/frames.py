@@ -43,12 +43,15 @@ class FrameHub:
         """Frames of a run as they come, at most so many a second, to its end; without one, the reason."""
         if not 0 <= max_fps <= 1e6:
             raise ConfigError("max_fps is a number of frames per second, 0 or more")
-        pause = 1.0 / min(MOST_FPS, max_fps or DEFAULT_FPS)
-        with self._registry.database.read() as connection:
-            row = self._registry.row(connection, run_id)
-            local = row["reads_files"] and row["executor"] == "local"
-        found = (self._from_ring if local else self._from_worker)(run_id, pause, active)
-        return self._told(run_id, found)
+        self._is_local(run_id)  # an unknown run is refused now, not with the first frame
+        return self._told(run_id, self._found(run_id, 1.0 / min(MOST_FPS, max_fps or DEFAULT_FPS), active))
+
+    def _found(self, run_id: str, pause: float, active: Callable[[], bool]) -> Iterator[pb.Frame]:
+        """From wherever the run shows itself: only its worker's first words tell whether its files are at hand."""
+        if self._is_local(run_id):
+            yield from self._from_ring(run_id, pause, active)
+        if not self._is_local(run_id):
+            yield from self._from_worker(run_id, pause, active)
 
     def _told(self, run_id: str, frames: Iterator[pb.Frame]) -> Iterator[pb.Frame]:
         """The same frames, and in the log what a viewer got of them: its first frame, each reason, a closing count."""
@@ -93,7 +96,7 @@ class FrameHub:
                     told = time.monotonic()
                 elif time.monotonic() - told >= REASON_SECONDS:
                     told = time.monotonic()
-                    if self._over(run_id):
+                    if self._over(run_id) or not self._is_local(run_id):
                         return
                     reason = NO_RING if reader is None else reader.status().reason
                     if reason:
@@ -128,6 +131,11 @@ class FrameHub:
                 lane.viewers -= 1
                 if not lane.viewers:
                     self._lanes.pop(run_id, None)
+
+    def _is_local(self, run_id: str) -> bool:
+        with self._registry.database.read() as connection:
+            row = self._registry.row(connection, run_id)
+        return bool(row["reads_files"]) and row["executor"] == "local"
 
     def _over(self, run_id: str) -> bool:
         return self._registry.get_run(run_id).state in ENDED
