@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from cleanrl_worker.agents.normalize import RunningStatistics
-from cleanrl_worker.algorithms.ppo_rnd_envpool import CuriosityScale, FrameScale
+from cleanrl_worker.algorithms.ppo_rnd_envpool import Args, CuriosityScale, FrameScale, Novelty, main
 
 
 @pytest.mark.parametrize(("steps", "envs"), [(3, 1), (5, 7), (3, 128), (2, 300)])
@@ -36,6 +36,25 @@ def test_curiosity_is_divided_by_the_deviation_of_its_discounted_sum():
         sums = 0.9 * sums + row
         all_sums.append(sums)
     np.testing.assert_allclose(scale.observe(curiosity), curiosity / np.std(all_sums), rtol=1e-4)
+
+
+@pytest.mark.parametrize(("share", "frames"), [(0.0, 0), (0.05, 1), (0.25, 4), (0.26, 5), (1.0, 16)])
+def test_the_predictor_learns_from_its_share_of_a_minibatch(share, frames, tmp_path, monkeypatch):
+    plain, learned, weights = Novelty.forward, [], []
+
+    def noted(novelty, seen):
+        if torch.is_grad_enabled():
+            learned.append(len(seen))
+        weights.append(novelty.predictor[-1].bias.detach().clone())
+        return plain(novelty, seen)
+
+    monkeypatch.setattr(Novelty, "forward", noted)
+    sizes = {"num_envs": 4, "num_steps": 8, "num_minibatches": 2, "update_epochs": 1, "num_iterations_obs_norm_init": 0}
+    where = {"env_id": "mosaic/Catch-v0", "run_dir": tmp_path, "cuda": False}
+    main(Args(total_timesteps=64, update_proportion=share, **sizes, **where))
+    assert learned == [frames] * 4
+    moved = (weights[-1] - weights[0]).abs().max()
+    assert moved < 1e-9 if share == 0 else moved > 1e-6  # Adam's smallest steps are of no account
 
 
 def test_random_play_is_told_and_a_signal_ends_it_at_once(tmp_path):

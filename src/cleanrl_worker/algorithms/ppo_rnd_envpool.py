@@ -3,6 +3,7 @@
 Sibling: ppo_atari_envpool, which learns from the game's rewards alone.
 """
 
+import math
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -288,6 +289,7 @@ def main(args: Args | None = None) -> None:
     require(args)
     args.batch_size = args.num_envs * args.num_steps
     args.minibatch_size = args.batch_size // args.num_minibatches
+    foretold = math.ceil(args.minibatch_size * args.update_proportion)  # frames that the predictor learns from
     if args.norm_adv:
         check_minibatches(args.batch_size, args.num_minibatches)
     run = experiment.start(args)
@@ -352,9 +354,9 @@ def main(args: Args | None = None) -> None:
         mb_values: torch.Tensor,
     ) -> Losses:
         """Learn from a minibatch."""
-        error = novelty(frames(mb_obs[:, 3:])).mean(dim=1)
-        chosen = (torch.rand(len(error), device=device) < args.update_proportion).float()
-        forward_loss = (error * chosen).sum() / chosen.sum().clamp(min=1)
+        # a minibatch lies in random order: its first rows are a random share of it
+        error = novelty(frames(mb_obs[:foretold, 3:])).mean(dim=1)
+        forward_loss = error.sum() / max(len(error), 1)
 
         logits, ext_values, int_values = agent(mb_obs)
         new_logprobs = F.log_softmax(logits, dim=-1)

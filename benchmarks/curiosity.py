@@ -1,0 +1,171 @@
+"""How far curiosity has come in Montezuma's Revenge before its first point: what is new to it, and where it goes.
+
+    python benchmarks/curiosity.py RUN_FOLDER [RUN_FOLDER …] --picture docs/img/curiosity.svg
+
+Of each run's newest checkpoint the policy plays beside random actions, and both are paid by the checkpoint's own
+predictor. Positions are read from the game's memory, which no training sees; EnvPool tells it with every step.
+"""
+
+import argparse
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import ale_py
+import numpy as np
+import torch
+from report import markdown, save
+from safetensors.torch import load_file
+
+from cleanrl_worker.algorithms.ppo_rnd_envpool import Agent, FrameScale, Novelty
+from cleanrl_worker.kit.pools import make_pool
+from cleanrl_worker.wrappers.atari import Shrinker
+from mosaic.wire.checkpoints import find_all
+
+GAME, ACTIONS = "MontezumaRevenge-v5", 18
+ROOM, ACROSS, UP = 3, 42, 43  # bytes of the game's memory; the first room has number 1
+CELL, WIDTH, HEIGHT, LOWEST = 8, 20, 14, 18  # the room in cells of 8×8, from the floor's row up
+# Where the way to the first key leads, in that order, as positions of the player.
+WAY = {"start": (77, 235), "right ladder": (133, 170), "floor": (84, 148), "left ladder": (20, 170), "key": (14, 192)}
+
+
+class Known(NamedTuple):
+    """What a checkpoint holds."""
+
+    step: int
+    agent: Agent
+    novelty: Novelty
+    frames: FrameScale
+
+
+class Play(NamedTuple):
+    """What some thousand steps were like."""
+
+    novelty: float
+    places: float
+    """as many as an even walk over so many cells would visit: the exponential of the visits' entropy"""
+    across_the_floor: float
+    """share of steps in the middle of the floor, between the two ladders"""
+    points: float
+    visits: np.ndarray
+
+
+def main() -> None:
+    """Play with each run's policy, print the table, draw where they went."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", type=Path, nargs="+", help="run folders of ppo_rnd_envpool with a checkpoint")
+    parser.add_argument("--steps", type=int, default=1000, help="steps in each of 64 games side by side")
+    parser.add_argument("--picture", type=Path, help="an SVG file to draw the visits into")
+    args = parser.parse_args()
+    rows, maps = [], {}
+    for folder in args.runs:
+        known = read(folder)
+        print(f"{folder}: step {known.step:,}", flush=True)
+        curious, random = (play(known, args.steps, curious) for curious in (True, False))
+        rows.append(row(known, curious, random))
+        maps |= {"random play": random.visits, f"step {known.step:,}": curious.visits}
+    save("curiosity", {"rows": rows, "steps": args.steps})
+    if args.picture:
+        draw(args.picture, maps)
+    print(markdown(rows))
+
+
+def read(folder: Path) -> Known:
+    """The newest checkpoint of a run."""
+    newest = next(iter(find_all(folder / "checkpoints")), None)
+    if newest is None:
+        raise SystemExit(f"no checkpoint in {folder / 'checkpoints'}")
+    state = load_file(newest / "state.safetensors")
+
+    def part(name: str) -> dict[str, torch.Tensor]:
+        return {key.removeprefix(f"{name}/"): value for key, value in state.items() if key.startswith(f"{name}/")}
+
+    agent = Agent(SimpleNamespace(single_action_space=SimpleNamespace(n=ACTIONS)))
+    agent.load_state_dict(part("policy"))
+    novelty = Novelty()
+    novelty.load_state_dict(part("novelty"))
+    frames = FrameScale(torch.device("cpu"))
+    frames.statistics.mean, frames.statistics.var = (part("frames")[key].numpy() for key in ("mean", "var"))
+    frames.refresh()
+    return Known(int(newest.name), agent, novelty, frames)
+
+
+def row(known: Known, curious: Play, random: Play) -> dict[str, Any]:
+    """What the table tells of a checkpoint; of the way to the key, how new its places are."""
+    way = " · ".join(f"{name} {new:.0f}" for name, new in zip(WAY, places_on_the_way(known), strict=True))
+    return {
+        "steps trained": f"{known.step:,}",
+        "novelty of a step, curious": f"{curious.novelty:.2f}",
+        "random": f"{random.novelty:.2f}",
+        "ratio": f"{curious.novelty / random.novelty:.2f}",
+        "places, curious": f"{curious.places:.0f}",
+        "random ": f"{random.places:.0f}",
+        "floor ‰, curious": f"{1000 * curious.across_the_floor:.1f}",
+        "random  ": f"{1000 * random.across_the_floor:.1f}",
+        "points": f"{curious.points:.0f}",
+        "novelty on the way to the key": way,
+    }
+
+
+@torch.no_grad()
+def play(known: Known, steps: int, curious: bool, games: int = 64) -> Play:
+    """Steps with sampled actions of the policy, or with any."""
+    rng = np.random.default_rng(0)
+    envs = make_pool(GAME, games, 7, repeat_action_probability=0.25, episodic_life=True)
+    obs, visits, novelty, points = envs.reset()[0], np.zeros((32, 32)), 0.0, 0.0
+    for _ in range(steps):
+        scores = known.agent(torch.from_numpy(obs))[0].numpy() if curious else np.zeros((games, ACTIONS))
+        obs, rewards, _, _, info = envs.step((scores + rng.gumbel(size=scores.shape)).argmax(axis=1))
+        novelty += new_to(known, obs[:, 3:]).mean()
+        points += rewards.sum()
+        memory = info["ram"][info["ram"][:, ROOM] == 1]
+        np.add.at(visits, (memory[:, UP] // CELL, memory[:, ACROSS] // CELL), 1)
+    shares = visits / visits.sum()
+    some = shares[shares > 0]
+    across = shares[LOWEST : LOWEST + 3, 8:12].sum()  # columns 12 and 13 are those of falls
+    return Play(novelty / steps, np.exp(-(some * np.log(some)).sum()), across, points, shares)
+
+
+def new_to(known: Known, frames: np.ndarray) -> np.ndarray:
+    """How new single frames are, as training pays it before it is scaled."""
+    return (known.novelty(known.frames(torch.from_numpy(frames))).sum(dim=1) / 2).numpy()
+
+
+@torch.no_grad()
+def places_on_the_way(known: Known) -> np.ndarray:
+    """How new it would be to stand at each place on the way: the player is put there, one frame is drawn."""
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+    ale = ale_py.ALEInterface()
+    ale.loadROM(ale_py.roms.get_rom_path("montezuma_revenge"))
+    for _ in range(60):  # until the room stands still
+        ale.act(0)
+    begun, shrink, frames = ale.cloneState(), Shrinker(*ale.getScreenDims()), []
+    for across, up in WAY.values():
+        ale.restoreState(begun)
+        ale.setRAM(ACROSS, across)
+        ale.setRAM(UP, up)
+        ale.act(0)
+        frames.append(shrink(ale.getScreenGrayscale()))
+    return new_to(known, np.stack(frames)[:, None])
+
+
+def draw(path: Path, maps: dict[str, np.ndarray]) -> None:
+    """One room for each, darker where more steps were spent."""
+    size, gap, label = 12, 20, 22
+    wide = len(maps) * (WIDTH * size + gap)
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {HEIGHT * size + label}" font-size="13" ']
+    parts[0] += 'font-family="sans-serif">'
+    for number, (name, shares) in enumerate(maps.items()):
+        left = number * (WIDTH * size + gap)
+        parts.append(f'<text x="{left}" y="14" fill="#555">{name}</text>')
+        parts.append(f'<rect x="{left}" y="{label}" width="{WIDTH * size}" height="{HEIGHT * size}" fill="#f4f4f4"/>')
+        for up, across in np.argwhere(shares > 0):
+            # 1 in 10,000 steps is just seen, 1 in 20 is full
+            dark = np.clip(np.log10(shares[up, across] * 10_000) / np.log10(500), 0.03, 1)
+            x, y = left + across * size, label + (LOWEST + HEIGHT - 1 - up) * size
+            parts.append(f'<rect x="{x}" y="{y}" width="{size}" height="{size}" fill="#1f5fa8" opacity="{dark:.2f}"/>')
+    path.write_text("\n".join([*parts, "</svg>"]) + "\n")
+
+
+if __name__ == "__main__":
+    main()
