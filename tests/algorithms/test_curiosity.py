@@ -38,8 +38,19 @@ def test_curiosity_is_divided_by_the_deviation_of_its_discounted_sum():
     np.testing.assert_allclose(scale.observe(curiosity), curiosity / np.std(all_sums), rtol=1e-4)
 
 
-@pytest.mark.parametrize(("share", "frames"), [(0.0, 0), (0.05, 1), (0.25, 4), (0.26, 5), (1.0, 16)])
-def test_the_predictor_learns_from_its_share_of_a_minibatch(share, frames, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("share", "pieces", "frames"),
+    [
+        (0.0, 2, [0, 0]),
+        (0.05, 2, [1, 1]),
+        (0.25, 2, [4, 4]),
+        (0.26, 2, [5, 5]),
+        (1.0, 2, [16, 16]),
+        (0.3, 3, [3, 3, 3, 1]),
+    ],
+)
+def test_the_predictor_learns_from_its_share_of_each_minibatch(share, pieces, frames, tmp_path, monkeypatch):
+    """The last minibatch may be a short one: of 32 rows in three pieces it has 2."""
     plain, learned, weights = Novelty.forward, [], []
 
     def noted(novelty, seen):
@@ -49,10 +60,10 @@ def test_the_predictor_learns_from_its_share_of_a_minibatch(share, frames, tmp_p
         return plain(novelty, seen)
 
     monkeypatch.setattr(Novelty, "forward", noted)
-    sizes = {"num_envs": 4, "num_steps": 8, "num_minibatches": 2, "update_epochs": 1, "num_iterations_obs_norm_init": 0}
-    where = {"env_id": "mosaic/Catch-v0", "run_dir": tmp_path, "cuda": False}
+    sizes = {"num_envs": 4, "num_steps": 8, "num_minibatches": pieces, "update_epochs": 1}
+    where = {"env_id": "mosaic/Catch-v0", "run_dir": tmp_path, "cuda": False, "num_iterations_obs_norm_init": 0}
     main(Args(total_timesteps=64, update_proportion=share, **sizes, **where))
-    assert learned == [frames] * 4
+    assert learned == frames * 2
     moved = (weights[-1] - weights[0]).abs().max()
     assert moved < 1e-9 if share == 0 else moved > 1e-6  # Adam's smallest steps are of no account
 
