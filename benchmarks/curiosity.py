@@ -7,6 +7,7 @@ predictor. Positions are read from the game's memory, which no training sees; En
 """
 
 import argparse
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -15,14 +16,14 @@ import ale_py
 import numpy as np
 import torch
 from report import markdown, save
-from safetensors.torch import load_file
 
 from cleanrl_worker.algorithms.ppo_rnd_envpool import Agent, FrameScale, Novelty
-from cleanrl_worker.kit.pools import make_pool
+from cleanrl_worker.kit.checkpoint import newest
+from cleanrl_worker.kit.pools import atari_game, make_pool
 from cleanrl_worker.wrappers.atari import Shrinker
-from mosaic.wire.checkpoints import find_all
+from mosaic.wire.checkpoints import CheckpointError
 
-GAME, ACTIONS = "MontezumaRevenge-v5", 18
+ALGO, GAME, ACTIONS = "ppo_rnd_envpool", "MontezumaRevenge", 18
 ROOM, ACROSS, UP = 3, 42, 43  # bytes of the game's memory; the first room has number 1
 CELL, WIDTH, HEIGHT, LOWEST = 8, 20, 14, 18  # the room in cells of 8×8, from the floor's row up
 # Where the way to the first key leads, in that order, as positions of the player.
@@ -33,6 +34,8 @@ class Known(NamedTuple):
     """What a checkpoint holds."""
 
     step: int
+    sticky: float
+    """how often the game takes the last action again"""
     agent: Agent
     novelty: Novelty
     frames: FrameScale
@@ -46,7 +49,7 @@ class Play(NamedTuple):
     """as many as an even walk over so many cells would visit: the exponential of the visits' entropy"""
     across_the_floor: float
     """share of steps in the middle of the floor, between the two ladders"""
-    points: float
+    points: int
     visits: np.ndarray
 
 
@@ -62,23 +65,27 @@ def main() -> None:
         known = read(folder)
         print(f"{folder}: step {known.step:,}", flush=True)
         curious, random = (play(known, args.steps, curious) for curious in (True, False))
-        rows.append(row(known, curious, random))
-        maps |= {"random play": random.visits, f"step {known.step:,}": curious.visits}
+        rows.append(row(folder.name, known, curious, random))
+        maps |= {"random play": random.visits, f"{folder.name}, step {known.step:,}": curious.visits}
+    print(markdown(rows))
     save("curiosity", {"rows": rows, "steps": args.steps})
     if args.picture:
         draw(args.picture, maps)
-    print(markdown(rows))
 
 
 def read(folder: Path) -> Known:
     """The newest checkpoint of a run."""
-    newest = next(iter(find_all(folder / "checkpoints")), None)
-    if newest is None:
-        raise SystemExit(f"no checkpoint in {folder / 'checkpoints'}")
-    state = load_file(newest / "state.safetensors")
+    try:
+        found = newest(folder, partial(print, flush=True))
+    except CheckpointError as error:
+        raise SystemExit(str(error)) from error
+    algo, env_id = found.document["algo"], found.document["env_id"]
+    if algo != ALGO or atari_game(env_id) != GAME:
+        raise SystemExit(f"{folder} is a run of {algo} in {env_id}; give one of {ALGO} in {GAME}-v5")
 
     def part(name: str) -> dict[str, torch.Tensor]:
-        return {key.removeprefix(f"{name}/"): value for key, value in state.items() if key.startswith(f"{name}/")}
+        parts = {key: value for key, value in found.arrays.items() if key.startswith(f"{name}/")}
+        return {key.removeprefix(f"{name}/"): torch.from_numpy(value) for key, value in parts.items()}
 
     agent = Agent(SimpleNamespace(single_action_space=SimpleNamespace(n=ACTIONS)))
     agent.load_state_dict(part("policy"))
@@ -87,22 +94,23 @@ def read(folder: Path) -> Known:
     frames = FrameScale(torch.device("cpu"))
     frames.statistics.mean, frames.statistics.var = (part("frames")[key].numpy() for key in ("mean", "var"))
     frames.refresh()
-    return Known(int(newest.name), agent, novelty, frames)
+    return Known(found.step, found.document["args"]["repeat_action_probability"], agent, novelty, frames)
 
 
-def row(known: Known, curious: Play, random: Play) -> dict[str, Any]:
+def row(name: str, known: Known, curious: Play, random: Play) -> dict[str, Any]:
     """What the table tells of a checkpoint; of the way to the key, how new its places are."""
-    way = " · ".join(f"{name} {new:.0f}" for name, new in zip(WAY, places_on_the_way(known), strict=True))
+    way = " · ".join(f"{place} {new:.0f}" for place, new in zip(WAY, places_on_the_way(known), strict=True))
     return {
+        "run": name,
         "steps trained": f"{known.step:,}",
-        "novelty of a step, curious": f"{curious.novelty:.2f}",
-        "random": f"{random.novelty:.2f}",
-        "ratio": f"{curious.novelty / random.novelty:.2f}",
-        "places, curious": f"{curious.places:.0f}",
-        "random ": f"{random.places:.0f}",
-        "floor ‰, curious": f"{1000 * curious.across_the_floor:.1f}",
-        "random  ": f"{1000 * random.across_the_floor:.1f}",
-        "points": f"{curious.points:.0f}",
+        "novelty of a step": round(curious.novelty, 2),
+        "of random play": round(random.novelty, 2),
+        "ratio": round(curious.novelty / random.novelty, 2),
+        "places": round(curious.places),
+        "places of random play": round(random.places),
+        "‰ on the floor": round(1000 * curious.across_the_floor, 1),
+        "‰ of random play": round(1000 * random.across_the_floor, 1),
+        "points of all games": curious.points,
         "novelty on the way to the key": way,
     }
 
@@ -111,19 +119,21 @@ def row(known: Known, curious: Play, random: Play) -> dict[str, Any]:
 def play(known: Known, steps: int, curious: bool, games: int = 64) -> Play:
     """Steps with sampled actions of the policy, or with any."""
     rng = np.random.default_rng(0)
-    envs = make_pool(GAME, games, 7, repeat_action_probability=0.25, episodic_life=True)
-    obs, visits, novelty, points = envs.reset()[0], np.zeros((32, 32)), 0.0, 0.0
+    envs = make_pool(f"{GAME}-v5", games, 7, repeat_action_probability=known.sticky, episodic_life=True)
+    obs, visits, paid, points = envs.reset()[0], np.zeros((32, 32)), [], 0
+    going_on = np.ones(games, bool)
     for _ in range(steps):
         scores = known.agent(torch.from_numpy(obs))[0].numpy() if curious else np.zeros((games, ACTIONS))
-        obs, rewards, _, _, info = envs.step((scores + rng.gumbel(size=scores.shape)).argmax(axis=1))
-        novelty += new_to(known, obs[:, 3:]).mean()
-        points += rewards.sum()
-        memory = info["ram"][info["ram"][:, ROOM] == 1]
+        obs, rewards, terminations, truncations, info = envs.step((scores + rng.gumbel(size=scores.shape)).argmax(1))
+        paid.extend(new_to(known, obs[:, 3:])[going_on])  # after an end EnvPool begins anew and takes no action
+        points += int(rewards.sum())
+        memory = info["ram"][going_on & (info["ram"][:, ROOM] == 1)]
         np.add.at(visits, (memory[:, UP] // CELL, memory[:, ACROSS] // CELL), 1)
+        going_on = ~(terminations | truncations)
     shares = visits / visits.sum()
     some = shares[shares > 0]
     across = shares[LOWEST : LOWEST + 3, 8:12].sum()  # columns 12 and 13 are those of falls
-    return Play(novelty / steps, np.exp(-(some * np.log(some)).sum()), across, points, shares)
+    return Play(float(np.mean(paid)), np.exp(-(some * np.log(some)).sum()), across, points, shares)
 
 
 def new_to(known: Known, frames: np.ndarray) -> np.ndarray:
@@ -133,7 +143,7 @@ def new_to(known: Known, frames: np.ndarray) -> np.ndarray:
 
 @torch.no_grad()
 def places_on_the_way(known: Known) -> np.ndarray:
-    """How new it would be to stand at each place on the way: the player is put there, one frame is drawn."""
+    """How new it would be to be at each place on the way: the player is put there, and two frames are drawn."""
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
     ale = ale_py.ALEInterface()
     ale.loadROM(ale_py.roms.get_rom_path("montezuma_revenge"))
@@ -144,8 +154,11 @@ def places_on_the_way(known: Known) -> np.ndarray:
         ale.restoreState(begun)
         ale.setRAM(ACROSS, across)
         ale.setRAM(UP, up)
-        ale.act(0)
-        frames.append(shrink(ale.getScreenGrayscale()))
+        drawn = []
+        for _ in range(2):  # a frame that is seen is the larger of two
+            ale.act(0)
+            drawn.append(ale.getScreenGrayscale())
+        frames.append(shrink(np.maximum(*drawn)))
     return new_to(known, np.stack(frames)[:, None])
 
 
@@ -164,6 +177,7 @@ def draw(path: Path, maps: dict[str, np.ndarray]) -> None:
             dark = np.clip(np.log10(shares[up, across] * 10_000) / np.log10(500), 0.03, 1)
             x, y = left + across * size, label + (LOWEST + HEIGHT - 1 - up) * size
             parts.append(f'<rect x="{x}" y="{y}" width="{size}" height="{size}" fill="#1f5fa8" opacity="{dark:.2f}"/>')
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join([*parts, "</svg>"]) + "\n")
 
 
