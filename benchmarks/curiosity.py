@@ -1,9 +1,10 @@
 """How far curiosity has come in Montezuma's Revenge before its first point: what is new to it, and where it goes.
 
-    python benchmarks/curiosity.py RUN_FOLDER [RUN_FOLDER …] --picture docs/img/curiosity.svg
+    python benchmarks/curiosity.py RANDOM_RUN RUN_FOLDER [RUN_FOLDER …] --picture docs/img/curiosity.svg
 
-Of each run's newest checkpoint the policy plays beside random actions, and both are paid by the checkpoint's own
-predictor. Positions are read from the game's memory, which no training sees; EnvPool tells it with every step.
+RANDOM_RUN is a training with `--int-coef=0 --ext-coef=0`, whose policy stays random while its predictor learns. Each
+run's newest policy plays, and that one predictor, which knows what random play sees, tells how new its steps are.
+Positions are read from the game's memory, which no training sees; EnvPool tells it with every step.
 """
 
 import argparse
@@ -36,6 +37,8 @@ class Known(NamedTuple):
     step: int
     sticky: float
     """how often the game takes the last action again"""
+    paid: bool
+    """whether it was trained for anything"""
     agent: Agent
     novelty: Novelty
     frames: FrameScale
@@ -47,8 +50,6 @@ class Play(NamedTuple):
     novelty: float
     places: float
     """as many as an even walk over so many cells would visit: the exponential of the visits' entropy"""
-    across_the_floor: float
-    """share of steps in the middle of the floor, between the two ladders"""
     points: int
     visits: np.ndarray
 
@@ -56,17 +57,20 @@ class Play(NamedTuple):
 def main() -> None:
     """Play with each run's policy, print the table, draw where they went."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("random", type=Path, help="run folder of ppo_rnd_envpool that is not paid for anything")
     parser.add_argument("runs", type=Path, nargs="+", help="run folders of ppo_rnd_envpool with a checkpoint")
     parser.add_argument("--steps", type=int, default=1000, help="steps in each of 64 games side by side")
     parser.add_argument("--picture", type=Path, help="an SVG file to draw the visits into")
     args = parser.parse_args()
-    rows, maps = [], {}
-    for folder in args.runs:
+    rows, maps, judge = [], {}, read(args.random)
+    if judge.paid:
+        raise SystemExit(f"{args.random} was trained for curiosity or points; train one with --int-coef=0 --ext-coef=0")
+    for folder in [args.random, *args.runs]:
         known = read(folder)
         print(f"{folder}: step {known.step:,}", flush=True)
-        curious, random = (play(known, args.steps, curious) for curious in (True, False))
-        rows.append(row(folder.name, known, curious, random))
-        maps |= {"random play": random.visits, f"{folder.name}, step {known.step:,}": curious.visits}
+        seen = play(known, judge, args.steps)
+        rows.append(row(folder.name, known, seen))
+        maps[f"{folder.name}, step {known.step:,}"] = seen.visits
     print(markdown(rows))
     save("curiosity", {"rows": rows, "steps": args.steps})
     if args.picture:
@@ -94,46 +98,42 @@ def read(folder: Path) -> Known:
     frames = FrameScale(torch.device("cpu"))
     frames.statistics.mean, frames.statistics.var = (part("frames")[key].numpy() for key in ("mean", "var"))
     frames.refresh()
-    return Known(found.step, found.document["args"]["repeat_action_probability"], agent, novelty, frames)
+    used = found.document["args"]
+    paid = bool(used["int_coef"] or used["ext_coef"])
+    return Known(found.step, used["repeat_action_probability"], paid, agent, novelty, frames)
 
 
-def row(name: str, known: Known, curious: Play, random: Play) -> dict[str, Any]:
-    """What the table tells of a checkpoint; of the way to the key, how new its places are."""
+def row(name: str, known: Known, seen: Play) -> dict[str, Any]:
+    """What the table tells of a checkpoint; of the way to the key, how new its places still are to it."""
     way = " · ".join(f"{place} {new:.0f}" for place, new in zip(WAY, places_on_the_way(known), strict=True))
     return {
         "run": name,
         "steps trained": f"{known.step:,}",
-        "novelty of a step": round(curious.novelty, 2),
-        "of random play": round(random.novelty, 2),
-        "ratio": round(curious.novelty / random.novelty, 2),
-        "places": round(curious.places),
-        "places of random play": round(random.places),
-        "‰ on the floor": round(1000 * curious.across_the_floor, 1),
-        "‰ of random play": round(1000 * random.across_the_floor, 1),
-        "points of all games": curious.points,
+        "places": round(seen.places),
+        "novelty of a step": round(seen.novelty, 1),
+        "points of all games": seen.points,
         "novelty on the way to the key": way,
     }
 
 
 @torch.no_grad()
-def play(known: Known, steps: int, curious: bool, games: int = 64) -> Play:
-    """Steps with sampled actions of the policy, or with any."""
+def play(known: Known, judge: Known, steps: int, games: int = 64) -> Play:
+    """Steps with sampled actions of the policy."""
     rng = np.random.default_rng(0)
     envs = make_pool(f"{GAME}-v5", games, 7, repeat_action_probability=known.sticky, episodic_life=True)
     obs, visits, paid, points = envs.reset()[0], np.zeros((32, 32)), [], 0
     going_on = np.ones(games, bool)
     for _ in range(steps):
-        scores = known.agent(torch.from_numpy(obs))[0].numpy() if curious else np.zeros((games, ACTIONS))
+        scores = known.agent(torch.from_numpy(obs))[0].numpy()
         obs, rewards, terminations, truncations, info = envs.step((scores + rng.gumbel(size=scores.shape)).argmax(1))
-        paid.extend(new_to(known, obs[:, 3:])[going_on])  # after an end EnvPool begins anew and takes no action
+        paid.extend(new_to(judge, obs[:, 3:])[going_on])  # after an end EnvPool begins anew and takes no action
         points += int(rewards.sum())
         memory = info["ram"][going_on & (info["ram"][:, ROOM] == 1)]
         np.add.at(visits, (memory[:, UP] // CELL, memory[:, ACROSS] // CELL), 1)
         going_on = ~(terminations | truncations)
     shares = visits / visits.sum()
     some = shares[shares > 0]
-    across = shares[LOWEST : LOWEST + 3, 8:12].sum()  # columns 12 and 13 are those of falls
-    return Play(float(np.mean(paid)), np.exp(-(some * np.log(some)).sum()), across, points, shares)
+    return Play(float(np.mean(paid)), np.exp(-(some * np.log(some)).sum()), points, shares)
 
 
 def new_to(known: Known, frames: np.ndarray) -> np.ndarray:
