@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
+from xml.sax.saxutils import escape
 
 import ale_py
 import numpy as np
@@ -25,6 +26,7 @@ from cleanrl_worker.wrappers.atari import Shrinker
 from mosaic.wire.checkpoints import CheckpointError
 
 ALGO, GAME, ACTIONS = "ppo_rnd_envpool", "MontezumaRevenge", 18
+GAMES, SEED = 64, 7  # games side by side keep two cores busy; no training of ours has that seed
 ROOM, ACROSS, UP = 3, 42, 43  # bytes of the game's memory; the first room has number 1
 CELL, WIDTH, HEIGHT, LOWEST = 8, 20, 14, 18  # the room in cells of 8×8, from the floor's row up
 # Where the way to the first key leads, in that order, as positions of the player.
@@ -34,10 +36,11 @@ WAY = {"start": (77, 235), "right ladder": (133, 170), "floor": (84, 148), "left
 class Known(NamedTuple):
     """What a checkpoint holds."""
 
+    name: str
     step: int
     sticky: float
     """how often the game takes the last action again"""
-    paid: bool
+    rewarded: bool
     """whether it was trained for anything"""
     agent: Agent
     novelty: Novelty
@@ -45,7 +48,7 @@ class Known(NamedTuple):
 
 
 class Play(NamedTuple):
-    """What some thousand steps were like."""
+    """What the steps of all games were like."""
 
     novelty: float
     places: float
@@ -59,18 +62,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("random", type=Path, help="run folder of ppo_rnd_envpool that is not paid for anything")
     parser.add_argument("runs", type=Path, nargs="+", help="run folders of ppo_rnd_envpool with a checkpoint")
-    parser.add_argument("--steps", type=int, default=1000, help="steps in each of 64 games side by side")
+    parser.add_argument("--steps", type=int, default=1000, help=f"steps in each of {GAMES} games side by side")
     parser.add_argument("--picture", type=Path, help="an SVG file to draw the visits into")
     args = parser.parse_args()
-    rows, maps, judge = [], {}, read(args.random)
-    if judge.paid:
+    if args.steps < 1:
+        parser.error(f"--steps {args.steps}: give at least 1")
+    judge, *others = [read(folder) for folder in (args.random, *args.runs)]
+    if judge.rewarded:
         raise SystemExit(f"{args.random} was trained for curiosity or points; train one with --int-coef=0 --ext-coef=0")
-    for folder in [args.random, *args.runs]:
-        known = read(folder)
-        print(f"{folder}: step {known.step:,}", flush=True)
+    rows, maps = [], []
+    for known in (judge, *others):
+        print(f"{known.name}: step {known.step:,}", flush=True)
         seen = play(known, judge, args.steps)
-        rows.append(row(folder.name, known, seen))
-        maps[f"{folder.name}, step {known.step:,}"] = seen.visits
+        rows.append(row(known, seen))
+        maps.append((f"{known.name}, step {known.step:,}", seen.visits))
     print(markdown(rows))
     save("curiosity", {"rows": rows, "steps": args.steps})
     if args.picture:
@@ -96,18 +101,19 @@ def read(folder: Path) -> Known:
     novelty = Novelty()
     novelty.load_state_dict(part("novelty"))
     frames = FrameScale(torch.device("cpu"))
-    frames.statistics.mean, frames.statistics.var = (part("frames")[key].numpy() for key in ("mean", "var"))
+    frames.statistics.load_state_dict(part("frames"))
     frames.refresh()
     used = found.document["args"]
-    paid = bool(used["int_coef"] or used["ext_coef"])
-    return Known(found.step, used["repeat_action_probability"], paid, agent, novelty, frames)
+    rewarded = bool(used["int_coef"] or used["ext_coef"])
+    sticky = used["repeat_action_probability"]
+    return Known(folder.resolve().name, found.step, sticky, rewarded, agent, novelty, frames)
 
 
-def row(name: str, known: Known, seen: Play) -> dict[str, Any]:
+def row(known: Known, seen: Play) -> dict[str, Any]:
     """What the table tells of a checkpoint; of the way to the key, how new its places still are to it."""
     way = " · ".join(f"{place} {new:.0f}" for place, new in zip(WAY, places_on_the_way(known), strict=True))
     return {
-        "run": name,
+        "run": known.name,
         "steps trained": f"{known.step:,}",
         "places": round(seen.places),
         "novelty of a step": round(seen.novelty, 1),
@@ -117,23 +123,24 @@ def row(name: str, known: Known, seen: Play) -> dict[str, Any]:
 
 
 @torch.no_grad()
-def play(known: Known, judge: Known, steps: int, games: int = 64) -> Play:
+def play(known: Known, judge: Known, steps: int) -> Play:
     """Steps with sampled actions of the policy."""
     rng = np.random.default_rng(0)
-    envs = make_pool(f"{GAME}-v5", games, 7, repeat_action_probability=known.sticky, episodic_life=True)
-    obs, visits, paid, points = envs.reset()[0], np.zeros((32, 32)), [], 0
-    going_on = np.ones(games, bool)
+    envs = make_pool(f"{GAME}-v5", GAMES, SEED, repeat_action_probability=known.sticky, episodic_life=True)
+    obs, visits, points = envs.reset()[0], np.zeros((32, 32)), 0
+    news: list[float] = []
+    going_on = np.ones(GAMES, bool)
     for _ in range(steps):
         scores = known.agent(torch.from_numpy(obs))[0].numpy()
         obs, rewards, terminations, truncations, info = envs.step((scores + rng.gumbel(size=scores.shape)).argmax(1))
-        paid.extend(new_to(judge, obs[:, 3:])[going_on])  # after an end EnvPool begins anew and takes no action
+        news.extend(new_to(judge, obs[:, 3:])[going_on])  # after an end EnvPool begins anew and takes no action
         points += int(rewards.sum())
         memory = info["ram"][going_on & (info["ram"][:, ROOM] == 1)]
         np.add.at(visits, (memory[:, UP] // CELL, memory[:, ACROSS] // CELL), 1)
         going_on = ~(terminations | truncations)
     shares = visits / visits.sum()
     some = shares[shares > 0]
-    return Play(float(np.mean(paid)), np.exp(-(some * np.log(some)).sum()), points, shares)
+    return Play(float(np.mean(news)), np.exp(-(some * np.log(some)).sum()), points, shares)
 
 
 def new_to(known: Known, frames: np.ndarray) -> np.ndarray:
@@ -162,20 +169,21 @@ def places_on_the_way(known: Known) -> np.ndarray:
     return new_to(known, np.stack(frames)[:, None])
 
 
-def draw(path: Path, maps: dict[str, np.ndarray]) -> None:
+def draw(path: Path, maps: list[tuple[str, np.ndarray]]) -> None:
     """One room for each, darker where more steps were spent."""
     size, gap, label = 12, 20, 22
     wide = len(maps) * (WIDTH * size + gap)
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {HEIGHT * size + label}" font-size="13" ']
     parts[0] += 'font-family="sans-serif">'
-    for number, (name, shares) in enumerate(maps.items()):
+    for number, (name, shares) in enumerate(maps):
         left = number * (WIDTH * size + gap)
-        parts.append(f'<text x="{left}" y="14" fill="#555">{name}</text>')
+        parts.append(f'<text x="{left}" y="14" fill="#555">{escape(name)}</text>')
         parts.append(f'<rect x="{left}" y="{label}" width="{WIDTH * size}" height="{HEIGHT * size}" fill="#f4f4f4"/>')
-        for up, across in np.argwhere(shares > 0):
+        room = shares[LOWEST : LOWEST + HEIGHT, :WIDTH]
+        for up, across in np.argwhere(room > 0):
             # 1 in 10,000 steps is just seen, 1 in 20 is full
-            dark = np.clip(np.log10(shares[up, across] * 10_000) / np.log10(500), 0.03, 1)
-            x, y = left + across * size, label + (LOWEST + HEIGHT - 1 - up) * size
+            dark = np.clip(np.log10(room[up, across] * 10_000) / np.log10(500), 0.03, 1)
+            x, y = left + across * size, label + (HEIGHT - 1 - up) * size
             parts.append(f'<rect x="{x}" y="{y}" width="{size}" height="{size}" fill="#1f5fa8" opacity="{dark:.2f}"/>')
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join([*parts, "</svg>"]) + "\n")

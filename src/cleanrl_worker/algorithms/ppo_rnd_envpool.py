@@ -84,7 +84,7 @@ class Args(RunArgs):
     target_kl: float | None = None
     """end an update early when the policy has moved this far"""
     update_proportion: Share = 0.25
-    """share of a batch that the predictor learns from"""
+    """share of each minibatch that the predictor learns from"""
     int_coef: float = 1.0
     """weight of the advantages of curiosity"""
     ext_coef: float = 2.0
@@ -353,8 +353,8 @@ def main(args: Args | None = None) -> None:
         mb_values: torch.Tensor,
     ) -> Losses:
         """Learn from a minibatch."""
-        # a minibatch lies in random order: its first rows are a random share of it (0.07 * 100 is a little over 7)
-        learned_from = math.ceil(len(mb_obs) * args.update_proportion - 1e-9)
+        # a minibatch lies in random order: its first rows are a random share of it
+        learned_from = math.ceil(len(mb_obs) * args.update_proportion - 1e-9)  # 100 * 0.07 is a little over 7
         error = novelty(frames(mb_obs[:learned_from, 3:])).mean(dim=1)
         forward_loss = error.sum() / max(len(error), 1)
 
