@@ -112,6 +112,7 @@ def test_a_selection_is_cancelled_and_deleted_after_a_question(
     expect(page.locator("[data-state=CANCELLED]")).to_have_count(2, timeout=WAIT)
     page.get_by_role("button", name="Delete", exact=True).click()
     page.get_by_role("button", name="Leave it").click()
+    expect(page.get_by_role("dialog")).to_have_count(0, timeout=WAIT)  # as it fades, its Delete is a second one
     assert site.client.get_run(run.run_id).state == State.CANCELLED
     page.get_by_role("button", name="Delete", exact=True).click()
     page.get_by_role("dialog").get_by_role("button", name="Delete", exact=True).click()
