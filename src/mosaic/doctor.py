@@ -106,10 +106,12 @@ def families() -> Iterator[Finding]:
     lacking: dict[str, list[str]] = {}
     parts = [part for family in catalog.FAMILIES.values() for part in (family, *family.groups)]
     for part in parts:
-        if all(find_spec(package) for package in part.packages):
-            ready.append(part.label)
-        else:
+        if not all(find_spec(package) for package in part.packages):
             lacking.setdefault(part.pip_line, []).append(part.label)
+        elif library := catalog.missing_library(part):
+            lacking.setdefault(part.system, []).append(f"{part.label} ({library} is not there)")
+        else:
+            ready.append(part.label)
     if find_spec("envpool") is None:
         lacking[f"pip install '{DISTRIBUTION}[envpool]'"] = ["EnvPool"]
     yield Finding("environments", "ok" if ready else "trouble", f"ready: {', '.join(ready) or 'none'}")

@@ -64,11 +64,12 @@ def test_the_range_of_levels_is_what_is_played() -> None:
     assert not (every == every[0]).all()
 
 
+# What the loader says of EnvPool's library; EnvPool keeps it to itself until a game is made, and then in its own words.
 MISSING = """
 import importlib, sys
 class NoQt:
     def find_spec(self, name, *_):
-        if name == "envpool.procgen":
+        if name == "envpool.procgen.procgen_envpool":
             raise ImportError("libQt5Gui.so.5: cannot open shared object file: No such file or directory")
 sys.meta_path.insert(0, NoQt())
 from cleanrl_worker.kit import pools

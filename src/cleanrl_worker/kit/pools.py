@@ -18,7 +18,8 @@ from cleanrl_worker.kit.video import EpisodeFilm
 from mosaic.wire import extras
 from mosaic.wire.errors import nearest as nearest
 
-FAMILIES = ("classic_control", "mujoco.gym", "atari", "toy_text", "box2d", "minigrid", "procgen", "mujoco.dmc")
+# Procgen comes last: it may lack system libraries, which is nothing to those who ask for another family's.
+FAMILIES = ("classic_control", "mujoco.gym", "atari", "toy_text", "box2d", "minigrid", "mujoco.dmc", "procgen")
 
 # Where EnvPool both matches Gymnasium and was measured faster, from how many environments on (docs/envpool_parity.md);
 # of grid worlds, which are seen through a view, how ids begin: their sizes are one and the same code.
@@ -27,7 +28,6 @@ _GRIDS = "BlockedUnlockPickup DoorKey Empty Fetch FourRooms GoToDoor KeyCorridor
 _LEVELS = "GoToLocal- GoToObj- GoToRedBall OpenRedDoor PickupDist- UnlockLocal-"
 FASTER_SEEN = {f"MiniGrid-{name}": 1 for name in _GRIDS.split()} | {f"BabyAI-{name}": 1 for name in _LEVELS.split()}
 
-PROCGEN = tuple(f"{mode}-v0" for mode in ("Easy", "Hard", "Extreme", "Memory", "Exploration"))
 ATARI_FPS = 15  # 60 Hz screen, every 4th frame
 
 
@@ -98,12 +98,16 @@ def no_game(env_id: str, games: Iterable[str]) -> SystemExit:
 
 
 def make_pool(env_id: str, num_envs: int, seed: int, **options: Any) -> Any:
-    envpool = _import_envpool(env_id, FAMILIES)
-    if env_id not in envpool.list_all_envs():
-        raise SystemExit(f"EnvPool has no environment {env_id!r}; use --env-backend gymnasium")
     seeds = [(seed + index) % 2**31 for index in range(num_envs)]
     # Whether it may draw is a word of EnvPool's Python side only: it costs nothing until it is asked to.
-    return envpool.make_gymnasium(env_id, num_envs=num_envs, seed=seeds, **{"render_mode": "rgb_array", **options})
+    options = {"num_envs": num_envs, "seed": seeds, "render_mode": "rgb_array", **options}
+    try:  # EnvPool knows Procgen's ids without Qt, and complains only when one of them is made
+        envpool = _import_envpool(env_id, FAMILIES)
+        if env_id in envpool.list_all_envs():
+            return envpool.make_gymnasium(env_id, **options)
+    except ImportError as error:
+        raise SystemExit(f"{env_id} {extras.told_by(error) or error}") from error
+    raise SystemExit(f"EnvPool has no environment {env_id!r}; use --env-backend gymnasium")
 
 
 class PoolEnvs:
@@ -191,9 +195,5 @@ def _import_envpool(env_id: str, families: tuple[str, ...]) -> Any:
     for family in families:
         if env_id in envpool.list_all_envs():
             break
-        try:
-            importlib.import_module(f"envpool.{family}.registration")
-        except ImportError as error:
-            if family != "procgen" or env_id.endswith(PROCGEN):
-                raise SystemExit(f"{env_id} {extras.told_by(error) or error}") from error
+        importlib.import_module(f"envpool.{family}.registration")
     return envpool

@@ -4,6 +4,17 @@ from mosaic.catalog.environment import Environment
 from mosaic.catalog.families import FAMILIES, Family
 from mosaic.catalog.fit import misfit
 from mosaic.catalog.index import find, ids, successor
-from mosaic.catalog.requirements import group_of, missing_package
+from mosaic.catalog.requirements import group_of, missing_library, missing_package
 
-__all__ = ["FAMILIES", "Environment", "Family", "find", "group_of", "ids", "misfit", "missing_package", "successor"]
+__all__ = [
+    "FAMILIES",
+    "Environment",
+    "Family",
+    "find",
+    "group_of",
+    "ids",
+    "misfit",
+    "missing_library",
+    "missing_package",
+    "successor",
+]

@@ -21,14 +21,16 @@ def missing_package(environment: Environment, backend: str | None = None) -> str
         packages, line = group.packages, group.pip_line
     missing = [package for package in packages if find_spec(package) is None]
     if not missing:
-        return _missing_libraries(FAMILIES[environment.family])
+        family = FAMILIES[environment.family]
+        library = missing_library(family)
+        return library and f"{library} is not there. {family.system}"
     if len(missing) == 1:
         return f"{missing[0]} is not installed; run: {line}"
     return f"{', '.join(missing[:-1])} and {missing[-1]} are not installed; run: {line}"
 
 
-def _missing_libraries(family: Family) -> str | None:
-    """Which of its system libraries cannot be loaded, and what to do."""
+def missing_library(family: Family) -> str | None:
+    """The first of a family's system libraries that cannot be loaded; `family.system` says how to install it."""
     if not family.libraries:
         return None
     import ctypes
@@ -37,7 +39,7 @@ def _missing_libraries(family: Family) -> str | None:
         try:
             ctypes.CDLL(library)
         except OSError:
-            return f"{library} is not there. {family.system}"
+            return library
     return None
 
 

@@ -28,10 +28,10 @@ def pip_line(package: str) -> str:
 def told_by(error: BaseException) -> str | None:
     """`needs Box2D: pip install …` where an import failed for what an extra installs, or for Qt, else None.
 
-    Gymnasium raises an error of its own, with pip lines of its own, from the import's. EnvPool's Procgen is linked with
-    libraries that no package brings.
+    Gymnasium raises an error of its own, with pip lines of its own, from the import's. EnvPool does so too for Procgen,
+    which is linked with libraries that no package brings.
     """
-    if "libQt5" in str(error):
+    if "libQt5" in str(error.__cause__ or error):
         return "needs Qt 5, which is missing: sudo apt-get install -y libqt5gui5 libqt5core5a"
     package = str(getattr(error.__cause__ or error, "name", "")).partition(".")[0]
     return f"needs {package.replace('_', '-')}: {pip_line(package)}" if package in EXTRA_OF else None
