@@ -8,7 +8,6 @@ Positions are read from the game's memory, which no training sees; EnvPool tells
 """
 
 import argparse
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -18,12 +17,11 @@ import ale_py
 import numpy as np
 import torch
 from report import markdown, save
+from saved import newest_of, weights
 
 from cleanrl_worker.algorithms.ppo_rnd_envpool import Agent, FrameScale, Novelty
-from cleanrl_worker.kit.checkpoint import newest
 from cleanrl_worker.kit.pools import atari_game, make_pool
 from cleanrl_worker.wrappers.atari import Shrinker
-from mosaic.wire.checkpoints import CheckpointError
 
 ALGO, GAME, ACTIONS = "ppo_rnd_envpool", "MontezumaRevenge", 18
 GAMES, SEED = 64, 7  # games side by side keep two cores busy; no training of ours has that seed
@@ -84,24 +82,15 @@ def main() -> None:
 
 def read(folder: Path) -> Known:
     """The newest checkpoint of a run."""
-    try:
-        found = newest(folder, partial(print, flush=True))
-    except CheckpointError as error:
-        raise SystemExit(str(error)) from error
-    algo, env_id = found.document["algo"], found.document["env_id"]
-    if algo != ALGO or atari_game(env_id) != GAME:
-        raise SystemExit(f"{folder} is a run of {algo} in {env_id}; give one of {ALGO} in {GAME}-v5")
-
-    def part(name: str) -> dict[str, torch.Tensor]:
-        parts = {key: value for key, value in found.arrays.items() if key.startswith(f"{name}/")}
-        return {key.removeprefix(f"{name}/"): torch.from_numpy(value) for key, value in parts.items()}
-
+    found = newest_of(folder, ALGO)
+    if atari_game(env_id := found.document["env_id"]) != GAME:
+        raise SystemExit(f"{folder} is a run in {env_id}; give one in {GAME}-v5")
     agent = Agent(SimpleNamespace(single_action_space=SimpleNamespace(n=ACTIONS)))
-    agent.load_state_dict(part("policy"))
+    agent.load_state_dict(weights(found, "policy"))
     novelty = Novelty()
-    novelty.load_state_dict(part("novelty"))
+    novelty.load_state_dict(weights(found, "novelty"))
     frames = FrameScale(torch.device("cpu"))
-    frames.statistics.load_state_dict(part("frames"))
+    frames.statistics.load_state_dict(weights(found, "frames"))
     frames.refresh()
     used = found.document["args"]
     rewarded = bool(used["int_coef"] or used["ext_coef"])

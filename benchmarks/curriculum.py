@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from curves import Curve, write_svg
-from learning import GRID, IMAGES, episodes_of, seeds, smoothed
+from curves import GRID, IMAGES, Curve, episodes_of, smoothed, write_svg
+from learning import seeds
 from report import RESULTS, machine, markdown, save
 
 from cleanrl_worker.wrappers.curriculum import BABYAI_DOORKEY_CURRICULUM, BABYAI_GOTO_CURRICULUM

@@ -7,7 +7,11 @@ from pathlib import Path
 import numpy as np
 
 from mosaic.stats import iqm
+from mosaic.wire.metrics import is_episode, read_rows
 
+IMAGES = Path(__file__).parents[1] / "docs" / "img"
+LAST = 100
+GRID = 100
 WIDTH, HEIGHT = 640, 360
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 36, 44
 INK, FAINT, REFERENCE = "#333", "#ddd", "#c0392b"
@@ -27,8 +31,10 @@ class Curve:
     """the seeds of another way to do it, if there is one"""
     names: tuple[str, str] = ("", "")
     """what the two ways are called"""
-    last: int = 100
+    last: int = LAST
     """episodes that a point averages"""
+    called: str = "published"
+    """what the line across is"""
 
 
 def write_svg(path: Path, curve: Curve) -> Path:
@@ -50,10 +56,27 @@ def write_svg(path: Path, curve: Curve) -> Path:
     if curve.reference is not None:
         y = view.y(curve.reference)
         parts.append(f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" stroke="{REFERENCE}" stroke-dasharray="6 4"/>')
-        parts.append(f'<text x="{LEFT + 6}" y="{y - 5:.1f}" fill="{REFERENCE}">published {curve.reference:g}</text>')
+        told = f"{curve.called} {curve.reference:g}"
+        parts.append(f'<text x="{LEFT + 6}" y="{y - 5:.1f}" fill="{REFERENCE}">{told}</text>')
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join([*parts, "</g></svg>"]) + "\n")
     return path
+
+
+def episodes_of(folder: Path) -> np.ndarray:
+    """(step, return) of every training episode of a run."""
+    rows = [(r["step"], r["charts/episodic_return"]) for r in read_rows(folder / "metrics.jsonl") if is_episode(r)]
+    if not rows:
+        raise SystemExit(f"no episode ended in {folder}; give more --total-timesteps")
+    return np.array(rows, dtype=float)
+
+
+def smoothed(episodes: np.ndarray, grid: np.ndarray) -> np.ndarray:
+    """The mean of the last 100 episodes before each step of the grid; nan before the first."""
+    sums = np.concatenate([[0.0], np.cumsum(episodes[:, 1])])
+    ends = np.searchsorted(episodes[:, 0], grid, side="right")
+    starts = np.maximum(0, ends - LAST)
+    return np.where(ends > 0, (sums[ends] - sums[starts]) / np.maximum(ends - starts, 1), np.nan)
 
 
 @dataclass(frozen=True)
@@ -112,4 +135,4 @@ def ticks(low: float, high: float) -> list[float]:
 
 
 if __name__ == "__main__":
-    raise SystemExit("this module draws for benchmarks/learning.py; run that")
+    raise SystemExit("this module draws for benchmarks/learning.py and others; run those")

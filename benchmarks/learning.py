@@ -21,16 +21,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from curves import Curve, write_svg
+from curves import GRID, IMAGES, LAST, Curve, episodes_of, smoothed, write_svg
 from report import RESULTS, machine, markdown, save
 
 from mosaic.stats import bootstrap_interval, iqm
-from mosaic.wire.metrics import is_episode, read_rows
 from mosaic.wire.paths import resolve_home
-
-IMAGES = Path(__file__).parents[1] / "docs" / "img"
-LAST = 100
-GRID = 100
 
 
 class Published(NamedTuple):
@@ -191,22 +186,6 @@ def seeds(text: str) -> list[int]:
     """`1-5` or `1,3,8` as numbers."""
     first, dash, last = text.partition("-")
     return list(range(int(first), int(last) + 1)) if dash else [int(seed) for seed in text.split(",")]
-
-
-def episodes_of(folder: Path) -> np.ndarray:
-    """(step, return) of every training episode."""
-    rows = [(r["step"], r["charts/episodic_return"]) for r in read_rows(folder / "metrics.jsonl") if is_episode(r)]
-    if not rows:
-        raise SystemExit(f"no episode ended in {folder}; give more --total-timesteps")
-    return np.array(rows, dtype=float)
-
-
-def smoothed(episodes: np.ndarray, grid: np.ndarray) -> np.ndarray:
-    """The mean of the last 100 episodes before each step of the grid; nan before the first."""
-    sums = np.concatenate([[0.0], np.cumsum(episodes[:, 1])])
-    ends = np.searchsorted(episodes[:, 0], grid, side="right")
-    starts = np.maximum(0, ends - LAST)
-    return np.where(ends > 0, (sums[ends] - sums[starts]) / np.maximum(ends - starts, 1), np.nan)
 
 
 def shown(key: str, row: dict[str, Any]) -> dict[str, Any]:
