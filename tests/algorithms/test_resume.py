@@ -33,6 +33,8 @@ MISSION = GRID | {"env_id": "BabyAI-GoToLocal-v0", "mission": True, "memory": Tr
 PENDULUM = SMALL_PPO | {"env_id": "Pendulum-v1"}
 CATCH = {"env_id": "mosaic/Catch-v0", "total_timesteps": 96, "num_steps": 16, "num_minibatches": 2}
 CATCH |= {"update_epochs": 1, "checkpoint_every": 32, "num_threads": 1}
+# Whole episodes with other returns before the checkpoint than after it: what is told of the last ones must go on, too.
+ENDING = CATCH | {"num_envs": 2, "num_steps": 32, "total_timesteps": 192, "checkpoint_every": 128, "seed": 3}
 FRAMES = {"total_timesteps": 48, "num_envs": 2, "num_steps": 8, "num_minibatches": 2, "checkpoint_every": 32}
 FRAMES |= {"num_threads": 1}  # another number of threads adds in another order
 PONG = FRAMES | {"env_id": "Pong-v5", "update_epochs": 1}
@@ -61,6 +63,7 @@ CASES = {
     "ppo_continuous_action on async": PENDULUM | {"checkpoint_every": 256, "vectorization": "async"},
     "ppo_atari_envpool": PONG,
     "ppo_atari_envpool on gymnasium": PONG | {"env_backend": "gymnasium", "vectorization": "native"},
+    "ppo_atari_envpool with episodes": ENDING,
     "ppo_atari": PONG | {"env_backend": "gymnasium"},
     "ppo_atari_lstm": CATCH | {"num_envs": 2},
     "ppo_atari_multigpu": CATCH | {"local_num_envs": 2},
@@ -73,12 +76,15 @@ CASES = {
     "pqn": SMALL_PPO,
     "pqn on envpool": SMALL_PPO | {"env_backend": "envpool"},
     "ppo_rnd_envpool": PONG | {"num_iterations_obs_norm_init": 1},
+    "ppo_rnd_envpool with episodes": ENDING | {"num_iterations_obs_norm_init": 1, "repeat_action_probability": 0.0},
     "ppo_procgen": FRAMES | {"env_id": "starpilot", "update_epochs": 1},
     # phases end at 48 and 96, and checkpoints lie between two
     "ppg_procgen": FRAMES | PHASES | {"env_id": "starpilot"},
     "ppo_pettingzoo_ma_atari": FRAMES | {"env_id": "pong_v3", "update_epochs": 1},
     "pqn_atari_envpool": PONG,
     "pqn_atari_envpool_lstm": PONG,
+    "pqn_atari_envpool with episodes": ENDING,
+    "pqn_atari_envpool_lstm with episodes": ENDING,
     "rpo_continuous_action": PENDULUM,
     "sac_continuous_action": SMALL_SAC,
     "sac_continuous_action on envpool": SMALL_SAC | {"env_backend": "envpool"},

@@ -1,6 +1,5 @@
 """PPO for Atari games on EnvPool (arXiv:1707.06347). Siblings: ppo_atari, ppo, ppo_continuous_action."""
 
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -180,7 +179,6 @@ def main(args: Args | None = None) -> None:
     step = run.restore({"policy": agent, "optimizer": optimizer})
     args.num_iterations = -(-args.total_timesteps // args.batch_size)
     next_obs = run.reset(envs, step)
-    returns: deque[float] = deque(maxlen=20)
 
     @graphs.captured(run)
     @torch.no_grad()
@@ -242,8 +240,7 @@ def main(args: Args | None = None) -> None:
                 truncated_at.append((t, reached.final_obs))
             if reached.episodes:
                 run.log_episodes(step, reached.episodes)
-                returns.extend(episode.ret for episode in reached.episodes)
-                run.log(step, {"charts/avg_episodic_return": float(np.mean(returns))})
+                run.log(step, {"charts/avg_episodic_return": float(np.mean(list(run.recent)[-20:]))})
 
         # 2 advantages
         b_obs, b_logprobs, b_values = obs.flatten(0, 1), logprobs.flatten(), values.flatten()

@@ -4,7 +4,6 @@ Sibling: ppo_atari_envpool, which learns from the game's rewards alone.
 """
 
 import math
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -325,7 +324,6 @@ def main(args: Args | None = None) -> None:
     if step == 0:  # before the run's own reset: a signal still ends it at once, and its time is not the training's
         play_at_random(args, envs, run.rng, obs, frames)
     next_obs = run.reset(envs, step)
-    returns: deque[float] = deque(maxlen=20)
 
     @graphs.captured(run)
     @torch.no_grad()
@@ -402,8 +400,7 @@ def main(args: Args | None = None) -> None:
                 truncated_at.append((t, reached.final_obs))
             if reached.episodes:
                 run.log_episodes(step, reached.episodes)
-                returns.extend(episode.ret for episode in reached.episodes)
-                run.log(step, {"charts/avg_episodic_return": float(np.mean(returns))})
+                run.log(step, {"charts/avg_episodic_return": float(np.mean(list(run.recent)[-20:]))})
                 for episode in reached.episodes:
                     run.log(step, {"charts/episode_curiosity_reward": float(curiosity[t, episode.env])})
 

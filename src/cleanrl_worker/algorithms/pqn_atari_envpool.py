@@ -3,7 +3,6 @@
 Siblings: pqn, pqn_atari_envpool_lstm, ppo_atari_envpool.
 """
 
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -162,7 +161,6 @@ def main(args: Args | None = None) -> None:
     step = run.restore({"policy": q_network, "optimizer": optimizer})
     args.num_iterations = -(-args.total_timesteps // args.batch_size)
     next_obs = run.reset(envs, step)
-    recent: deque[float] = deque(maxlen=20)
 
     @graphs.captured(run)
     @torch.no_grad()
@@ -207,8 +205,7 @@ def main(args: Args | None = None) -> None:
                 truncated_at.append((t, reached.final_obs))
             if reached.episodes:
                 run.log_episodes(step, reached.episodes)
-                recent.extend(episode.ret for episode in reached.episodes)
-                run.log(step, {"charts/avg_episodic_return": float(np.mean(recent))})
+                run.log(step, {"charts/avg_episodic_return": float(np.mean(list(run.recent)[-20:]))})
 
         # 2 returns
         next_values = np.empty(shape, np.float32)

@@ -4,7 +4,6 @@ Sibling: pqn_atari_envpool, which sees four frames and remembers nothing.
 """
 
 import warnings
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -217,7 +216,6 @@ def main(args: Args | None = None) -> None:
     step = run.restore({"policy": q_network, "optimizer": optimizer})
     args.num_iterations = -(-args.total_timesteps // args.batch_size)
     next_obs, memory = run.reset(envs, step), q_network.nothing(args.num_envs)
-    recent: deque[float] = deque(maxlen=20)
 
     @graphs.captured(run)
     @torch.no_grad()
@@ -273,8 +271,7 @@ def main(args: Args | None = None) -> None:
             fresh = courier.send(ends[t])
             if reached.episodes:
                 run.log_episodes(step, reached.episodes)
-                recent.extend(episode.ret for episode in reached.episodes)
-                run.log(step, {"charts/avg_episodic_return": float(np.mean(recent))})
+                run.log(step, {"charts/avg_episodic_return": float(np.mean(list(run.recent)[-20:]))})
 
         # 2 returns
         next_values = np.empty(shape, np.float32)

@@ -51,7 +51,7 @@ class Run:
         self.video_folder = self.folder / "videos" / self.name if args.capture_video else None
         self.rng = np.random.default_rng(args.seed)
         self._course = course_of(args, episodes.choosers)
-        self._recent: deque[float] = deque(maxlen=100)
+        self.recent: deque[float] = deque(maxlen=100)
         self._best_return = -np.inf
         self._best_look = 0
         self._paused = 0.0
@@ -99,7 +99,7 @@ class Run:
         A curriculum changes its stage first. Ends the process with exit code 75 when it was told to stop.
         """
         if told := self._course.move(step):
-            self._recent.clear()  # returns of two stages do not compare: the best policy is the newest one's
+            self.recent.clear()  # returns of two stages do not compare: the best policy is the newest one's
             self._best_return = -np.inf
             self._say_stage(told)
         if not told or self._continuation.due(previous, step):
@@ -116,10 +116,10 @@ class Run:
 
     def state_dict(self) -> dict[str, Any]:
         best = {"best_return": np.float64(self._best_return), "best_look": self._best_look}
-        return {"recent_returns": np.array(self._recent, dtype=np.float64), **best}
+        return {"recent_returns": np.array(self.recent, dtype=np.float64), **best}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._recent.extend(float(value) for value in state["recent_returns"])
+        self.recent.extend(float(value) for value in state["recent_returns"])
         self._best_return, self._best_look = float(state["best_return"]), int(state["best_look"])
 
     def tell(self, kind: str, payload: dict[str, Any]) -> None:
@@ -133,7 +133,7 @@ class Run:
 
     def log_episodes(self, step: int, ended: list[Episode], scores: Sequence[float] | None = None) -> None:
         """Append a row for each; policies are judged by their returns, or by `scores` where those say more."""
-        self._recent.extend([episode.ret for episode in ended] if scores is None else scores)
+        self.recent.extend([episode.ret for episode in ended] if scores is None else scores)
         for episode in ended:
             self._course.add(step, episode.ret)
             self.log(step, {"charts/episodic_return": episode.ret, "charts/episodic_length": episode.length})
@@ -177,7 +177,7 @@ class Run:
         if not self.args.save_model or step - self._best_look < BEST_EVERY:
             return
         self._best_look = step
-        if len(self._recent) >= BEST_EPISODES and self._is_best():
+        if len(self.recent) >= BEST_EPISODES and self._is_best():
             self._write_policy("best.cleanrl_model", step, state(), statistics() if statistics else None)
 
     def evaluate(self, step: int, policy: Policy, *, atari: bool = False, view: View | None = None) -> None:
@@ -202,7 +202,7 @@ class Run:
         self._started += time.monotonic() - started  # it is no part of the training speed
 
     def _is_best(self) -> bool:
-        mean = float(np.mean(self._recent)) if self._recent else -np.inf
+        mean = float(np.mean(self.recent)) if self.recent else -np.inf
         # of equals the newest: where all returns are the same, it has learned the longest
         better, self._best_return = mean >= self._best_return, max(mean, self._best_return)
         return better
@@ -218,7 +218,7 @@ class Run:
         self._close()
 
     def _score(self) -> float | None:
-        return float(np.mean(self._recent)) if self._recent else None
+        return float(np.mean(self.recent)) if self.recent else None
 
     def _close(self) -> None:
         self._split.stop()
@@ -231,7 +231,7 @@ class Run:
         self._paused = self._paused if seconds is None else seconds
 
     def _tell(self, step: int, speed: float) -> None:
-        mean = f"{np.mean(self._recent):9.2f}" if self._recent else "        –"
+        mean = f"{np.mean(self.recent):9.2f}" if self.recent else "        –"
         share = min(100.0, 100 * step / max(self.args.total_timesteps, 1))  # the last batch may go beyond
         print(f"step {step:>10,} ({share:3.0f} %)   return {mean}   {speed:>9,.0f} steps/s", flush=True)
 
