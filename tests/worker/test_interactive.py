@@ -211,7 +211,7 @@ def save_policy(folder: Path, algo: str, env_id: str, spaces: Any, **sidecar: An
         import importlib
 
         module: Any = importlib.import_module(f"cleanrl_worker.algorithms.{algo}")
-        agent = module.Agent(6, 6) if "pettingzoo" in algo else module.Agent(spaces)
+        agent = module.Agent(spaces)
     torch.save(agent.state_dict(), path)
     return path
 
@@ -233,6 +233,7 @@ def spaces_of(observation: tuple[int, ...], action: gym.Space[Any]) -> SimpleNam
 
 
 PENDULUM = {"observation_statistics": {"mean": [0.0, 0.0, 0.0], "var": [0.5, 0.5, 10.0], "count": 1000.0}}
+PAIR = spaces_of((2, 6, 84, 84), gym.spaces.MultiDiscrete([6, 6]))
 POLICIES = [
     ("ppo", "CartPole-v1", spaces_of((4,), gym.spaces.Discrete(2)), {}),
     ("ppo", "BabyAI-GoToLocal-v0", spaces_of((147 + WORDS,), gym.spaces.Discrete(7)), {"args": {"mission": True}}),
@@ -240,7 +241,7 @@ POLICIES = [
     ("td3_continuous_action_jax", "MountainCarContinuous-v0", spaces_of((2,), gym.spaces.Box(-1.0, 1.0, (1,))), {}),
     ("ppo_atari_envpool", "BreakoutNoFrameskip-v4", spaces_of((4, 84, 84), gym.spaces.Discrete(4)), {}),
     ("ppo_procgen", "starpilot", spaces_of((3, 64, 64), gym.spaces.Discrete(15)), {"args": {"num_levels": 1}}),
-    ("ppo_pettingzoo_ma_atari", "pong_v3", None, {}),
+    ("ppo_pettingzoo_ma_atari", "pong_v3", PAIR, {}),
 ]
 
 
@@ -277,12 +278,19 @@ def test_greedy_config_plays_its_policy(play: Callable[..., Player], tmp_path: P
     assert player.leave() == ([{"type": "stopped"}], 0)
 
 
-def test_policy_that_cannot_act_is_refused(play: Callable[..., Player], tmp_path: Path) -> None:
-    policy = save_policy(tmp_path, "ppo", "Acrobot-v1", POLICIES[0][2])
+@pytest.mark.parametrize(
+    ("algo", "env_id", "spaces"),
+    [("ppo", "Acrobot-v1", POLICIES[0][2]), ("ppo_pettingzoo_ma_atari", "boxing_v2", PAIR)],  # which has 18 buttons
+)
+def test_policy_that_cannot_act_is_refused(
+    play: Callable[..., Player], tmp_path: Path, algo: str, env_id: str, spaces: Any
+) -> None:
+    needed(algo)
+    policy = save_policy(tmp_path, algo, env_id, spaces)
     player = play("--policy-path", str(policy))
     answers, code = player.leave()
     assert code == 2 and [answer["type"] for answer in answers] == ["error"]
-    assert "is no 'ppo' policy for observations" in answers[0]["message"]
+    assert f"is no {algo!r} policy for observations" in answers[0]["message"]
 
 
 @pytest.mark.parametrize(

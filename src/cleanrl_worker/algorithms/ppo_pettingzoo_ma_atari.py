@@ -86,8 +86,9 @@ class Args(RunArgs):
 class Agent(nn.Module):
     """The convolutional network of Mnih et al. 2015 with a head for the policy and one for the value."""
 
-    def __init__(self, channels: int, actions: int) -> None:
+    def __init__(self, envs: Any) -> None:
         super().__init__()
+        channels, actions = envs.single_observation_space.shape[1], int(envs.single_action_space.nvec[0])
         self.network = nn.Sequential(
             orthogonal(nn.Conv2d(channels, 32, 8, stride=4)),
             nn.ReLU(),
@@ -113,7 +114,7 @@ class Agent(nn.Module):
 
 def load_policy(state: dict[str, Any], spaces: Any, args: Mapping[str, Any]) -> Policy:
     """The acting part of a saved agent, for all players of a game."""
-    agent = Agent(state["network.0.weight"].shape[1], state["actor.weight"].shape[0])
+    agent = Agent(spaces)
     agent.load_state_dict(state)
 
     def act(obs: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
@@ -178,7 +179,7 @@ def main(args: Args | None = None) -> None:
     view = MatchView()
     envs = kit_envs.vector(replace(args, num_envs=args.num_envs // players), run.video_folder, view)
     obs_shape, num_actions = envs.single_observation_space.shape[1:], int(envs.single_action_space.nvec[0])
-    agent = Agent(obs_shape[0], num_actions).to(device)
+    agent = Agent(envs).to(device)
     optimizer = FlatAdam(agent.parameters(), lr=args.learning_rate, eps=1e-5)
     courier = Courier(device)
 
