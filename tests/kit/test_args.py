@@ -3,7 +3,7 @@
 import importlib
 import io
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Literal
 
@@ -26,6 +26,8 @@ class Args(RunArgs):
     """discount factor"""
     network: Literal["shared", "separate"] = "shared"
     """which network"""
+    device_ids: list[int] = field(default_factory=lambda: [])
+    """GPUs to use"""
 
 
 def refusal(*flags: str) -> str:
@@ -62,6 +64,11 @@ def test_underscores_and_dashes_are_the_same(spelling: str) -> None:
     assert not parse(Args, [f"--no-{spelling}"]).capture_video
     assert not parse(Args, ["--no_capture_video"]).capture_video
     assert parse(Args, ["--total_timesteps", "7", "--num-steps=9"]).total_timesteps == 7
+
+
+@pytest.mark.parametrize("flags", [["--device-ids", "2", "3"], ["--device_ids=2", "--seed=1", "--device-ids=3"]])
+def test_a_list_is_read_in_one_piece_and_flag_by_flag(flags: list[str]) -> None:
+    assert parse(Args, flags).device_ids == [2, 3]
 
 
 def test_values_are_read_as_their_types() -> None:

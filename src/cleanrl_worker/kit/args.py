@@ -95,9 +95,7 @@ ArgsT = TypeVar("ArgsT", bound=RunArgs)
 def parse(args_type: type[ArgsT], argv: list[str] | None = None) -> ArgsT:
     """Read the command line; switches may be written --x, --no-x, --x=true or --x=false."""
     given = sys.argv[1:] if argv is None else argv
-    switches = _switch_names(args_type)
-    names = [field.name for field in dataclasses.fields(args_type)]
-    words = flags.in_one_dialect(given, names, switches)
+    words = flags.in_one_dialect(given, typing.get_type_hints(args_type))
     module = sys.modules[args_type.__module__]
     told = io.StringIO()
     try:
@@ -154,8 +152,3 @@ def _saved_defaults(args_type: type[ArgsT], given: list[str]) -> ArgsT:
     if not (joined or after):
         return args_type()
     return args_type(**recipes.inherited(args_type, saved_args(Path(joined or after or ""))))
-
-
-def _switch_names(args_type: type[RunArgs]) -> frozenset[str]:
-    hints = typing.get_type_hints(args_type)
-    return frozenset(field.name for field in dataclasses.fields(args_type) if hints[field.name] is bool)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import typing
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 from mosaic.wire.errors import nearest
 
@@ -12,17 +14,25 @@ def option(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def in_one_dialect(given: Iterable[str], names: Iterable[str], switches: Collection[str]) -> list[str]:
-    """`--x=true` and `--x=false` as tyro's `--x` and `--no-x`, the rest as it came; a flag of no name is refused."""
-    known = ["--help", *map(option, names), *(option(f"no_{name}") for name in switches)]
+def in_one_dialect(given: Iterable[str], fields: Mapping[str, Any]) -> list[str]:
+    """Flags as tyro reads them, by the types of their fields: `--x=false` becomes `--no-x`, `--x=1 --x=2` of a list
+    `--x 1 2`; a flag of no field is refused.
+    """
+    switches = [name for name, kind in fields.items() if kind is bool]
+    lists: dict[str, list[str]] = {option(name): [] for name, kind in fields.items() if typing.get_origin(kind) is list}
+    known = ["--help", *map(option, fields), *(option(f"no_{name}") for name in switches)]
     words = []
     for word in given:
-        flag = option(word.removeprefix("--").partition("=")[0])
+        name, equals, value = word.removeprefix("--").partition("=")
+        flag = option(name)
         if word.startswith("--") and flag not in known and not flag.startswith("--tyro-"):
             near = nearest(flag, known)
             raise SystemExit(f"unknown flag {flag}{f'{near} List' if near else '; list'} all with --help")
-        words.append(_switch(word, switches))
-    return words
+        if equals and flag in lists:
+            lists[flag].append(value)
+        else:
+            words.append(_switch(word, switches))
+    return words + [word for flag, values in lists.items() if values for word in (flag, *values)]
 
 
 def first_paragraph(told: str) -> str:
