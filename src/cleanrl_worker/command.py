@@ -18,7 +18,7 @@ from cleanrl_worker.saved import find_checkpoint, find_file, find_path
 from cleanrl_worker.source import locate_module
 from mosaic.wire import variables
 from mosaic.wire.errors import ConfigError, nearest, shown
-from mosaic.wire.limits import COMPUTED
+from mosaic.wire.limits import COMPUTED, lonely_row
 from mosaic.wire.paths import RunPaths
 
 _PATHS_OF_ANY_RUN = ("run_dir", "tensorboard_dir", "resume")  # others name files that the algorithm reads
@@ -331,6 +331,11 @@ def _check_limits(
         if why := field.limits.refusal(value, value_of):
             place = settings[name].place if name in settings else "extras.algo_params"
             raise ConfigError(f"{place}.{name}: {why} (default {field.default})")
+    named = ("norm_adv", "num_envs", "num_steps", "num_minibatches")
+    if set(named) <= declared.keys() and all(values := [value_of(name) for name in named]):
+        _, envs, steps, pieces = values
+        if why := lonely_row(envs * steps, pieces):
+            raise ConfigError(f"extras.algo_params: {why}")
 
 
 _TYPE_WORDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text", "path": "a path"}

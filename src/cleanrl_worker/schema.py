@@ -218,12 +218,13 @@ def _field(source: Source, name: str, annotation: ast.expr, default: ast.expr | 
 
 
 def _limits(source: Source, annotation: ast.expr) -> Limits | None:
-    """Of `Annotated[int, Limits(1)]`; None of any other type."""
+    """Of `Annotated[int, Limits(1, below="n")]`; None of any other type."""
     if not isinstance(annotation, ast.Subscript) or not isinstance(annotation.slice, ast.Tuple):
         return None
     for extra in annotation.slice.elts[1:]:
         if isinstance(extra, ast.Call) and dotted(extra.func) == Limits.__name__:
-            return Limits(*map(source.value, extra.args))
+            named = {keyword.arg: source.value(keyword.value) for keyword in extra.keywords if keyword.arg}
+            return Limits(*map(source.value, extra.args), **named)
     return None
 
 

@@ -96,7 +96,8 @@ def test_registry_name_becomes_our_module_with_its_run_folder(home: Path) -> Non
 def test_every_registered_algorithm_takes_its_own_default_environment() -> None:
     for name, entry in command.schema.describe().items():
         defaults = {field["name"]: field["default"] for field in entry["fields"]}
-        assert plan(name, defaults["env_id"]).module == entry["module"]
+        steps = {"offline_steps": 100} if "offline_steps" in defaults else {}  # these count, too
+        assert plan(name, defaults["env_id"], algo_params=steps).module == entry["module"]
 
 
 def test_flags_alone_are_built_without_looking_at_the_environment() -> None:
@@ -193,6 +194,27 @@ def test_parameter_that_the_algorithm_would_choke_on_is_refused(params: dict[str
     assert message in refusal(algo_params=params)
 
 
+@pytest.mark.parametrize(
+    ("algo", "env_id", "params", "message"),
+    [
+        ("c51", "CartPole-v1", {"v_max": -100}, "v_max: more than -100 (v_min) is needed, not -100"),
+        ("rainbow_atari", "Pong-v5", {"v_min": "-inf"}, "v_min: -1e+38 or more is needed, not -inf"),
+        ("dqn", "CartPole-v1", {"buffer_size": 3, "num_envs": 4}, "buffer_size: 4 (num_envs) or more is needed"),
+        ("dqn_atari", "Pong-v5", {"buffer_size": 4}, "buffer_size: 8 (8 * num_envs) or more is needed, not 4"),
+        ("ppo_atari_lstm", "Pong-v5", {"num_minibatches": 3}, "a divisor of 8 (num_envs) is needed, not 3"),
+        ("pqn_atari_envpool_lstm", "Pong-v5", {"num_minibatches": 3}, "a divisor of 8 (num_envs) is needed, not 3"),
+        ("ppo", "CartPole-v1", {"num_envs": 1, "num_steps": 5}, "a minibatch has one row"),
+        ("ppo_atari_multigpu", "Pong-v5", {"num_minibatches": 129}, "between 1 and 128 (num_steps) is needed"),
+        ("qdagger_dqn_atari_impalacnn", "Pong-v5", {"offline_steps": 10**6}, "less than 10000 (total_timesteps)"),
+        ("qdagger_dqn_atari_impalacnn", "Pong-v5", {"temperature": 0, "offline_steps": 1}, "more than 0 is needed"),
+    ],
+)
+def test_parameters_that_do_not_go_together_are_refused_before_anything_is_written(
+    algo: str, env_id: str, params: dict[str, Any], message: str
+) -> None:
+    assert message in refusal(algo, env_id, algo_params=params)
+
+
 def test_limits_hang_on_the_parameters_that_are_given_or_saved(home: Path) -> None:
     many = {"num_minibatches": 3000, "num_envs": 100}
     assert flags(algo_params=many) == ["--num-minibatches=3000", "--num-envs=100"]
@@ -203,7 +225,7 @@ def test_limits_hang_on_the_parameters_that_are_given_or_saved(home: Path) -> No
 
 
 def test_counts_of_which_none_is_too_few_are_refused_and_zeros_with_a_meaning_taken() -> None:
-    for name in ("buffer_size", "batch_size", "train_frequency", "target_network_frequency"):
+    for name in ("batch_size", "train_frequency", "target_network_frequency"):
         assert f"{name}: 1 or more is needed" in refusal("dqn", algo_params={name: 0})
     assert flags("dqn", learning_starts=0, num_threads=0) == ["--learning-starts=0", "--num-threads=0"]
 
@@ -447,13 +469,14 @@ def test_a_teacher_that_is_not_there_is_refused_and_one_that_is_is_found_from_th
     algo: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    line = refusal(algo, "mosaic/Catch-v0", algo_params={"teacher_policy_path": "teacher.cleanrl_model"})
+    lesson = {"offline_steps": 100, "teacher_policy_path": "teacher.cleanrl_model"}
+    line = refusal(algo, "mosaic/Catch-v0", algo_params=lesson)
     assert line == (
         "extras.algo_params.teacher_policy_path: 'teacher.cleanrl_model' is not there "
         f"(looked for {tmp_path / 'teacher.cleanrl_model'})"
     )
-    folder = refusal(algo, "mosaic/Catch-v0", algo_params={"teacher_policy_path": str(tmp_path)})
+    folder = refusal(algo, "mosaic/Catch-v0", algo_params=lesson | {"teacher_policy_path": str(tmp_path)})
     assert folder.endswith("is no file that can be read")
     (tmp_path / "teacher.cleanrl_model").touch()
-    argv = plan(algo, "mosaic/Catch-v0", algo_params={"teacher_policy_path": "teacher.cleanrl_model"}).argv
+    argv = plan(algo, "mosaic/Catch-v0", algo_params=lesson).argv
     assert f"--teacher-policy-path={tmp_path / 'teacher.cleanrl_model'}" in argv

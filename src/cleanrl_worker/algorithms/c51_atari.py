@@ -17,7 +17,20 @@ from cleanrl_worker.agents.batches import FrameBatches
 from cleanrl_worker.agents.courier import Courier
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment, graphs
-from cleanrl_worker.kit.args import Amount, Count, CountFrom0, CountFrom2, RunArgs, Share, as_json, parse, require
+from cleanrl_worker.kit.args import (
+    Amount,
+    Count,
+    CountFrom0,
+    CountFrom2,
+    Highest,
+    Lowest,
+    RunArgs,
+    Share,
+    Stacks,
+    as_json,
+    parse,
+    require,
+)
 from cleanrl_worker.kit.episodes import Step, is_due
 from cleanrl_worker.kit.policy import Policy
 from cleanrl_worker.wrappers.frames import FrameReplay
@@ -44,11 +57,11 @@ class Args(RunArgs):
     """environments stepped side by side"""
     n_atoms: CountFrom2 = 51
     """returns that a distribution tells apart"""
-    v_min: float = -10.0
+    v_min: Lowest = -10.0
     """the smallest of them"""
-    v_max: float = 10.0
+    v_max: Highest = 10.0
     """the largest of them"""
-    buffer_size: Count = 1000000
+    buffer_size: Stacks = 1000000
     """transitions that the replay memory holds (a million takes 7.6 GB)"""
     gamma: Share = 0.99
     """discount factor"""
@@ -157,8 +170,6 @@ def project(
 def main(args: Args | None = None) -> None:
     args = args or parse(Args)
     require(args)
-    if not -np.inf < args.v_min < args.v_max < np.inf:
-        raise SystemExit(f"--v-min ({args.v_min}) must be less than --v-max ({args.v_max}), and both finite")
     run = experiment.start(args)
     device = run.device
     envs = kit_envs.atari(args, run.video_folder)

@@ -25,7 +25,19 @@ from cleanrl_worker.agents.jax_trees import (
 )
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment
-from cleanrl_worker.kit.args import Amount, Count, CountFrom0, CountFrom2, RunArgs, Share, parse, require
+from cleanrl_worker.kit.args import (
+    Amount,
+    Count,
+    CountFrom0,
+    CountFrom2,
+    Highest,
+    Lowest,
+    RunArgs,
+    Share,
+    Stacks,
+    parse,
+    require,
+)
 from cleanrl_worker.kit.buffers import Transitions
 from cleanrl_worker.kit.episodes import is_due
 from cleanrl_worker.kit.policy import Policy
@@ -53,11 +65,11 @@ class Args(RunArgs):
     """environments stepped side by side"""
     n_atoms: CountFrom2 = 51
     """returns that a distribution tells apart"""
-    v_min: float = -10.0
+    v_min: Lowest = -10.0
     """the smallest of them"""
-    v_max: float = 10.0
+    v_max: Highest = 10.0
     """the largest of them"""
-    buffer_size: Count = 1000000
+    buffer_size: Stacks = 1000000
     """transitions that the replay memory holds (a million takes 7.6 GB)"""
     gamma: Share = 0.99
     """discount factor"""
@@ -179,8 +191,6 @@ def first_learner(recipe: Recipe, params: Any) -> Learner:
 def main(args: Args | None = None) -> None:
     args = args or parse(Args)
     require(args)
-    if not -np.inf < args.v_min < args.v_max < np.inf:
-        raise SystemExit(f"--v-min ({args.v_min}) must be less than --v-max ({args.v_max}), and both finite")
     prepare(args)
     run = experiment.start(args)
     envs = kit_envs.atari(args, run.video_folder)

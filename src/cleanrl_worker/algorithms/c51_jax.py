@@ -17,7 +17,19 @@ import optax
 from cleanrl_worker.agents.jax_trees import Trees, arrays_of, compiled, dense_layers, outputs_of, prepare, tree_of
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment
-from cleanrl_worker.kit.args import Amount, Count, CountFrom0, CountFrom2, RunArgs, Share, parse, require
+from cleanrl_worker.kit.args import (
+    Amount,
+    Capacity,
+    Count,
+    CountFrom0,
+    CountFrom2,
+    Highest,
+    Lowest,
+    RunArgs,
+    Share,
+    parse,
+    require,
+)
 from cleanrl_worker.kit.buffers import ReplayBuffer, Transitions
 from cleanrl_worker.kit.episodes import is_due
 from cleanrl_worker.kit.policy import Policy
@@ -40,11 +52,11 @@ class Args(RunArgs):
     """environments stepped side by side"""
     n_atoms: CountFrom2 = 101
     """returns that a distribution tells apart"""
-    v_min: float = -100.0
+    v_min: Lowest = -100.0
     """the smallest of them"""
-    v_max: float = 100.0
+    v_max: Highest = 100.0
     """the largest of them"""
-    buffer_size: Count = 10000
+    buffer_size: Capacity = 10000
     """transitions that the replay memory holds"""
     gamma: Share = 0.99
     """discount factor"""
@@ -179,8 +191,6 @@ def first_learner(network: QNetwork, recipe: Recipe, obs_shape: tuple[int, ...],
 def main(args: Args | None = None) -> None:
     args = args or parse(Args)
     require(args)
-    if not -np.inf < args.v_min < args.v_max < np.inf:
-        raise SystemExit(f"--v-min ({args.v_min}) must be less than --v-max ({args.v_max}), and both finite")
     prepare(args)
     run = experiment.start(args)
     envs = kit_envs.vector(args, run.video_folder)

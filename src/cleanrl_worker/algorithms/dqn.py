@@ -13,7 +13,7 @@ from cleanrl_worker.agents.batches import Batches
 from cleanrl_worker.agents.layers import NumpyNet, ReluTower, flat_size
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment, graphs
-from cleanrl_worker.kit.args import Amount, Count, CountFrom0, RunArgs, Share, parse, require
+from cleanrl_worker.kit.args import Amount, Capacity, Count, CountFrom0, RunArgs, Share, parse, require
 from cleanrl_worker.kit.buffers import ReplayBuffer
 from cleanrl_worker.kit.episodes import is_due
 from cleanrl_worker.kit.policy import Policy
@@ -32,7 +32,7 @@ class Args(RunArgs):
     """step size of Adam"""
     num_envs: Count = 1
     """environments stepped side by side"""
-    buffer_size: Count = 10000
+    buffer_size: Capacity = 10000
     """transitions that the replay memory holds"""
     gamma: Share = 0.99
     """discount factor"""

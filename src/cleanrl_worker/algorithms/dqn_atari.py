@@ -14,7 +14,7 @@ from cleanrl_worker.agents.batches import FrameBatches
 from cleanrl_worker.agents.courier import Courier
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment, graphs
-from cleanrl_worker.kit.args import Amount, Count, CountFrom0, RunArgs, Share, parse, require
+from cleanrl_worker.kit.args import Amount, Count, CountFrom0, RunArgs, Share, Stacks, parse, require
 from cleanrl_worker.kit.episodes import Step, is_due
 from cleanrl_worker.kit.policy import Policy
 from cleanrl_worker.wrappers.frames import FrameReplay
@@ -39,7 +39,7 @@ class Args(RunArgs):
     """step size of Adam"""
     num_envs: Count = 1
     """environments stepped side by side"""
-    buffer_size: Count = 1000000
+    buffer_size: Stacks = 1000000
     """transitions that the replay memory holds (a million takes 7.6 GB)"""
     gamma: Share = 0.99
     """discount factor"""

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ from cleanrl_worker.kit.args import (
     Computed,
     Count,
     CountFrom0,
-    Pieces,
+    Limits,
     RunArgs,
     Share,
     check_minibatches,
@@ -65,8 +65,8 @@ class Args(RunArgs):
     """discount factor"""
     gae_lambda: Share = 0.95
     """lambda of generalised advantage estimation"""
-    num_minibatches: Pieces = 4
-    """pieces that a batch is cut into"""
+    num_minibatches: Annotated[int, Limits(1, "num_envs", divides="num_envs")] = 4
+    """pieces that a batch is cut into; each holds all steps of some environments"""
     update_epochs: Count = 4
     """passes over a batch"""
     norm_adv: bool = True
@@ -196,11 +196,6 @@ def main(args: Args | None = None) -> None:
     args.minibatch_size = args.batch_size // args.num_minibatches
     if args.norm_adv:
         check_minibatches(args.batch_size, args.num_minibatches)
-    if args.num_envs % args.num_minibatches:
-        raise SystemExit(
-            f"an LSTM learns from whole environments: --num-envs ({args.num_envs}) must be a multiple of "
-            f"--num-minibatches ({args.num_minibatches})"
-        )
     run = experiment.start(args)
     device = run.device
     envs = kit_envs.atari(args, run.video_folder)

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -15,16 +15,7 @@ from cleanrl_worker.agents.layers import orthogonal
 from cleanrl_worker.agents.ranks import Follower, Ranks
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment
-from cleanrl_worker.kit.args import (
-    Amount,
-    Computed,
-    Count,
-    CountFrom0,
-    RunArgs,
-    Share,
-    parse,
-    require,
-)
+from cleanrl_worker.kit.args import Amount, Computed, Count, CountFrom0, Limits, RunArgs, Share, parse, require
 from cleanrl_worker.kit.episodes import Episode
 from cleanrl_worker.kit.policy import Policy
 
@@ -66,7 +57,7 @@ class Args(RunArgs):
     """discount factor"""
     gae_lambda: Share = 0.95
     """lambda of generalised advantage estimation"""
-    num_minibatches: Count = 4
+    num_minibatches: Annotated[int, Limits(1, "num_steps")] = 4
     """pieces that a batch is cut into; each has the same number of steps of every environment, num_steps at most"""
     update_epochs: Count = 4
     """passes over a batch"""
@@ -163,8 +154,6 @@ def settle(args: Args) -> None:
         raise SystemExit(f"--backend {args.backend} is for GPUs, and there is none to use: take gloo")
     if args.backend == "mpi" and not torch.distributed.is_mpi_available():
         raise SystemExit("--backend mpi: this torch was built without MPI; take nccl or gloo")
-    if args.num_minibatches > args.num_steps:
-        raise SystemExit(f"--num-minibatches: at most --num-steps ({args.num_steps}), not {args.num_minibatches}")
     if args.curriculum_schedule or args.curriculum:
         raise SystemExit("ppo_atari_multigpu knows no curricula; ppo_atari does")
     args.world_size = args.world_size or len(args.device_ids) or max(gpus, 1)

@@ -6,7 +6,7 @@ Sibling: pqn_atari_envpool, which sees four frames and remembers nothing.
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from cleanrl_worker.agents.layers import orthogonal
 from cleanrl_worker.agents.memory import RememberingPolicy
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment, graphs
-from cleanrl_worker.kit.args import Amount, Computed, Count, CountFrom0, Pieces, RunArgs, Share, parse, require
+from cleanrl_worker.kit.args import Amount, Computed, Count, CountFrom0, Limits, RunArgs, Share, parse, require
 from cleanrl_worker.kit.policy import Policy
 
 ACTION_SPACES = ("discrete",)
@@ -50,7 +50,7 @@ class Args(RunArgs):
     """let the learning rate fall to zero over the run"""
     gamma: Share = 0.99
     """discount factor"""
-    num_minibatches: Pieces = 4
+    num_minibatches: Annotated[int, Limits(1, "num_envs", divides="num_envs")] = 4
     """pieces that a batch is cut into; each holds all steps of some environments"""
     update_epochs: Count = 4
     """passes over a batch"""
@@ -189,11 +189,6 @@ def main(args: Args | None = None) -> None:
     require(args)
     args.batch_size = args.num_envs * args.num_steps
     args.minibatch_size = args.batch_size // args.num_minibatches
-    if args.num_envs % args.num_minibatches:
-        raise SystemExit(
-            f"a memory learns from whole environments: --num-envs ({args.num_envs}) must be a multiple of "
-            f"--num-minibatches ({args.num_minibatches})"
-        )
     run = experiment.start(args)
     device = run.device
     envs = kit_envs.atari(args, run.video_folder)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -31,7 +31,7 @@ from cleanrl_worker.agents.jax_trees import (
 from cleanrl_worker.agents.teachers import load_teacher
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment, play
-from cleanrl_worker.kit.args import Amount, Count, CountFrom0, RunArgs, Share, parse, require
+from cleanrl_worker.kit.args import Amount, Count, CountFrom0, Limits, RunArgs, Share, Stacks, parse, require
 from cleanrl_worker.kit.buffers import Transitions
 from cleanrl_worker.kit.episodes import is_due
 from cleanrl_worker.kit.policy import Policy
@@ -57,7 +57,7 @@ class Args(RunArgs):
     """step size of Adam"""
     num_envs: Count = 1
     """environments stepped side by side"""
-    buffer_size: Count = 1000000
+    buffer_size: Stacks = 1000000
     """transitions that the replay memory holds (a million takes 7.6 GB)"""
     gamma: Share = 0.99
     """discount factor"""
@@ -87,9 +87,9 @@ class Args(RunArgs):
     """games that tell how good the teacher is, and later how good the student"""
     teacher_steps: Count = 500000
     """steps that the teacher plays for the student to learn from"""
-    offline_steps: CountFrom0 = 500000
+    offline_steps: Annotated[int, Limits(0, below="total_timesteps")] = 500000
     """updates from what the teacher played, before the student plays itself"""
-    temperature: Amount = 1.0
+    temperature: Annotated[float, Limits(above=0)] = 1.0
     """the higher, the more of the teacher's second choices is learned"""
 
 
@@ -247,13 +247,6 @@ def first_learner(recipe: Recipe, params: Any) -> Learner:
 def main(args: Args | None = None) -> None:
     args = args or parse(Args)
     require(args)
-    if args.offline_steps >= args.total_timesteps:
-        raise SystemExit(
-            f"--total-timesteps ({args.total_timesteps}) counts the offline steps: it must be more than "
-            f"--offline-steps ({args.offline_steps})"
-        )
-    if args.temperature <= 0:
-        raise SystemExit(f"--temperature: more than 0 is needed, not {args.temperature}")
     prepare(args)
     run = experiment.start(args)
     envs = kit_envs.atari(args, run.video_folder)

@@ -18,7 +18,19 @@ from cleanrl_worker.agents.batches import FrameBatches
 from cleanrl_worker.agents.courier import Courier
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment, graphs
-from cleanrl_worker.kit.args import Amount, Count, CountFrom0, CountFrom2, RunArgs, Share, parse, require
+from cleanrl_worker.kit.args import (
+    Amount,
+    Count,
+    CountFrom0,
+    CountFrom2,
+    Highest,
+    Lowest,
+    RunArgs,
+    Share,
+    Stacks,
+    parse,
+    require,
+)
 from cleanrl_worker.kit.episodes import is_due
 from cleanrl_worker.kit.policy import Policy
 from cleanrl_worker.wrappers.frames import FrameReplay
@@ -43,7 +55,7 @@ class Args(RunArgs):
     """step size of Adam"""
     num_envs: Count = 1
     """environments stepped side by side"""
-    buffer_size: Count = 1000000
+    buffer_size: Stacks = 1000000
     """transitions that the replay memory holds (a million takes 7.6 GB)"""
     gamma: Share = 0.99
     """discount factor"""
@@ -73,9 +85,9 @@ class Args(RunArgs):
     """surprise that even a known transition keeps"""
     n_atoms: CountFrom2 = 51
     """returns that a distribution tells apart"""
-    v_min: float = -10.0
+    v_min: Lowest = -10.0
     """the smallest of them"""
-    v_max: float = 10.0
+    v_max: Highest = 10.0
     """the largest of them"""
     cudagraphs: bool = True
     """on a GPU, replay each update and each choice as one CUDA graph"""
@@ -288,8 +300,6 @@ def project(
 def main(args: Args | None = None) -> None:
     args = args or parse(Args)
     require(args)
-    if not -np.inf < args.v_min < args.v_max < np.inf:
-        raise SystemExit(f"--v-min ({args.v_min}) must be less than --v-max ({args.v_max}), and both finite")
     run = experiment.start(args)
     device = run.device
     envs = kit_envs.atari(args, run.video_folder)

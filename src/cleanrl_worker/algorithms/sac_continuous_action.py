@@ -14,7 +14,7 @@ from cleanrl_worker.agents.critics import TwinLinear, least_slopes, twin_values,
 from cleanrl_worker.agents.layers import NumpyNet, Pullback, ReluTower, flat_size, through_relu, vjp
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment, graphs
-from cleanrl_worker.kit.args import Amount, Count, CountFrom0, RunArgs, Share, parse, require
+from cleanrl_worker.kit.args import Amount, Capacity, Count, CountFrom0, RunArgs, Share, parse, require
 from cleanrl_worker.kit.buffers import ReplayBuffer
 from cleanrl_worker.kit.episodes import is_due
 from cleanrl_worker.kit.policy import Policy
@@ -35,7 +35,7 @@ class Args(RunArgs):
     """environment steps to train for, over all environments"""
     num_envs: Count = 1
     """environments stepped side by side"""
-    buffer_size: Count = 1000000
+    buffer_size: Capacity = 1000000
     """transitions that the replay memory holds"""
     gamma: Share = 0.99
     """discount factor"""

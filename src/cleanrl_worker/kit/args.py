@@ -15,8 +15,9 @@ import tyro
 
 from mosaic.wire import courses, flags, recipes
 from mosaic.wire.checkpoints import saved_args
-from mosaic.wire.limits import Limits, require_within, settle_frames
+from mosaic.wire.limits import Limits as Limits
 from mosaic.wire.limits import check_minibatches as check_minibatches
+from mosaic.wire.limits import require_within, settle_frames
 
 LARGEST_SEED = 2**63 - 1  # what torch's generator takes
 # Fields that take any number are written int or float.
@@ -27,6 +28,10 @@ Amount = Annotated[float, Limits(0)]
 Share = Annotated[float, Limits(0, 1)]
 Pieces = Annotated[int, Limits(1, "num_envs * num_steps")]
 Computed = Annotated[int, Limits(0, 0)]
+Capacity = Annotated[int, Limits("num_envs")]
+Stacks = Annotated[int, Limits("8 * num_envs")]  # transitions of stacked frames: those under way need five frames each
+Lowest = Annotated[float, Limits(-1e38)]  # of returns, in float32
+Highest = Annotated[float, Limits(most=1e38, above="v_min")]
 
 
 @dataclass(kw_only=True)

@@ -10,34 +10,63 @@ from typing import Any
 
 from mosaic.wire.flags import option
 
+Bound = float | str | None
+
 
 @dataclass(frozen=True)
 class Limits:
-    """From `least` to `most`, both included; `most` may be a product of other parameters: "num_envs * num_steps".
+    """From `least` to `most`, both included, more than `above`, less than `below`, a divisor of `divides`.
 
-    Limits that leave a single number mean that the run computes the parameter: it is to be left alone.
+    A bound may be another parameter, or a product: "num_envs * num_steps". Limits that leave a single number mean that
+    the run computes the parameter: it is to be left alone.
     """
 
-    least: float
-    most: float | str | None = None
+    least: Bound = None
+    most: Bound = None
+    above: Bound = None
+    below: Bound = None
+    divides: str | None = None
+
+    @property
+    def refers(self) -> bool:
+        """Whether other parameters decide."""
+        return any(isinstance(bound, str) for bound in (self.least, self.most, self.above, self.below, self.divides))
 
     def refusal(self, value: float, other: Callable[[str], Any]) -> str | None:
         """Why `value` is refused, None where it is not; `other` gives another parameter's value, None if unknown."""
-        most = self._most(other)
-        if self.least <= value and (most is None or value <= most):  # NaN is within nothing
-            return None
-        if most == self.least:
+        least, most, above, below, whole = (
+            _number(bound, other) for bound in (self.least, self.most, self.above, self.below, self.divides)
+        )
+        inside = (least is None or least <= value) and (most is None or value <= most)  # NaN is within nothing
+        if inside and (above is None or above < value) and (below is None or value < below):
+            return (
+                f"a divisor of {_told(whole, self.divides)} is needed, not {value}" if whole and whole % value else None
+            )
+        if most is not None and most == least:
             return f"the run computes it from other parameters; leave it out (given: {value})"
+        if above is not None and not above < value:
+            return f"more than {_told(above, self.above)} is needed, not {value}"
+        if below is not None and not value < below:
+            return f"less than {_told(below, self.below)} is needed, not {value}"
         if most is None:
-            return f"{self.least} or more is needed, not {value}"
-        product = f" ({self.most})" if isinstance(self.most, str) else ""
-        return f"a number between {self.least} and {most}{product} is needed, not {value}"
+            return f"{_told(least, self.least)} or more is needed, not {value}"
+        if least is None:
+            return f"{_told(most, self.most)} or less is needed, not {value}"
+        return f"a number between {_told(least, self.least)} and {_told(most, self.most)} is needed, not {value}"
 
-    def _most(self, other: Callable[[str], Any]) -> float | None:
-        if not isinstance(self.most, str):
-            return self.most
-        factors = [other(name.strip()) for name in self.most.split("*")]
-        return None if None in factors else math.prod(factors)
+
+def _number(bound: Bound, other: Callable[[str], Any]) -> float | None:
+    """What a bound is beside the other parameters; None where there is none, or one of them is not known."""
+    if not isinstance(bound, str):
+        return bound
+    names = (name.strip() for name in bound.split("*"))
+    factors = [float(name) if name.isdecimal() else other(name) for name in names]
+    return None if None in factors else math.prod(factors)
+
+
+def _told(number: float | None, bound: Bound) -> str:
+    number = int(number) if isinstance(number, float) and number.is_integer() and isinstance(bound, str) else number
+    return f"{number} ({bound})" if isinstance(bound, str) else f"{number}"
 
 
 COMPUTED = Limits(0, 0)  # what a run sets itself
@@ -67,10 +96,17 @@ def settle_frames(args: Any) -> None:
 
 
 def check_minibatches(batch_size: int, num_minibatches: int) -> None:
-    """Refuse to cut a batch so that a minibatch has a single row where advantages are normalised."""
+    """Refuse what `lonely_row` speaks of."""
+    if why := lonely_row(batch_size, num_minibatches):
+        raise SystemExit(why)
+
+
+def lonely_row(batch_size: int, num_minibatches: int) -> str | None:
+    """Why a batch is not to be cut so: a minibatch has a single row where advantages are normalised; None if it may."""
     rows = batch_size // num_minibatches
-    if 1 in (rows, batch_size % rows):
-        raise SystemExit(
-            f"--num-minibatches={num_minibatches} cuts a batch of {batch_size} rows (num_envs * num_steps) so that a "
-            "minibatch has one row, whose advantage cannot be normalised; change one of the three, or add --no-norm-adv"
-        )
+    if 1 not in (rows, batch_size % rows):
+        return None
+    return (
+        f"--num-minibatches={num_minibatches} cuts a batch of {batch_size} rows (num_envs * num_steps) so that a "
+        "minibatch has one row, whose advantage cannot be normalised; change one of the three, or add --no-norm-adv"
+    )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mosaic.wire.errors import ConfigError, nearest, shown
-from mosaic.wire.limits import Limits
+from mosaic.wire.limits import COMPUTED, Limits
 
 # Fields of an algorithm that a form has places of its own for, or that the worker sets.
 OWN_PLACE = frozenset(
@@ -122,7 +122,7 @@ def schema_rows(entry: Mapping[str, Any]) -> dict[str, Row]:
     for field in entry.get("fields", ()):
         name, text = str(field["name"]), str(field.get("help") or "")
         limits = Limits(**field["limits"]) if field.get("limits") else None
-        computed = limits is not None and limits.least == limits.most
+        computed = limits == COMPUTED
         if name in OWN_PLACE or computed:
             continue
         rows[name] = Row(

@@ -53,7 +53,7 @@ class TrainingPage(JobPage):
         if field.row.name in ("track_wandb", "wandb_use_vpn_proxy"):
             self._show_wandb()
         for one in self.params.values():
-            if one.row.limits is not None and isinstance(one.row.limits.most, str):
+            if one.row.limits is not None and one.row.limits.refers:
                 one.look_again()
         super().touched(field)
 
