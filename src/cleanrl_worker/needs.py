@@ -27,6 +27,8 @@ IMAGE_STATE, FLAT_STATE = 30 * 10**6, 3 * 10**6
 KEPT = 3  # checkpoints: the newest two and the best
 FRAME = 84 * 84
 PROCGEN_FRAME = 64 * 64 * 3
+# What the layers keep of each frame of a minibatch until its gradient is known: DQN's network, and IMPALA's.
+SMALL_LAYERS, RESIDUAL_LAYERS = 300_000, 1_400_000
 SEGMENT_ROWS = 25_000  # transitions that are in memory three times more while a checkpoint is written
 # A transition of wrappers.frames: one frame and a sixteenth, five numbers of frames, and the rest.
 IMAGE_TRANSITION = FRAME * 17 // 16 + 5 * 8 + 8 + 4 + 8 + 4 + 4
@@ -79,6 +81,8 @@ def needs_of(plan: Plan) -> Needs | None:
     if "resume" in given:
         values |= saved_args(Path(given["resume"]))
     values |= {name.replace("-", "_"): value for name, value in given.items()}
+    if "device_ids" in values and not int(values["world_size"]):
+        values["world_size"] = sum(flag.startswith("--device-ids=") for flag in plan.argv)
     known = catalog.find(str(values["env_id"]))
     uses_gpu = "--no-cuda" not in plan.argv and str(values.get("cuda")).lower() != "false"
     return _needs(values, images=known is not None and known.observation_space == "image", uses_gpu=uses_gpu)
@@ -107,22 +111,26 @@ def shortages(needs: Needs, folder: Path) -> list[str]:
 def _needs(values: Mapping[str, Any], images: bool, uses_gpu: bool) -> Needs:
     number = {name: int(float(value)) for name, value in values.items() if _is_number(value)}
     state = IMAGE_STATE if images else FLAT_STATE
-    steps, envs = number.get("total_timesteps", 0), number.get("num_envs", 1)
+    ranks = number.get("world_size") or 1
+    steps, envs = number.get("total_timesteps", 0), number.get("local_num_envs") or number.get("num_envs", 1)
     held = min(number.get("buffer_size", 0), steps)
     transition = IMAGE_TRANSITION if images else 0
     rollout = number.get("num_steps", 0) * envs * FRAME * 4 if images else 0
     replay = held * transition
     saving = 3 * min(held, SEGMENT_ROWS) * transition
     phase = number.get("num_steps", 0) * envs * number.get("n_iteration", 0) * PROCGEN_FRAME  # what PPG distils
-    memory = PROCESS + 2 * state + replay + saving + 2 * rollout + phase
+    free = vitals.free_gpu_memory() if images and uses_gpu else None
+    layers = RESIDUAL_LAYERS if "distribution_mode" in values else SMALL_LAYERS
+    frames = number.get("num_steps", 0) * envs // max(number.get("num_minibatches", 1), 1)
+    learning = frames * layers if images and free is None else 0
+    memory = ranks * (PROCESS + 2 * state + 2 * rollout + learning) + replay + saving + phase
     disk = KEPT * state + 2 * replay  # the best checkpoint may hold transitions that the newest has long overwritten
     if budget := number.get("checkpoint_budget_mb", 0) * 2**20:
         disk = min(disk, budget)
-    lever = "n_iteration" if phase > replay else "buffer_size"
+    lever = "n_iteration" if phase > replay else "buffer_size" if held else "world_size" if ranks > 1 else "num_envs"
     # an algorithm that replays its updates as graphs keeps its frames where they run
     twin = number.get("buffer_size", 0) * FRAME * 17 // 16 if images and uses_gpu and "cudagraphs" in values else 0
-    gpu_free = vitals.free_gpu_memory() if twin else None
-    return Needs(memory, disk, at_least=held > 0 and not images, lever=lever, twin=twin, gpu_free=gpu_free)
+    return Needs(memory, disk, at_least=held > 0 and not images, lever=lever, twin=twin, gpu_free=free if twin else None)
 
 
 def _is_number(value: Any) -> bool:

@@ -111,6 +111,20 @@ def test_every_memory_of_frames_is_compared_with_the_gpu(algo: str, monkeypatch:
     assert needed(algo, "Pong-v5", buffer_size=10**7, **lesson).fits_gpu is False
 
 
+def test_every_process_of_several_is_counted() -> None:
+    one, eight = (needed("ppo_atari_multigpu", "Pong-v5", world_size=ranks) for ranks in (1, 8))
+    assert eight.memory == 8 * one.memory and eight.lever == "world_size"
+    assert needed("ppo_atari_multigpu", "Pong-v5", device_ids=[0, 1]).memory == 2 * one.memory
+    assert needed("ppo_atari_multigpu", "Pong-v5", local_num_envs=64).memory > one.memory
+
+
+def test_what_layers_keep_of_a_minibatch_is_counted_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    tests_needs.needed("procgen")
+    monkeypatch.setattr(vitals, "free_gpu_memory", lambda: 100 * 10**9)
+    here, there = (needed("ppo_procgen", "starpilot", cuda=cuda).memory for cuda in (False, True))
+    assert here - there == 64 * 256 // 8 * needs.RESIDUAL_LAYERS
+
+
 def test_the_batches_that_a_phase_of_ppg_keeps_are_counted() -> None:
     tests_needs.needed("procgen")
     one, whole = (needed("ppg_procgen", "starpilot", n_iteration=count) for count in (1, 32))

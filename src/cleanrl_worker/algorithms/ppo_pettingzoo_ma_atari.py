@@ -6,7 +6,7 @@ average; where one's gain is another's loss that is 0 for all, and the newest is
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from cleanrl_worker.kit.args import (
     Amount,
     Count,
     CountFrom0,
+    CountFrom2,
     Pieces,
     RunArgs,
     Share,
@@ -49,8 +50,10 @@ class Args(RunArgs):
     """CPU threads for the network (0: torch's default, all cores; a convolution is worth them)"""
     learning_rate: Amount = 2.5e-4
     """step size of Adam"""
-    num_envs: Count = 16
+    num_envs: CountFrom2 = 16
     """players in all games side by side: 16 are 8 games for two"""
+    vectorization: Literal["sync"] = "sync"
+    """games for several players are stepped in one process"""
     num_steps: Count = 128
     """steps in each environment between two updates"""
     anneal_lr: bool = True
@@ -159,8 +162,6 @@ def count_players(args: Args) -> int:
         raise SystemExit(
             f"--num-envs ({args.num_envs}) counts players: for {args.env_id} it must be a multiple of {players}"
         )
-    if args.vectorization != "sync":
-        raise SystemExit(f"--vectorization {args.vectorization}: games for several players run with sync only")
     if args.curriculum_schedule or args.curriculum:
         raise SystemExit("a curriculum is for one player: leave --curriculum-schedule and --curriculum out")
     return players
