@@ -130,7 +130,8 @@ def _needs(values: Mapping[str, Any], images: bool, uses_gpu: bool) -> Needs:
     lever = "n_iteration" if phase > replay else "buffer_size" if held else "world_size" if ranks > 1 else "num_envs"
     # an algorithm that replays its updates as graphs keeps its frames where they run
     twin = number.get("buffer_size", 0) * FRAME * 17 // 16 if images and uses_gpu and "cudagraphs" in values else 0
-    return Needs(memory, disk, at_least=held > 0 and not images, lever=lever, twin=twin, gpu_free=free if twin else None)
+    gpu_free = free if twin else None
+    return Needs(memory, disk, at_least=held > 0 and not images, lever=lever, twin=twin, gpu_free=gpu_free)
 
 
 def _is_number(value: Any) -> bool:

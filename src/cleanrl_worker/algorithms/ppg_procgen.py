@@ -263,7 +263,7 @@ def main(args: Args | None = None) -> None:
     args = args or parse(Args)
     require(args)
     if args.adv_norm_fullbatch and args.num_envs * args.num_steps == 1:
-        raise SystemExit("a batch of one row (num_envs * num_steps) cannot be normalised; or add --no-adv-norm-fullbatch")
+        raise SystemExit("a batch of one row (num_envs * num_steps) cannot be normalised: --no-adv-norm-fullbatch")
     args.batch_size = args.num_envs * args.num_steps
     args.minibatch_size = args.batch_size // args.num_minibatches
     args.aux_batch_rollouts = args.num_envs * args.n_iteration
