@@ -38,6 +38,7 @@ class Published(NamedTuple):
 
 _CLASSIC = "CleanRL docs, 3 seeds, 500k steps"
 _MUJOCO = "CleanRL docs, 3 seeds, 1M steps, v4"
+_ATARI = "CleanRL docs, 3 seeds, 10M steps"
 _RPO = "CleanRL docs, 10 seeds, 8M steps, v4"
 PUBLISHED = {
     ("ppo", "CartPole-v1"): Published(490.04, 6.12, _CLASSIC),
@@ -87,8 +88,13 @@ PUBLISHED = {
     ("rpo_continuous_action", "Hopper-v5"): Published(1557.18, 206.74, _RPO),
     ("rpo_continuous_action", "InvertedPendulum-v5"): Published(879.81, 35.52, _RPO),
     ("rpo_continuous_action", "Pendulum-v1"): Published(-151.08, 3.73, "CleanRL docs, 10 seeds, 8M steps"),
-    ("ppo_atari_envpool", "Pong-v5"): Published(20.45, 0.09, "CleanRL docs, 3 seeds, 10M steps"),
-    ("ppo_atari_envpool", "Breakout-v5"): Published(211.24, 151.84, "CleanRL docs, 3 seeds, 10M steps"),
+    ("ppo_atari_envpool", "Pong-v5"): Published(20.45, 0.09, _ATARI),
+    ("ppo_atari_envpool", "Breakout-v5"): Published(211.24, 151.84, _ATARI),
+    ("ppo_atari", "PongNoFrameskip-v4"): Published(20.36, 0.20, _ATARI),
+    ("ppo_atari_lstm", "PongNoFrameskip-v4"): Published(19.81, 0.62, _ATARI),
+    ("dqn_atari", "PongNoFrameskip-v4"): Published(20.25, 0.41, _ATARI),
+    ("pqn_atari_envpool", "Pong-v5"): Published(20.49, 0.11, _ATARI),
+    ("pqn_atari_envpool_lstm", "Pong-v5"): Published(20.43, 0.11, _ATARI),
     ("ppo_procgen", "starpilot"): Published(30.99, 1.96, "CleanRL docs, 25M steps"),
     ("ppg_procgen", "starpilot"): Published(34.82, 13.77, "CleanRL docs, 25M steps"),
 }
