@@ -118,3 +118,9 @@ def test_the_key_of_wandb_is_found_in_the_environment_and_the_env_file_and_never
     (tmp_path / ".env").write_text("WANDB_API_KEY=0123456789abcdef\n")
     finding = found(list(doctor.wandb(tmp_path)), "W&B")
     assert finding.state == "ok" and "0123456789abcdef" not in finding.text
+
+
+def test_games_that_envpool_alone_makes_lack_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "find_spec", lambda name: None if name == "envpool" else name)
+    findings = {finding.advice: finding.text for finding in doctor.families()}
+    assert findings["pip install 'mosaic-rl[envpool]'"] == "not installed: Procgen, EnvPool"

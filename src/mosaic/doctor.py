@@ -113,7 +113,7 @@ def families() -> Iterator[Finding]:
         else:
             ready.append(part.label)
     if find_spec("envpool") is None:
-        lacking[f"pip install '{DISTRIBUTION}[envpool]'"] = ["EnvPool"]
+        lacking.setdefault(f"pip install '{DISTRIBUTION}[envpool]'", []).append("EnvPool")
     yield Finding("environments", "ok" if ready else "trouble", f"ready: {', '.join(ready) or 'none'}")
     for line, names in lacking.items():
         yield Finding("environments", "note", f"not installed: {', '.join(names)}", line)
