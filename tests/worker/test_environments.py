@@ -91,6 +91,14 @@ def test_environment_of_another_family_is_refused() -> None:
     assert "own_envs:Own-v0" in refusal("own_envs:Own-v0", **limits)
 
 
+@pytest.mark.parametrize("env_id", ["procgen-starpilot-v0", "procgen:procgen-maze-v0"])
+def test_game_of_the_procgen_package_is_taken_under_its_own_name(env_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalog, "missing_package", lambda *_: None)
+    limits: dict[str, Any] = {"families": ("procgen",), "observation_spaces": ("image",), "backend": "envpool"}
+    assert check_environment(env_id, "ppo_procgen", ("discrete",), **limits) == []
+    assert environments.only_envpool_has([env_id])
+
+
 @pytest.mark.parametrize("env_id", ["ALE/Pong-v5", "PongNoFrameskip-v4", "Pong-v5"])
 def test_atari_game_needs_the_package_of_the_backend_that_plays_it(
     env_id: str, monkeypatch: pytest.MonkeyPatch
