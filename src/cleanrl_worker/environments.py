@@ -38,7 +38,7 @@ def check_environment(
     known = catalog.find(env_id)
     if known is None:
         if families:
-            raise ConfigError(_other_family(env_id, known, algo, families))
+            raise ConfigError(_not_in_catalog(env_id, algo, (action_spaces, observation_spaces), families))
         return _look_up(env_id, interpreter, ours, script_folder)
     misfit = catalog.misfit(known, action_spaces, observation_spaces, families)
     if misfit == "family":
@@ -69,13 +69,26 @@ def only_envpool_has(env_ids: Sequence[str]) -> bool:
     return all(one is not None and "gymnasium" not in one.backends for one in known)
 
 
-def _other_family(env_id: str, known: catalog.Environment | None, algo: str, families: Sequence[str]) -> str:
-    refusal = f"algo {algo!r} is for {' and '.join(families)} environments only, and {shown(env_id, 120)} is none"
-    if known is not None:
-        return f"{refusal}; {_algorithms_for(known)}"
-    newer = catalog.successor(env_id)
-    of_them = [one for one in catalog.ids() if (found := catalog.find(one)) and found.is_of(families)]
-    return refusal + (f"; did you mean {newer!r}?" if newer in of_them else nearest(env_id, of_them))
+def _other_family(env_id: str, known: catalog.Environment, algo: str, families: Sequence[str]) -> str:
+    return f"{_only_for(algo, families)}, and {env_id!r} is none; {_algorithms_for(known)}"
+
+
+def _not_in_catalog(
+    env_id: str, algo: str, spaces: tuple[Sequence[str], Sequence[str]], families: Sequence[str]
+) -> str:
+    """What to use instead: an id that the algorithm takes."""
+    newer = catalog.find(catalog.successor(env_id) or "")
+    if newer is not None and not newer.is_of(families):
+        return _other_family(env_id, newer, algo, families)
+    meant = catalog.meant(env_id, lambda one: not catalog.misfit(one, *spaces, families))
+    if newer is not None and newer.env_id == meant:
+        return f"environment {env_id!r} goes by {meant!r} here; use that id"
+    near = f"; did you mean {meant!r}?" if meant else ""
+    return f"{_only_for(algo, families)}, and {shown(env_id, 120)} is no known one{near}"
+
+
+def _only_for(algo: str, families: Sequence[str]) -> str:
+    return f"algo {algo!r} is for {' and '.join(families)} environments only"
 
 
 def _algorithms_for(known: catalog.Environment) -> str:
@@ -140,8 +153,10 @@ def _look_up(env_id: str, interpreter: str, ours: bool, script_folder: str | Non
 def _nearest_id(env_id: str, registered: Sequence[str]) -> str:
     """What the module of a `module:Id` registers is only there under its module's name."""
     module, colon, name = env_id.rpartition(":")
-    near = nearest(name, registered if module else [*registered, *catalog.ids()])
-    return near.replace("mean '", f"mean '{module}{colon}")
+    if not module:
+        meant = catalog.meant(name, others=registered)
+        return f"; did you mean {meant!r}?" if meant else ""
+    return nearest(name, registered).replace("mean '", f"mean '{module}{colon}")
 
 
 def ask_registry(env_id: str, interpreter: str = sys.executable, script_folder: str | None = None) -> dict[str, Any]:

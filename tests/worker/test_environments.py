@@ -86,9 +86,17 @@ def test_environment_of_another_family_is_refused() -> None:
     limits = {"algo": "ppo_atari_envpool", "families": ("atari",), "backend": "envpool"}
     message = refusal("CartPole-v1", **limits)
     assert "is for atari environments only, and 'CartPole-v1' is none; use ppo, dqn, " in message
-    assert refusal("ALE/Pnog-v5", **limits).endswith("'ALE/Pnog-v5' is none; did you mean 'ALE/Pong-v5'?")
-    assert refusal("Pong-v4", **limits).endswith("did you mean 'ALE/Pong-v5'?")
-    assert "own_envs:Own-v0" in refusal("own_envs:Own-v0", **limits)
+    assert "'HalfCheetah-v3' is none; use ppo_continuous_action, " in refusal("HalfCheetah-v3", **limits)
+    assert "'own_envs:Own-v0' is no known one" in refusal("own_envs:Own-v0", **limits)
+
+
+def test_only_an_id_that_the_algorithm_takes_is_suggested() -> None:
+    limits = {"algo": "ppo_atari", "families": ("atari",), "observation_spaces": ("image",)}
+    assert refusal("ALE/Pnog-v5", **limits).endswith("'ALE/Pnog-v5' is no known one; did you mean 'ALE/Pong-v5'?")
+    assert refusal("pong", **limits).endswith("did you mean 'ALE/Pong-v5'?")
+    assert refusal("Pong-v4", **limits) == "environment 'Pong-v4' goes by 'ALE/Pong-v5' here; use that id"
+    several = {"algo": "ppo_pettingzoo_ma_atari", "families": ("multiplayer",)}
+    assert refusal("pong", ("multi_discrete",), **several).endswith("did you mean 'pong_v3'?")
 
 
 @pytest.mark.parametrize("env_id", ["procgen-starpilot-v0", "procgen:procgen-maze-v0"])

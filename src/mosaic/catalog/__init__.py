@@ -5,6 +5,7 @@ from mosaic.catalog.families import FAMILIES, Family
 from mosaic.catalog.fit import misfit
 from mosaic.catalog.index import find, ids, successor
 from mosaic.catalog.requirements import group_of, missing_library, missing_package
+from mosaic.catalog.spelling import meant
 
 __all__ = [
     "FAMILIES",
@@ -13,6 +14,7 @@ __all__ = [
     "find",
     "group_of",
     "ids",
+    "meant",
     "misfit",
     "missing_library",
     "missing_package",
