@@ -3,8 +3,8 @@
 from mosaic.catalog.environment import Environment
 from mosaic.catalog.families import FAMILIES, Family
 from mosaic.catalog.fit import misfit
-from mosaic.catalog.index import find, ids, successor
-from mosaic.catalog.requirements import group_of, missing_library, missing_package
+from mosaic.catalog.index import find, ids, same_game, successor
+from mosaic.catalog.requirements import group_of, missing_library, missing_package, missing_to_train
 from mosaic.catalog.spelling import meant
 
 __all__ = [
@@ -18,5 +18,7 @@ __all__ = [
     "misfit",
     "missing_library",
     "missing_package",
+    "missing_to_train",
+    "same_game",
     "successor",
 ]

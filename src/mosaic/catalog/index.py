@@ -31,6 +31,19 @@ def find(env_id: str) -> Environment | None:
     return _ENVIRONMENTS.get(procgen.ALIASES.get(env_id, env_id))
 
 
+def same_game(environment: Environment, backend: str) -> Environment | None:
+    """The environment as this backend has it; None where it lacks it.
+
+    An Atari game goes by ALE/Pong-v5, PongNoFrameskip-v4 and EnvPool's Pong-v5, and capitals do not count (EnvPool has
+    TicTacToe3d-v5).
+    """
+    if backend in environment.backends or environment.family != "atari" or environment.group == players.GROUP:
+        return environment if backend in environment.backends else None
+    game = environment.env_id.removeprefix("ALE/").rpartition("-v")[0].removesuffix("NoFrameskip")
+    wanted = (f"{game}-v5" if backend == "envpool" else f"ALE/{game}-v5").lower()
+    return next((_ENVIRONMENTS[env_id] for env_id in ids("atari") if env_id.lower() == wanted), None)
+
+
 def ids(family: str | None = None, group: str | None = None) -> tuple[str, ...]:
     """All ids, or those of a family, or of a group within it."""
     if family is not None and family not in FAMILIES:

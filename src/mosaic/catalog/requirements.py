@@ -2,8 +2,9 @@
 
 from importlib.util import find_spec
 
-from mosaic.catalog.environment import Environment
+from mosaic.catalog.environment import ENVPOOL, Environment
 from mosaic.catalog.families import ENVPOOL_EXTRA, ENVPOOL_PACKAGES, FAMILIES, Family, pip_line
+from mosaic.catalog.index import same_game
 
 
 def missing_package(environment: Environment, backend: str | None = None) -> str | None:
@@ -27,6 +28,16 @@ def missing_package(environment: Environment, backend: str | None = None) -> str
     if len(missing) == 1:
         return f"{missing[0]} is not installed; run: {line}"
     return f"{', '.join(missing[:-1])} and {missing[-1]} are not installed; run: {line}"
+
+
+def missing_to_train(environment: Environment) -> str | None:
+    """As `missing_package`; None where `env_backend` auto takes an Atari game from the other backend."""
+    missing = missing_package(environment)
+    if missing is None or environment.family != "atari":
+        return missing
+    other = "gymnasium" if environment.backends == ENVPOOL else "envpool"
+    game = same_game(environment, other)
+    return missing if game is None or missing_package(game, other) else None
 
 
 def missing_library(family: Family) -> str | None:
