@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mosaic import catalog
+from mosaic.wire import extras
 from mosaic.wire.errors import ConfigError, nearest, shown
 
 # A module of the user's own that is imported for its environments may load anything; nobody waits longer than this.
@@ -160,7 +161,10 @@ def _nearest_id(env_id: str, registered: Sequence[str]) -> str:
 
 
 def ask_registry(env_id: str, interpreter: str = sys.executable, script_folder: str | None = None) -> dict[str, Any]:
-    """Ask Gymnasium in a child process: `known`, or a `problem` in words, or the `ids` that it does have."""
+    """Ask Gymnasium in a child process: `known`, or a `problem` in words, or the `ids` that it does have.
+
+    `package` is the last that could not be imported.
+    """
     # As for the algorithm: a script's folder comes first, the current one last and only for modules.
     folders = (script_folder, "") if script_folder else ("", os.getcwd())
     try:
@@ -180,7 +184,11 @@ def ask_registry(env_id: str, interpreter: str = sys.executable, script_folder: 
         answer = json.loads(child.stdout)
     except ValueError:
         return {"problem": f"importing what it needs ended {interpreter} with exit code {child.returncode}"}
-    return answer if isinstance(answer, dict) else {}
+    if not isinstance(answer, dict):
+        return {}
+    # Gymnasium's pip lines are not for ours; what another interpreter has installed is its own affair.
+    needed = extras.needs(str(answer.get("package"))) if interpreter == sys.executable else None
+    return {**answer, "problem": f"it {needed}"} if needed and "problem" in answer else answer
 
 
 # Runs in the algorithm's interpreter: Python 3.8 or later, its gymnasium, or the older gym. What imported modules
@@ -191,6 +199,7 @@ import sys
 sys.path[:] = [entry for entry in sys.path if entry]
 import functools, importlib, json, os
 answer = os.fdopen(os.dup(1), "w")
+packages = []
 os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 env_id, first, last = sys.argv[1:]
 sys.path[:] = [entry for entry in [first, *sys.path, last] if entry]
@@ -199,6 +208,8 @@ def attempt(action):
     try:
         return action(), None
     except (Exception, SystemExit) as error:
+        cause = error.__cause__ or error
+        packages.append(isinstance(cause, ImportError) and cause.name or "")
         return None, "%s: %s" % (type(error).__name__, " ".join(str(error).split())[:200])
 
 def load(module, name=None):
@@ -226,7 +237,7 @@ def look_up():
         problem = attempt(entry)[1]  # Gymnasium's way to say where an old environment has gone
     return {"problem": "it cannot be made (%s)" % problem} if problem else {"known": True}
 
-json.dump(look_up(), answer)
+json.dump({**look_up(), "package": "".join(packages[-1:])}, answer)
 answer.flush()
 os._exit(0)
 """

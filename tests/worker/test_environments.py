@@ -145,6 +145,22 @@ def test_environment_whose_module_or_class_is_gone_is_refused() -> None:
     assert check_environment("own_envs:Callable-v0", "ppo", ()) == []
 
 
+def test_package_that_a_module_lacks_is_named_with_the_extra_that_installs_it(folder: Path) -> None:
+    # As Gymnasium does it: an error with a pip line of its own, from the import's.
+    text = """
+        try:
+            raise ModuleNotFoundError("No module named 'Box2D'", name="Box2D")
+        except ImportError as error:
+            raise RuntimeError("pip install gymnasium[box2d]") from error
+    """
+    (folder / "boxes.py").write_text(dedent(text))
+    assert refusal("boxes:X-v0") == "environment 'boxes:X-v0': it needs Box2D: pip install 'mosaic-rl[box2d]'"
+    other = folder / "python"
+    other.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    other.chmod(0o755)
+    assert "gymnasium[box2d]" in ask_registry("boxes:X-v0", str(other))["problem"], "not ours to say there"
+
+
 def test_unknown_environment_is_refused_with_the_nearest() -> None:
     assert refusal("CartPol-v1").endswith("; did you mean 'CartPole-v1'?")
     assert refusal("own_envs:Ownn-v0").startswith("unknown environment 'own_envs:Ownn-v0'")

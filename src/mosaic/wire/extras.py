@@ -33,5 +33,9 @@ def told_by(error: BaseException) -> str | None:
     """
     if "libQt5" in str(error.__cause__ or error):
         return "needs Qt 5, which is missing: sudo apt-get install -y libqt5gui5 libqt5core5a"
-    package = str(getattr(error.__cause__ or error, "name", "")).partition(".")[0]
+    return needs(str(getattr(error.__cause__ or error, "name", "")).partition(".")[0])
+
+
+def needs(package: str) -> str | None:
+    """`needs Box2D: pip install …` for a package that an extra installs, else None."""
     return f"needs {package.replace('_', '-')}: {pip_line(package)}" if package in EXTRA_OF else None
