@@ -108,8 +108,8 @@ def families() -> Iterator[Finding]:
     for part in parts:
         if not all(find_spec(package) for package in part.packages):
             lacking.setdefault(part.pip_line, []).append(part.label)
-        elif library := catalog.missing_library(part):
-            lacking.setdefault(part.system, []).append(f"{part.label} ({library} is not there)")
+        elif trouble := catalog.library_trouble(part):
+            lacking.setdefault(part.system, []).append(f"{part.label} ({trouble})")
         else:
             ready.append(part.label)
     if find_spec("envpool") is None:

@@ -1,5 +1,6 @@
 """What is said when a package is missing."""
 
+import ctypes
 import json
 import subprocess
 import sys
@@ -76,6 +77,28 @@ def test_every_atari_game_is_the_same_with_both_backends() -> None:
         here, there = same_game(find(env_id), "gymnasium"), same_game(find(env_id), "envpool")
         assert same_game(here, "envpool") == there and "gymnasium" in here.backends and "envpool" in there.backends
     assert same_game(find("pong_v3"), "envpool") is None and same_game(find("CheetahRun-v1"), "gymnasium") is None
+
+
+@pytest.mark.parametrize(
+    ("loader", "said"),
+    [
+        ("libQt5Gui.so.5: cannot open shared object file: No such file", "libQt5Gui.so.5 is not there. Needs the Qt 5"),
+        (
+            "libharfbuzz.so.0: cannot open shared object file: No such file",
+            "libharfbuzz.so.0, which libQt5Gui.so.5 needs, is not there. Needs the Qt 5",
+        ),
+        ("libQt5Gui.so.5: invalid ELF header", "libQt5Gui.so.5 cannot be loaded (libQt5Gui.so.5: invalid ELF header)."),
+    ],
+)
+def test_the_library_that_is_absent_is_the_one_that_the_loader_named(
+    loader: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(name: str) -> None:
+        raise OSError(loader)
+
+    monkeypatch.setattr(requirements, "find_spec", lambda name: name)
+    monkeypatch.setattr(ctypes, "CDLL", refuse)
+    assert missing_package(find("MazeEasy-v0")).startswith(said)
 
 
 def test_an_environment_belongs_to_its_group_or_else_to_its_family() -> None:

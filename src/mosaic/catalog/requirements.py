@@ -23,8 +23,8 @@ def missing_package(environment: Environment, backend: str | None = None) -> str
     missing = [package for package in packages if find_spec(package) is None]
     if not missing:
         family = FAMILIES[environment.family]
-        library = missing_library(family)
-        return library and f"{library} is not there. {family.system}"
+        trouble = library_trouble(family)
+        return trouble and f"{trouble}. {family.system}"
     if len(missing) == 1:
         return f"{missing[0]} is not installed; run: {line}"
     return f"{', '.join(missing[:-1])} and {missing[-1]} are not installed; run: {line}"
@@ -40,8 +40,8 @@ def missing_to_train(environment: Environment) -> str | None:
     return missing if game is None or missing_package(game, other) else None
 
 
-def missing_library(family: Family) -> str | None:
-    """The first of a family's system libraries that cannot be loaded; `family.system` says how to install it."""
+def library_trouble(family: Family) -> str | None:
+    """Why the first of a family's system libraries does not load; `family.system` says how to install them."""
     if not family.libraries:
         return None
     import ctypes
@@ -49,8 +49,12 @@ def missing_library(family: Family) -> str | None:
     for library in family.libraries:
         try:
             ctypes.CDLL(library)
-        except OSError:
-            return library
+        except OSError as error:
+            said = " ".join(str(error).split())
+            absent, found, _ = said.partition(": cannot open shared object file")
+            if not found:
+                return f"{library} cannot be loaded ({said})"
+            return f"{absent}, which {library} needs, is not there" if absent != library else f"{library} is not there"
     return None
 
 
