@@ -14,7 +14,7 @@ from cleanrl_worker import cli as worker_cli
 from cleanrl_worker import schema
 from cleanrl_worker.config import RESERVED_EXTRAS, parse_worker_config
 from cleanrl_worker.runtime import DEFAULT_ALGO_REGISTRY
-from mosaic import cli
+from mosaic import catalog, cli
 from mosaic.trainer.states import MOVES
 from mosaic.wire import events, happenings, metrics, variables
 
@@ -167,6 +167,15 @@ def test_algorithms_page_says_what_the_files_say_now() -> None:
     page = generator.PAGE.read_text()
     stale = [line for line in generator.written(page).splitlines() if line not in page.splitlines()]
     assert generator.written(page) == page, f"the page is old: run `{generator.COMMAND}`; new lines: {stale[:5]}"
+
+
+def test_environments_page_counts_the_catalog() -> None:
+    text = (ROOT / "docs" / "environments.md").read_text()
+    assert f"`mosaic.catalog` knows {len(catalog.ids())} environment ids" in text
+    told = {name: int(count) for name, count in re.findall(r"^\| (?:· )?`([\w-]+)` \| (\d+) \|", text, re.MULTILINE)}
+    families = catalog.FAMILIES.values()
+    groups = {group.name: len(catalog.ids(family.name, group.name)) for family in families for group in family.groups}
+    assert told == {family.name: len(catalog.ids(family.name)) for family in families} | groups
 
 
 def test_every_algorithm_names_its_paper() -> None:

@@ -97,15 +97,24 @@ def test_a_missing_library_for_drawing_names_the_package(monkeypatch: pytest.Mon
     assert "needs a screen" in found(list(doctor.gl()), "drawing").text
 
 
-def test_games_without_their_system_library_are_not_called_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("absent", "said"),
+    [
+        ("libQt5Gui.so.5", "libQt5Gui.so.5 is not there"),
+        ("libharfbuzz.so.0", "libharfbuzz.so.0, which libQt5Gui.so.5 needs, is not there"),
+    ],
+)
+def test_games_without_their_system_library_are_not_called_ready(
+    absent: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def nothing(name: str) -> None:
-        raise OSError(name)
+        raise OSError(f"{absent}: cannot open shared object file: No such file or directory")
 
     monkeypatch.setattr(doctor, "find_spec", lambda name: name)
     monkeypatch.setattr(doctor.ctypes, "CDLL", nothing)
     findings = list(doctor.families())
     assert "Procgen" not in findings[0].text and "MuJoCo" in findings[0].text
-    assert findings[1].text == "not installed: Procgen (libQt5Gui.so.5 is not there)"
+    assert findings[1].text == f"not installed: Procgen ({said})"
     assert findings[1].state == "note" and "apt install libqt5gui5 libqt5core5a" in findings[1].advice
 
 
@@ -118,3 +127,9 @@ def test_the_key_of_wandb_is_found_in_the_environment_and_the_env_file_and_never
     (tmp_path / ".env").write_text("WANDB_API_KEY=0123456789abcdef\n")
     finding = found(list(doctor.wandb(tmp_path)), "W&B")
     assert finding.state == "ok" and "0123456789abcdef" not in finding.text
+
+
+def test_games_that_envpool_alone_makes_lack_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "find_spec", lambda name: None if name == "envpool" else name)
+    findings = {finding.advice: finding.text for finding in doctor.families()}
+    assert findings["pip install 'mosaic-rl[envpool]'"] == "not installed: Procgen, EnvPool"

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mosaic import catalog
+from mosaic.wire import extras
 from mosaic.wire.errors import ConfigError, nearest, shown
 
 # A module of the user's own that is imported for its environments may load anything; nobody waits longer than this.
@@ -38,7 +39,7 @@ def check_environment(
     known = catalog.find(env_id)
     if known is None:
         if families:
-            raise ConfigError(_other_family(env_id, known, algo, families))
+            raise ConfigError(_not_in_catalog(env_id, algo, (action_spaces, observation_spaces), families))
         return _look_up(env_id, interpreter, ours, script_folder)
     misfit = catalog.misfit(known, action_spaces, observation_spaces, families)
     if misfit == "family":
@@ -69,13 +70,26 @@ def only_envpool_has(env_ids: Sequence[str]) -> bool:
     return all(one is not None and "gymnasium" not in one.backends for one in known)
 
 
-def _other_family(env_id: str, known: catalog.Environment | None, algo: str, families: Sequence[str]) -> str:
-    refusal = f"algo {algo!r} is for {' and '.join(families)} environments only, and {shown(env_id, 120)} is none"
-    if known is not None:
-        return f"{refusal}; {_algorithms_for(known)}"
-    newer = catalog.successor(env_id)
-    of_them = [one for one in catalog.ids() if (found := catalog.find(one)) and found.is_of(families)]
-    return refusal + (f"; did you mean {newer!r}?" if newer in of_them else nearest(env_id, of_them))
+def _other_family(env_id: str, known: catalog.Environment, algo: str, families: Sequence[str]) -> str:
+    return f"{_only_for(algo, families)}, and {env_id!r} is none; {_algorithms_for(known)}"
+
+
+def _not_in_catalog(
+    env_id: str, algo: str, spaces: tuple[Sequence[str], Sequence[str]], families: Sequence[str]
+) -> str:
+    """What to use instead: an id that the algorithm takes."""
+    newer = catalog.find(catalog.successor(env_id) or "")
+    if newer is not None and not newer.is_of(families):
+        return _other_family(env_id, newer, algo, families)
+    meant = catalog.meant(env_id, lambda one: not catalog.misfit(one, *spaces, families))
+    if newer is not None and newer.env_id == meant:
+        return f"environment {env_id!r} goes by {meant!r} here; use that id"
+    near = f"; did you mean {meant!r}?" if meant else ""
+    return f"{_only_for(algo, families)}, and {shown(env_id, 120)} is no known one{near}"
+
+
+def _only_for(algo: str, families: Sequence[str]) -> str:
+    return f"algo {algo!r} is for {' and '.join(families)} environments only"
 
 
 def _algorithms_for(known: catalog.Environment) -> str:
@@ -140,12 +154,17 @@ def _look_up(env_id: str, interpreter: str, ours: bool, script_folder: str | Non
 def _nearest_id(env_id: str, registered: Sequence[str]) -> str:
     """What the module of a `module:Id` registers is only there under its module's name."""
     module, colon, name = env_id.rpartition(":")
-    near = nearest(name, registered if module else [*registered, *catalog.ids()])
-    return near.replace("mean '", f"mean '{module}{colon}")
+    if not module:
+        meant = catalog.meant(name, others=registered)
+        return f"; did you mean {meant!r}?" if meant else ""
+    return nearest(name, registered).replace("mean '", f"mean '{module}{colon}")
 
 
 def ask_registry(env_id: str, interpreter: str = sys.executable, script_folder: str | None = None) -> dict[str, Any]:
-    """Ask Gymnasium in a child process: `known`, or a `problem` in words, or the `ids` that it does have."""
+    """Ask Gymnasium in a child process: `known`, or a `problem` in words, or the `ids` that it does have.
+
+    `package` is the last that could not be imported.
+    """
     # As for the algorithm: a script's folder comes first, the current one last and only for modules.
     folders = (script_folder, "") if script_folder else ("", os.getcwd())
     try:
@@ -165,7 +184,11 @@ def ask_registry(env_id: str, interpreter: str = sys.executable, script_folder: 
         answer = json.loads(child.stdout)
     except ValueError:
         return {"problem": f"importing what it needs ended {interpreter} with exit code {child.returncode}"}
-    return answer if isinstance(answer, dict) else {}
+    if not isinstance(answer, dict):
+        return {}
+    # Gymnasium's pip lines are not for ours; what another interpreter has installed is its own affair.
+    needed = extras.needs(str(answer.get("package"))) if interpreter == sys.executable else None
+    return {**answer, "problem": f"it {needed}"} if needed and "problem" in answer else answer
 
 
 # Runs in the algorithm's interpreter: Python 3.8 or later, its gymnasium, or the older gym. What imported modules
@@ -176,6 +199,7 @@ import sys
 sys.path[:] = [entry for entry in sys.path if entry]
 import functools, importlib, json, os
 answer = os.fdopen(os.dup(1), "w")
+packages = []
 os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 env_id, first, last = sys.argv[1:]
 sys.path[:] = [entry for entry in [first, *sys.path, last] if entry]
@@ -184,6 +208,8 @@ def attempt(action):
     try:
         return action(), None
     except (Exception, SystemExit) as error:
+        cause = error.__cause__ or error
+        packages.append(isinstance(cause, ImportError) and cause.name or "")
         return None, "%s: %s" % (type(error).__name__, " ".join(str(error).split())[:200])
 
 def load(module, name=None):
@@ -211,7 +237,7 @@ def look_up():
         problem = attempt(entry)[1]  # Gymnasium's way to say where an old environment has gone
     return {"problem": "it cannot be made (%s)" % problem} if problem else {"known": True}
 
-json.dump(look_up(), answer)
+json.dump({**look_up(), "package": "".join(packages[-1:])}, answer)
 answer.flush()
 os._exit(0)
 """

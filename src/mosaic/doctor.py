@@ -108,12 +108,12 @@ def families() -> Iterator[Finding]:
     for part in parts:
         if not all(find_spec(package) for package in part.packages):
             lacking.setdefault(part.pip_line, []).append(part.label)
-        elif library := catalog.missing_library(part):
-            lacking.setdefault(part.system, []).append(f"{part.label} ({library} is not there)")
+        elif trouble := catalog.library_trouble(part):
+            lacking.setdefault(part.system, []).append(f"{part.label} ({trouble})")
         else:
             ready.append(part.label)
     if find_spec("envpool") is None:
-        lacking[f"pip install '{DISTRIBUTION}[envpool]'"] = ["EnvPool"]
+        lacking.setdefault(f"pip install '{DISTRIBUTION}[envpool]'", []).append("EnvPool")
     yield Finding("environments", "ok" if ready else "trouble", f"ready: {', '.join(ready) or 'none'}")
     for line, names in lacking.items():
         yield Finding("environments", "note", f"not installed: {', '.join(names)}", line)

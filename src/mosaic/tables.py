@@ -96,7 +96,7 @@ def family_document(family: Family, within: str | None = None) -> dict[str, Any]
         "environments": len(ids),
         "extra": family.extra,
         "system": family.system,
-        "install": catalog.missing_package(first) if first else None,
+        "install": catalog.missing_to_train(first) if first else None,
         "groups": [family_document(group, family.name) for group in family.groups],
     }
 
@@ -110,7 +110,7 @@ def environment_document(environment: Environment) -> dict[str, Any]:
         "observation_space": environment.observation_space,
         "backends": list(environment.backends),
         "doc": environment.doc,
-        "install": catalog.missing_package(environment),
+        "install": catalog.missing_to_train(environment),
     }
 
 

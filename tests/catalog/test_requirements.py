@@ -1,12 +1,13 @@
 """What is said when a package is missing."""
 
+import ctypes
 import json
 import subprocess
 import sys
 
 import pytest
 
-from mosaic.catalog import find, group_of, missing_package
+from mosaic.catalog import find, group_of, ids, missing_package, missing_to_train, requirements, same_game
 
 ASK = (
     "import json, sys; from mosaic.catalog import *; print(json.dumps(missing_package(find(sys.argv[1]), sys.argv[2])))"
@@ -54,6 +55,50 @@ def test_nothing_is_missing_for_what_a_plain_install_brings(env_id: str) -> None
 def test_a_backend_that_cannot_make_the_environment_is_refused() -> None:
     with pytest.raises(ValueError, match="ALE/Pong-v5 is made by gymnasium, not by 'envpool'"):
         missing_package(find("ALE/Pong-v5"), "envpool")
+
+
+@pytest.mark.parametrize("installed", ["ale_py", "envpool"])
+@pytest.mark.parametrize("env_id", ["Breakout-v5", "ALE/Breakout-v5", "BreakoutNoFrameskip-v4"])
+def test_an_atari_game_trains_with_either_package(env_id: str, installed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requirements, "find_spec", lambda name: name if name == installed else None)
+    assert missing_to_train(find(env_id)) is None
+    monkeypatch.setattr(requirements, "find_spec", lambda name: None)
+    assert missing_to_train(find(env_id)) == missing_package(find(env_id)) is not None
+
+
+def test_what_only_one_package_makes_is_lacking_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requirements, "find_spec", lambda name: name if name == "envpool" else None)
+    for env_id in ("LunarLander-v3", "HalfCheetah-v5", "pong_v3"):
+        assert "pip install" in missing_to_train(find(env_id))
+
+
+def test_every_atari_game_is_the_same_with_both_backends() -> None:
+    for env_id in (one for one in ids("atari") if find(one).group != "multiplayer"):
+        here, there = same_game(find(env_id), "gymnasium"), same_game(find(env_id), "envpool")
+        assert same_game(here, "envpool") == there and "gymnasium" in here.backends and "envpool" in there.backends
+    assert same_game(find("pong_v3"), "envpool") is None and same_game(find("CheetahRun-v1"), "gymnasium") is None
+
+
+@pytest.mark.parametrize(
+    ("loader", "said"),
+    [
+        ("libQt5Gui.so.5: cannot open shared object file: No such file", "libQt5Gui.so.5 is not there. Needs the Qt 5"),
+        (
+            "libharfbuzz.so.0: cannot open shared object file: No such file",
+            "libharfbuzz.so.0, which libQt5Gui.so.5 needs, is not there. Needs the Qt 5",
+        ),
+        ("libQt5Gui.so.5: invalid ELF header", "libQt5Gui.so.5 cannot be loaded (libQt5Gui.so.5: invalid ELF header)."),
+    ],
+)
+def test_the_library_that_is_absent_is_the_one_that_the_loader_named(
+    loader: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(name: str) -> None:
+        raise OSError(loader)
+
+    monkeypatch.setattr(requirements, "find_spec", lambda name: name)
+    monkeypatch.setattr(ctypes, "CDLL", refuse)
+    assert missing_package(find("MazeEasy-v0")).startswith(said)
 
 
 def test_an_environment_belongs_to_its_group_or_else_to_its_family() -> None:

@@ -68,6 +68,8 @@ def test_envs_lists_families_groups_and_single_environments(capsys: pytest.Captu
     assert {"gymnasium", "mujoco"} <= {family["name"] for family in families}
     assert cli.main(["envs", "atary"]) == 2
     assert "did you mean 'atari'?" in capsys.readouterr().err
+    assert cli.main(["envs", "Breakout-v4"]) == 2
+    assert "did you mean 'ALE/Breakout-v5'?" in capsys.readouterr().err, "as the dry run says"
 
 
 def test_a_worker_that_tells_little_of_its_algorithms_is_listed_all_the_same(mosaic: Callable[..., Any]) -> None:

@@ -161,6 +161,19 @@ def test_dry_run_shows_the_space_and_begins_nothing(mosaic: Callable[..., Any], 
 
 
 @pytest.mark.parametrize(
+    ("algo", "env_id", "said"),
+    [
+        ("ppo", "NoSuch-v0", "unknown environment 'NoSuch-v0'"),
+        ("ppo", "HalfCheetah-v5", "drives discrete actions"),
+        ("ppo_atari", "breakout", "did you mean 'ALE/Breakout-v5'?"),
+    ],
+)
+def test_dry_run_refuses_what_no_trial_could_run(mosaic: Callable[..., Any], algo: str, env_id: str, said: str) -> None:
+    told = mosaic("sweep", algo, env_id, "--dry-run")
+    assert told.code == 2 and said in told.err and not told.out, told.err
+
+
+@pytest.mark.parametrize(
     ("words", "said"),
     [
         (["ppo"], "on which environment"),

@@ -39,6 +39,6 @@ def test_a_row_leads_to_training_and_says_what_to_install() -> None:
 
 def test_what_pip_does_not_bring_is_told_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     said = "libQt5Gui.so.5 is not there. Needs the Qt 5 libraries."
-    monkeypatch.setattr(catalog, "missing_package", lambda environment: said)
+    monkeypatch.setattr(catalog, "missing_to_train", lambda environment: said)
     section = next(section for section in sections() if section.part.name == "procgen")
     assert row_of(section, section.environments[0])["install"] == said

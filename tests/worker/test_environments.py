@@ -86,9 +86,25 @@ def test_environment_of_another_family_is_refused() -> None:
     limits = {"algo": "ppo_atari_envpool", "families": ("atari",), "backend": "envpool"}
     message = refusal("CartPole-v1", **limits)
     assert "is for atari environments only, and 'CartPole-v1' is none; use ppo, dqn, " in message
-    assert refusal("ALE/Pnog-v5", **limits).endswith("'ALE/Pnog-v5' is none; did you mean 'ALE/Pong-v5'?")
-    assert refusal("Pong-v4", **limits).endswith("did you mean 'ALE/Pong-v5'?")
-    assert "own_envs:Own-v0" in refusal("own_envs:Own-v0", **limits)
+    assert "'HalfCheetah-v3' is none; use ppo_continuous_action, " in refusal("HalfCheetah-v3", **limits)
+    assert "'own_envs:Own-v0' is no known one" in refusal("own_envs:Own-v0", **limits)
+
+
+def test_only_an_id_that_the_algorithm_takes_is_suggested() -> None:
+    limits = {"algo": "ppo_atari", "families": ("atari",), "observation_spaces": ("image",)}
+    assert refusal("ALE/Pnog-v5", **limits).endswith("'ALE/Pnog-v5' is no known one; did you mean 'ALE/Pong-v5'?")
+    assert refusal("pong", **limits).endswith("did you mean 'ALE/Pong-v5'?")
+    assert refusal("Pong-v4", **limits) == "environment 'Pong-v4' goes by 'ALE/Pong-v5' here; use that id"
+    several = {"algo": "ppo_pettingzoo_ma_atari", "families": ("multiplayer",)}
+    assert refusal("pong", ("multi_discrete",), **several).endswith("did you mean 'pong_v3'?")
+
+
+@pytest.mark.parametrize("env_id", ["procgen-starpilot-v0", "procgen:procgen-maze-v0"])
+def test_game_of_the_procgen_package_is_taken_under_its_own_name(env_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalog, "missing_package", lambda *_: None)
+    limits: dict[str, Any] = {"families": ("procgen",), "observation_spaces": ("image",), "backend": "envpool"}
+    assert check_environment(env_id, "ppo_procgen", ("discrete",), **limits) == []
+    assert environments.only_envpool_has([env_id])
 
 
 @pytest.mark.parametrize("env_id", ["ALE/Pong-v5", "PongNoFrameskip-v4", "Pong-v5"])
@@ -127,6 +143,22 @@ def test_environment_whose_module_or_class_is_gone_is_refused() -> None:
     assert "No module named 'no_such_package'" in refusal("own_envs:Gone-v0")
     assert "has no attribute 'OldName'" in refusal("own_envs:Renamed-v0")
     assert check_environment("own_envs:Callable-v0", "ppo", ()) == []
+
+
+def test_package_that_a_module_lacks_is_named_with_the_extra_that_installs_it(folder: Path) -> None:
+    # As Gymnasium does it: an error with a pip line of its own, from the import's.
+    text = """
+        try:
+            raise ModuleNotFoundError("No module named 'Box2D'", name="Box2D")
+        except ImportError as error:
+            raise RuntimeError("pip install gymnasium[box2d]") from error
+    """
+    (folder / "boxes.py").write_text(dedent(text))
+    assert refusal("boxes:X-v0") == "environment 'boxes:X-v0': it needs Box2D: pip install 'mosaic-rl[box2d]'"
+    other = folder / "python"
+    other.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    other.chmod(0o755)
+    assert "gymnasium[box2d]" in ask_registry("boxes:X-v0", str(other))["problem"], "not ours to say there"
 
 
 def test_unknown_environment_is_refused_with_the_nearest() -> None:

@@ -3,8 +3,9 @@
 from mosaic.catalog.environment import Environment
 from mosaic.catalog.families import FAMILIES, Family
 from mosaic.catalog.fit import misfit
-from mosaic.catalog.index import find, ids, successor
-from mosaic.catalog.requirements import group_of, missing_library, missing_package
+from mosaic.catalog.index import find, ids, same_game, successor
+from mosaic.catalog.requirements import group_of, library_trouble, missing_package, missing_to_train
+from mosaic.catalog.spelling import meant
 
 __all__ = [
     "FAMILIES",
@@ -13,8 +14,11 @@ __all__ = [
     "find",
     "group_of",
     "ids",
+    "library_trouble",
+    "meant",
     "misfit",
-    "missing_library",
     "missing_package",
+    "missing_to_train",
+    "same_game",
     "successor",
 ]

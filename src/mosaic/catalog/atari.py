@@ -68,10 +68,12 @@ def _title(game: str) -> str:
 
 ENVIRONMENTS = tuple(_environments())
 
-# Ids of Gym's time with random or fixed frame skips; their successor is the game's ALE id.
+# Ids of Gym's time with random or fixed frame skips, and what would be the raw game of the games that came later; their
+# successor is the game's ALE id.
 RENAMED = {
     f"{game}{kind}-v{version}": f"ALE/{game}-v5"
-    for game in CLASSIC_GAMES
-    for kind in ("", "Deterministic")
+    for games, kinds in ((CLASSIC_GAMES, ("", "Deterministic")), (LATER_GAMES, ("NoFrameskip",)))
+    for game in games
+    for kind in kinds
     for version in (0, 4)
 }

@@ -27,8 +27,21 @@ _ENVIRONMENTS: dict[str, Environment] = {
 
 
 def find(env_id: str) -> Environment | None:
-    """The environment of this exact id, or None: people's own environments are not in the catalog."""
-    return _ENVIRONMENTS.get(env_id)
+    """The environment of this exact id or alias, or None: people's own environments are not in the catalog."""
+    return _ENVIRONMENTS.get(procgen.ALIASES.get(env_id, env_id))
+
+
+def same_game(environment: Environment, backend: str) -> Environment | None:
+    """The environment as this backend has it; None where it lacks it.
+
+    An Atari game goes by ALE/Pong-v5, PongNoFrameskip-v4 and EnvPool's Pong-v5, and capitals do not count (EnvPool has
+    TicTacToe3d-v5).
+    """
+    if backend in environment.backends or environment.family != "atari" or environment.group == players.GROUP:
+        return environment if backend in environment.backends else None
+    game = environment.env_id.removeprefix("ALE/").rpartition("-v")[0].removesuffix("NoFrameskip")
+    wanted = (f"{game}-v5" if backend == "envpool" else f"ALE/{game}-v5").lower()
+    return next((_ENVIRONMENTS[env_id] for env_id in ids("atari") if env_id.lower() == wanted), None)
 
 
 def ids(family: str | None = None, group: str | None = None) -> tuple[str, ...]:
@@ -44,7 +57,7 @@ def ids(family: str | None = None, group: str | None = None) -> tuple[str, ...]:
 
 def successor(env_id: str) -> str | None:
     """The id to use instead of an older version or spelling; None when there is no newer one."""
-    renamed = _renamed().get(env_id)
+    renamed = atari.RENAMED.get(env_id)
     if renamed is not None:
         return renamed
     name, _, version = env_id.rpartition("-v")
@@ -52,11 +65,6 @@ def successor(env_id: str) -> str | None:
         return None
     newest_version, newest_id = _newest().get(name, (-1, None))
     return newest_id if newest_version > int(version) else None
-
-
-@cache
-def _renamed() -> dict[str, str]:
-    return {**atari.RENAMED, **procgen.RENAMED}
 
 
 @cache

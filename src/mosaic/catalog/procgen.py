@@ -44,12 +44,8 @@ def _environments() -> Iterator[Environment]:
 
 ENVIRONMENTS = tuple(_environments())
 
-# The procgen package's own ids are hard by default; CleanRL's bare names are in the catalog, as easy ones.
-RENAMED = {
-    old: f"{game}{mode}-v0"
-    for game, _, _ in _GAMES
-    for old, mode in (
-        (f"procgen-{game.lower()}-v0", "Hard"),
-        (f"procgen:procgen-{game.lower()}-v0", "Hard"),
-    )
+# The procgen package's own names of the hard levels. They are not listed, but taken as they are, since
+# `distribution_mode` may make them other levels: CleanRL's bare names are the catalog's, and easy.
+ALIASES = {
+    f"{package}procgen-{game.lower()}-v0": f"{game}Hard-v0" for game, _, _ in _GAMES for package in ("", "procgen:")
 }

@@ -2,8 +2,9 @@
 
 from importlib.util import find_spec
 
-from mosaic.catalog.environment import Environment
+from mosaic.catalog.environment import ENVPOOL, Environment
 from mosaic.catalog.families import ENVPOOL_EXTRA, ENVPOOL_PACKAGES, FAMILIES, Family, pip_line
+from mosaic.catalog.index import same_game
 
 
 def missing_package(environment: Environment, backend: str | None = None) -> str | None:
@@ -22,15 +23,25 @@ def missing_package(environment: Environment, backend: str | None = None) -> str
     missing = [package for package in packages if find_spec(package) is None]
     if not missing:
         family = FAMILIES[environment.family]
-        library = missing_library(family)
-        return library and f"{library} is not there. {family.system}"
+        trouble = library_trouble(family)
+        return trouble and f"{trouble}. {family.system}"
     if len(missing) == 1:
         return f"{missing[0]} is not installed; run: {line}"
     return f"{', '.join(missing[:-1])} and {missing[-1]} are not installed; run: {line}"
 
 
-def missing_library(family: Family) -> str | None:
-    """The first of a family's system libraries that cannot be loaded; `family.system` says how to install it."""
+def missing_to_train(environment: Environment) -> str | None:
+    """As `missing_package`; None where `env_backend` auto takes an Atari game from the other backend."""
+    missing = missing_package(environment)
+    if missing is None or environment.family != "atari":
+        return missing
+    other = "gymnasium" if environment.backends == ENVPOOL else "envpool"
+    game = same_game(environment, other)
+    return missing if game is None or missing_package(game, other) else None
+
+
+def library_trouble(family: Family) -> str | None:
+    """Why the first of a family's system libraries does not load; `family.system` says how to install them."""
     if not family.libraries:
         return None
     import ctypes
@@ -38,8 +49,12 @@ def missing_library(family: Family) -> str | None:
     for library in family.libraries:
         try:
             ctypes.CDLL(library)
-        except OSError:
-            return library
+        except OSError as error:
+            said = " ".join(str(error).split())
+            absent, found, _ = said.partition(": cannot open shared object file")
+            if not found:
+                return f"{library} cannot be loaded ({said})"
+            return f"{absent}, which {library} needs, is not there" if absent != library else f"{library} is not there"
     return None
 
 

@@ -65,8 +65,9 @@ def list_envs(args: argparse.Namespace) -> int:
     elif catalog.find(args.family):
         ids = (args.family,)
     else:
-        near = nearest(args.family, [*catalog.FAMILIES, *groups, *catalog.ids()])
-        raise ConfigError(f"unknown family or environment {args.family!r}{near or '.'} List families with: mosaic envs")
+        meant = catalog.meant(args.family, others=(*catalog.FAMILIES, *groups))
+        near = f"; did you mean {meant!r}?" if meant else "."
+        raise ConfigError(f"unknown family or environment {args.family!r}{near} List families with: mosaic envs")
     found = [tables.environment_document(environment) for environment in map(catalog.find, ids) if environment]
     print_json({"environments": found}) if args.json else tables.show_environments(found)
     return 0

@@ -5,28 +5,21 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mosaic.commands.settings import find_schema, parse_settings, payload_of, split_settings
-from mosaic.wire import variables
 from mosaic.wire.errors import ConfigError, shown
 from mosaic.wire.groups import BENCHMARK, check_name, group_of
-from mosaic.wire.paths import resolve_home
 from mosaic.wire.settings import parse_seeds
-from mosaic.wire.workers import WorkerCapabilities, discover_workers
 
 if TYPE_CHECKING:
     from mosaic.trainer.run import Run
 
 # More are a slip of the finger; the registry would take them.
 MOST_RUNS = 10_000
-# Each dry run is a process of a third of a second.
-DRY_RUNS = 4
 
 
 @dataclass(frozen=True)
@@ -154,35 +147,11 @@ def payload(matrix: Matrix, cell: Cell, args: argparse.Namespace) -> dict[str, A
 
 def misfits(matrix: Matrix, args: argparse.Namespace) -> dict[Combination, str]:
     """The combinations that cannot be run, with the reason: the worker is asked before anything is submitted."""
-    from mosaic.commands.printing import waiting
-    from mosaic.web.forms.check import dry_run
+    from mosaic.commands.asking import refusals
 
-    workers = discover_workers()[0]
-    schemas = {name: worker.schema() for name, worker in workers.items()}
-
-    def ask(combination: Combination) -> str:
-        worker = _worker_for(combination.algo, workers, schemas)
-        if worker is None:  # a remote daemon's own; it will say
-            return ""
-        return dry_run(payload(matrix, Cell(combination, matrix.seeds[0]), args), worker, resolve_home()).error
-
-    with (
-        waiting(f"asking the worker whether {len(matrix.combinations)} combinations fit"),
-        ThreadPoolExecutor(DRY_RUNS) as threads,
-    ):
-        reasons = list(threads.map(ask, matrix.combinations))
+    payloads = [payload(matrix, Cell(one, matrix.seeds[0]), args) for one in matrix.combinations]
+    reasons = refusals(payloads, f"asking the worker whether {len(payloads)} combinations fit")
     return {one: reason for one, reason in zip(matrix.combinations, reasons, strict=True) if reason}
-
-
-def _worker_for(
-    algo: str, workers: Mapping[str, WorkerCapabilities], schemas: Mapping[str, Mapping[str, Any]]
-) -> WorkerCapabilities | None:
-    for name, schema in schemas.items():
-        if algo in schema:
-            return workers[name]
-    if os.environ.get(variables.MOSAIC_TARGET):
-        return None
-    return workers.get("cleanrl") or next(iter(workers.values()), None)
 
 
 def without(matrix: Matrix, left_out: Iterable[Combination]) -> Matrix:

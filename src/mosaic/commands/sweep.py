@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from mosaic.commands.connection import Steady, connect_or_start, home_of, page_address
 from mosaic.commands.printing import add_json, print_json, say
-from mosaic.commands.settings import add_settings, find_schema, parse_settings, resources_of, split_settings
+from mosaic.commands.settings import add_settings, find_schema, parse_settings, payload_of, resources_of, split_settings
 from mosaic.wire.errors import ConfigError, nearest
 from mosaic.wire.settings import parse_seeds
 
@@ -51,7 +51,7 @@ def add_to(commands: Any) -> None:
     one.add_argument("--parallel", type=int, metavar="N", help="trials at once (as many as the daemon has slots for)")
     one.add_argument("--storage", default="", metavar="URL", help="Optuna's storage (SQLite in var/sweeps/optuna.db)")
     add_settings(one, name="the sweep's name; given again, it goes on (ALGO-ENV)", dry_run=None)
-    one.add_argument("--dry-run", action="store_true", dest="preview", help="print the space and begin nothing")
+    one.add_argument("--dry-run", action="store_true", dest="preview", help="check, print the space, and begin nothing")
     one.add_argument("--delete", action="store_true", help="forget the sweep of this --name; its runs stay")
     add_json(one)
     one.set_defaults(command=sweep)
@@ -91,7 +91,13 @@ def sweep(args: argparse.Namespace) -> int:
 def _preview(args: argparse.Namespace) -> int:
     if args.algo is None:
         raise ConfigError("give ALGO and ENV with --dry-run")
-    space = new_spec(args, find_schema(args.algo)).space
+    from mosaic.commands.asking import refusals
+
+    spec = new_spec(args, find_schema(args.algo))
+    space = spec.space
+    trial = payload_of({**spec.config, "seed": spec.seeds[0]}, args)
+    if reason := refusals([trial], "asking the worker whether it would run a trial")[0]:
+        raise ConfigError(reason)
     if args.json:
         print_json({"space": [one.model_dump() for one in space]})
         return 0

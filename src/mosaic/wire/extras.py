@@ -18,6 +18,8 @@ EXTRA_OF = {
     "shimmy": "dm_control",
 }
 
+QT_LINE = "sudo apt-get install -y libqt5gui5 libqt5core5a"
+
 
 def pip_line(package: str) -> str:
     """The command that installs it; quoted because zsh reads brackets as a pattern."""
@@ -31,7 +33,16 @@ def told_by(error: BaseException) -> str | None:
     Gymnasium raises an error of its own, with pip lines of its own, from the import's. EnvPool does so too for Procgen,
     which is linked with libraries that no package brings.
     """
-    if "libQt5" in str(error.__cause__ or error):
-        return "needs Qt 5, which is missing: sudo apt-get install -y libqt5gui5 libqt5core5a"
-    package = str(getattr(error.__cause__ or error, "name", "")).partition(".")[0]
+    cause = error.__cause__ or error
+    module = str(getattr(cause, "name", ""))
+    library, found, _ = str(cause).partition(": cannot open shared object file")
+    if "libQt5" in str(cause):
+        return f"needs Qt 5, which is missing: {QT_LINE}"
+    if found and module.endswith("procgen_envpool"):  # what Qt 5 itself needs
+        return f"needs {library}, which is missing: {QT_LINE}"
+    return needs(module.partition(".")[0])
+
+
+def needs(package: str) -> str | None:
+    """`needs Box2D: pip install …` for a package that an extra installs, else None."""
     return f"needs {package.replace('_', '-')}: {pip_line(package)}" if package in EXTRA_OF else None

@@ -52,10 +52,10 @@ def test_an_algorithm_is_told_in_a_paragraph() -> None:
 def test_reloading_the_form_sees_what_was_installed_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     box = catalog.find("LunarLander-v3")
     assert box is not None
-    monkeypatch.setattr(catalog, "missing_package", lambda environment: "Box2D is missing; run: pip install …")
+    monkeypatch.setattr(catalog, "missing_to_train", lambda environment: "Box2D is missing; run: pip install …")
     look_again()
     assert "missing" in lacking(box)
-    monkeypatch.setattr(catalog, "missing_package", lambda environment: None)
+    monkeypatch.setattr(catalog, "missing_to_train", lambda environment: None)
     look_again()
     assert lacking(box) == ""
     monkeypatch.undo()

@@ -65,7 +65,7 @@ def why_not(entry: Mapping[str, Any], environment: catalog.Environment) -> str:
 @cache
 def lacking(environment: catalog.Environment) -> str:
     """What must be installed before `env_backend` auto can make it, with the line to do so; "" where it can."""
-    return catalog.missing_package(environment) or ""
+    return catalog.missing_to_train(environment) or ""
 
 
 def look_again() -> None:

@@ -187,7 +187,7 @@ def sections() -> tuple[Section, ...]:
 
 def lacking(section: Section) -> str:
     """What is missing to make the first of a section, and the line that installs it; "" where nothing is."""
-    return catalog.missing_package(section.environments[0]) or ""
+    return catalog.missing_to_train(section.environments[0]) or ""
 
 
 def search_for(text: str, among: Sequence[Section]) -> list[tuple[Section, Environment]]:
@@ -206,8 +206,8 @@ def search_for(text: str, among: Sequence[Section]) -> list[tuple[Section, Envir
 
 
 def row_of(section: Section, one: Environment) -> dict[str, Any]:
-    missing = catalog.missing_package(one)
-    plays = missing is None and not section.agent_only
+    missing = catalog.missing_to_train(one)
+    plays = catalog.missing_package(one) is None and not section.agent_only
     return {
         "id": one.env_id,
         "actions": (one.action_space or "unknown").replace("_", " "),
