@@ -132,7 +132,7 @@ def _make(env_id: str, flat: bool, atari: bool, backend: str, view: View | None)
     """The environment, and why it cannot be drawn."""
     known = view or view_of(env_id, {})  # games that Gymnasium knows only through us
     if atari and pools.plays(env_id, backend):
-        return PoolEnv(f"{pools.atari_game(env_id)}-v5", lives=True, view=view), None
+        return PoolEnv(pools.find_game(env_id), lives=True, view=view), None
     if not atari and backend == "envpool":
         pool = PoolEnv(env_id, view=view, flat=flat)
         if pool.render_mode is not None:

@@ -126,9 +126,14 @@ def test_an_atari_episode_spans_all_lives_while_the_learner_sees_each_one_end(ba
     envs.close()
 
 
-@pytest.mark.parametrize("env_id", ["ALE/Pong-v5", "PongNoFrameskip-v4", "Pong-v5"])
-def test_every_spelling_of_a_game_names_it(env_id):
-    assert pools.atari_game(env_id) == "Pong"
+@pytest.mark.parametrize("env_id", ["ALE/TicTacToe3D-v5", "TicTacToe3d-v5"])
+@pytest.mark.parametrize(
+    ("backend", "vectorization"), [("gymnasium", "sync"), ("gymnasium", "native"), ("envpool", "sync")]
+)
+def test_a_game_is_made_whatever_its_capitals(env_id, backend, vectorization):
+    envs = kit_envs.atari(RunArgs(env_id=env_id, env_backend=backend, vectorization=vectorization))
+    assert envs.backend == backend
+    envs.close()
 
 
 def test_discrete_observations_become_flat():
