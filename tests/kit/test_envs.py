@@ -136,6 +136,11 @@ def test_a_game_is_made_whatever_its_capitals(env_id, backend, vectorization):
     envs.close()
 
 
+def test_auto_leaves_a_game_to_gymnasium_where_its_native_vector_is_asked_for():
+    made = {kind: kit_envs.atari(RunArgs(env_id="ALE/Pong-v5", vectorization=kind)) for kind in ("sync", "native")}
+    assert {kind: envs.backend for kind, envs in made.items()} == {"sync": "envpool", "native": "gymnasium"}
+
+
 def test_discrete_observations_become_flat():
     envs = kit_envs.vector(RunArgs(env_id="FrozenLake-v1", num_envs=2))
     assert envs.reset(1).shape == (2, 16)

@@ -57,12 +57,13 @@ def can_draw(env_id: str) -> bool:
     return env_id not in specs or "mujoco" not in specs[env_id][0]  # an Atari game goes by other names, too
 
 
-def plays(env_id: str, backend: str) -> bool:
-    """Whether a game is EnvPool's to run; `auto` takes it where it is installed, but for games of ours."""
+def plays(env_id: str, backend: str, vectorization: str = "sync") -> bool:
+    """Whether EnvPool runs a game: `auto` takes it where it is installed, but for games of ours; sync is no wish."""
     ours = env_id.startswith("mosaic/")
     if ours and backend == "envpool":
         raise SystemExit(f"EnvPool has no {env_id}; use --env-backend gymnasium or auto")
-    return backend == "envpool" or (backend == "auto" and not ours and importlib.util.find_spec("envpool") is not None)
+    suits = backend == "auto" and not ours and vectorization == "sync"
+    return backend == "envpool" or (suits and importlib.util.find_spec("envpool") is not None)
 
 
 def flat(space: Any) -> tuple[Any, Callable[[Any], np.ndarray]]:
