@@ -282,6 +282,15 @@ def test_environment_that_only_envpool_has_is_made_by_it_unless_another_is_asked
     assert asked.endswith("is made by envpool only: set env_backend to envpool")
 
 
+def test_vectorization_and_video_are_checked_with_the_environment_that_they_are_for() -> None:
+    native: dict[str, Any] = {"vectorization": "native"}
+    assert plan("ppo_atari", "ALE/Pong-v5", algo_params=native).warnings == ()
+    assert "is not filmed" in refusal("ppo_atari", "ALE/Pong-v5", algo_params=native | {"capture_video": True})
+    assert "is not filmed" in refusal("ppo_atari", "ALE/Pong-v5", algo_params=native, capture_video=True)
+    assert "sync or native" in refusal("ppo_atari", "ALE/Pong-v5", algo_params={"vectorization": "async"})
+    assert plan("ppo_atari", "Pong-v5", algo_params={"vectorization": "async", "env_backend": "envpool"}).warnings == ()
+
+
 def test_constants_of_a_script_limit_its_actions_only(home: Path) -> None:
     constants = """
     ACTION_SPACES = ("discrete",)
