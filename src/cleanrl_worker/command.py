@@ -165,7 +165,7 @@ def _check_environment(config: CleanRLWorkerConfig, target: _Target, argv: list[
     folder = str(target.script.parent) if target.script else None
     if not target.ours:  # of a stranger's file, only the plainest of the names means what it means in ours
         scope = schema.Scope(scope.action_spaces)
-    asked = next((flag.partition("=")[2] for flag in argv if flag.startswith("--env-backend=")), "auto")
+    asked = _told(argv, "--env-backend", "auto")
     backend = scope.default_backend if asked == "auto" else asked
     if asked == "auto" and target.ours and not scope.families and only_envpool_has(stages or [config.env_id]):
         argv.append("--env-backend=envpool")  # `auto` looks into Gymnasium
@@ -182,12 +182,18 @@ def _check_environment(config: CleanRLWorkerConfig, target: _Target, argv: list[
             auto=asked == "auto",
             observation_spaces=scope.observation_spaces,
             families=scope.families,
+            vectorization=_told(argv, "--vectorization", "sync"),
+            film=not {"--capture-video", "--capture-video=true"}.isdisjoint(argv),
             script_folder=folder,
         )
     if stages:
         schedule.check_member(config.env_id, stages)
         schedule.check_spaces(stages, asked, scope.families)
     return warnings
+
+
+def _told(argv: list[str], flag: str, default: str) -> str:
+    return next((word.partition("=")[2] for word in argv if word.startswith(f"{flag}=")), default)
 
 
 def _command_line(

@@ -7,8 +7,10 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+from cleanrl_worker import backends
 from mosaic import catalog
 from mosaic.wire import extras
 from mosaic.wire.errors import ConfigError, nearest, shown
@@ -28,19 +30,27 @@ def check_environment(
     auto: bool = False,
     observation_spaces: Sequence[str] = (),
     families: Sequence[str] = (),
+    vectorization: str = "sync",
+    film: bool = False,
+    advise: bool = True,
     script_folder: str | None = None,
 ) -> list[str]:
     """Refuse an environment that cannot be made or driven; return warnings.
 
     The spaces and families are what the algorithm is for, empty where that is unknown; `backend` the one that will make
-    the environment, None where that is unknown; with `auto`, Gymnasium takes its place where it cannot. A script of the
-    user's own (`ours` false) may register environments itself: there, an id that nobody knows is a warning.
+    the environment, None where that is unknown; with `auto`, it is only the algorithm's first choice. `advise` where
+    another can be set. A script of the user's own (`ours` false) may register environments itself: there, an id that
+    nobody knows is a warning.
     """
     known = catalog.find(env_id)
     if known is None:
         if families:
             raise ConfigError(_not_in_catalog(env_id, algo, (action_spaces, observation_spaces), families))
-        return _look_up(env_id, interpreter, ours, script_folder)
+        warnings = _look_up(env_id, interpreter, ours, script_folder, backend)
+        known = _behind_module(env_id)
+        if warnings or known is None:
+            _check_making(env_id, None, backend, vectorization, film)
+            return warnings
     misfit = catalog.misfit(known, action_spaces, observation_spaces, families)
     if misfit == "family":
         raise ConfigError(_other_family(env_id, known, algo, families))
@@ -54,20 +64,22 @@ def check_environment(
             f"algo {algo!r} learns from {', '.join(observation_spaces)} observations, but {env_id!r} gives "
             f"{known.observation_space} ones; {_algorithms_for(known)}"
         )
-    if auto and backend is not None and not _is_ready(known, backend):
-        backend = "gymnasium" if _is_ready(known, "gymnasium") else backend
+    if auto and backend is not None:
+        backend = backends.chosen(known, backend, vectorization)
     made = known if backend is None else _on_backend(known, backend)
     # What another interpreter has installed is its own affair.
     missing = catalog.missing_package(made, backend) if interpreter == sys.executable else None
     if missing:
-        raise ConfigError(f"environment {env_id!r}: {missing}{_other_backend(made, backend)}")
+        other = backends.other_ready(made, backend) if backend and advise else None
+        raise ConfigError(f"environment {env_id!r}: {missing}" + (f"; or set env_backend to {other}" if other else ""))
+    _check_making(env_id, known, backend, vectorization, film, families)
     return []
 
 
 def only_envpool_has(env_ids: Sequence[str]) -> bool:
     """Whether Gymnasium makes none of them."""
     known = [catalog.find(env_id) for env_id in env_ids]
-    return all(one is not None and "gymnasium" not in one.backends for one in known)
+    return all(one is not None and catalog.same_game(one, backends.GYMNASIUM) is None for one in known)
 
 
 def _other_family(env_id: str, known: catalog.Environment, algo: str, families: Sequence[str]) -> str:
@@ -106,41 +118,41 @@ def _algorithms_for(known: catalog.Environment) -> str:
     return f"use {', '.join(others)} or {last}" if others else f"use {last}"
 
 
-def _is_ready(known: catalog.Environment, backend: str) -> bool:
-    """Whether this backend has the environment and is installed."""
-    made = _same_game(known, backend)
-    return made is not None and catalog.missing_package(made, backend) is None
-
-
 def _on_backend(known: catalog.Environment, backend: str) -> catalog.Environment:
     """The environment as this backend has it."""
-    made = _same_game(known, backend)
+    made = catalog.same_game(known, backend)
     if made is None:
         only = " or ".join(known.backends)
         raise ConfigError(f"environment {known.env_id!r} is made by {only} only: set env_backend to {only}")
     return made
 
 
-def _other_backend(made: catalog.Environment, backend: str | None) -> str:
-    """Who else could make it as things are."""
-    others = [one for one in made.backends if one != (backend or made.backends[0])]
-    ready = [one for one in others if catalog.missing_package(made, one) is None]
-    return f"; or set env_backend to {ready[0]}" if ready else ""
+def _check_making(
+    env_id: str,
+    known: catalog.Environment | None,
+    backend: str | None,
+    vectorization: str,
+    film: bool,
+    families: Sequence[str] = (),
+) -> None:
+    refusal = backends.refusal(known, backend, vectorization, film, families) if backend else None
+    if refusal:
+        raise ConfigError(f"environment {shown(env_id, 120)}: {refusal}")
 
 
-def _same_game(known: catalog.Environment, backend: str) -> catalog.Environment | None:
-    """An Atari game goes by ALE/Pong-v5, PongNoFrameskip-v4 and EnvPool's Pong-v5: the kit takes them as one."""
-    if backend in known.backends or known.family != "atari":
-        return known if backend in known.backends else None
-    game = known.env_id.removeprefix("ALE/").rpartition("-v")[0].removesuffix("NoFrameskip")
-    return catalog.find(f"{game}-v5" if backend == "envpool" else f"ALE/{game}-v5")
+def _behind_module(env_id: str) -> catalog.Environment | None:
+    """What Gymnasium, which alone knows such ids, makes of `module:Id` where the catalog has the second part."""
+    known = catalog.find(env_id.rpartition(":")[2])
+    return known and replace(known, env_id=env_id, backends=(backends.GYMNASIUM,))
 
 
-def _look_up(env_id: str, interpreter: str, ours: bool, script_folder: str | None) -> list[str]:
+def _look_up(env_id: str, interpreter: str, ours: bool, script_folder: str | None, backend: str | None) -> list[str]:
     answer = ask_registry(env_id, interpreter, script_folder)
+    newer = catalog.successor(env_id)
+    if answer.get("known") and newer and backend == backends.GYMNASIUM:
+        raise ConfigError(f"Gymnasium lists environment {env_id!r}, but no longer makes it; use {newer!r}")
     if answer.get("known"):
         return []
-    newer = catalog.successor(env_id)
     near = f"; did you mean {newer!r}?" if newer else _nearest_id(env_id, answer.get("ids", ()))
     if "problem" in answer:
         refusal = f"environment {shown(env_id, 120)}: {answer['problem']}{near if newer else ''}"

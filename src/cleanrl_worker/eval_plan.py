@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from cleanrl_worker import backends
 from mosaic.wire.errors import ConfigError, nearest, shown
+from mosaic.wire.sidecars import read_sidecar
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from cleanrl_worker.command import Plan
     from cleanrl_worker.config import CleanRLWorkerConfig
     from mosaic.wire.paths import RunPaths
@@ -42,7 +46,6 @@ def make_plan(config: CleanRLWorkerConfig, paths: RunPaths, registry: Mapping[st
 
     from cleanrl_worker import schema
     from cleanrl_worker.command import Plan
-    from cleanrl_worker.environments import check_environment
     from cleanrl_worker.source import locate_module
 
     if config.algo.endswith(".py"):
@@ -50,17 +53,7 @@ def make_plan(config: CleanRLWorkerConfig, paths: RunPaths, registry: Mapping[st
     name = config.algo.rpartition(".")[2]
     source = locate_module(registry[name], ()) if name in registry else None
     schema.require_packages(name, source)
-    params = _params(config)
-    backend = params.get("env_backend")
-    warnings = [*config.warnings, *_without_effect(config)]
-    warnings += check_environment(
-        config.env_id,
-        name,
-        schema.action_spaces(source) if source else (),
-        sys.executable,
-        ours=True,
-        backend=backend if backend != "auto" else None,
-    )
+    warnings = [*config.warnings, *_without_effect(config), *check_game(config, name, source)]
     return Plan(
         module=MODULE,
         script=None,
@@ -68,9 +61,46 @@ def make_plan(config: CleanRLWorkerConfig, paths: RunPaths, registry: Mapping[st
         ours=True,
         interpreter=sys.executable,
         argv=tuple(build_args(config, paths)),
-        num_threads=params.get("num_threads", 1),
+        num_threads=_params(config).get("num_threads", 1),
         warnings=tuple(warnings),
     )
+
+
+def check_game(config: CleanRLWorkerConfig, algo: str, source: Path | None) -> list[str]:
+    """Refuse an environment that a policy of this algorithm, whose file is `source`, cannot play; return warnings."""
+    import sys
+
+    from cleanrl_worker import schema
+    from cleanrl_worker.environments import check_environment
+
+    scope = schema.read_scope(source) if source else schema.Scope()
+    backend = backend_of(config)
+    return check_environment(
+        config.env_id,
+        algo,
+        scope.action_spaces,
+        sys.executable,
+        backend=scope.default_backend if backend == backends.AUTO else backend,
+        auto=backend == backends.AUTO,
+        observation_spaces=scope.observation_spaces,
+        families=scope.families,
+        film=bool(config.extras.get("eval_capture_video")),
+        advise=config.mode == "policy_eval",
+    )
+
+
+def backend_of(config: CleanRLWorkerConfig) -> str:
+    """Who makes the environment that a policy plays: as asked, else as in its training, or who has it at all."""
+    from cleanrl_worker.saved import find_path
+
+    asked = _params(config).get("env_backend")
+    if asked in (backends.GYMNASIUM, backends.ENVPOOL):
+        return str(asked)
+    known = {} if asked else read_sidecar(find_path(config.extras["policy_path"]))
+    saved = (known.get("args") or {}).get("env_backend")
+    if saved not in backends.NAMES:
+        saved = backends.AUTO
+    return backends.that_has(config.env_id, saved, trained_on=known.get("env_id"))
 
 
 def build_args(config: CleanRLWorkerConfig, paths: RunPaths) -> list[str]:
@@ -96,7 +126,7 @@ def _flags(config: CleanRLWorkerConfig, paths: RunPaths) -> Iterator[str]:
         yield f"--gamma={extras['gamma']}"
     if extras.get("eval_max_episode_steps"):
         yield f"--max-episode-steps={extras['eval_max_episode_steps']}"
-    for name, value in _params(config).items():
+    for name, value in {**_params(config), "env_backend": backend_of(config)}.items():
         yield f"--{name.replace('_', '-')}={value}"
 
 
@@ -111,10 +141,9 @@ def _params(config: CleanRLWorkerConfig) -> dict[str, Any]:
             words = "a whole number, 0 or more," if kind is int else "a text"
             raise ConfigError(f"extras.algo_params.{name}: {words} is needed, not {shown(value)}")
         found[name] = value
-    backends = ("auto", "gymnasium", "envpool")
-    if found.get("env_backend", "auto") not in backends:
-        near = nearest(found["env_backend"], backends)
-        raise ConfigError(f"env_backend: {shown(found['env_backend'])} is none of {', '.join(backends)}{near}")
+    if found.get("env_backend", backends.AUTO) not in backends.NAMES:
+        near = nearest(found["env_backend"], backends.NAMES)
+        raise ConfigError(f"env_backend: {shown(found['env_backend'])} is none of {', '.join(backends.NAMES)}{near}")
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from cleanrl_worker import schema
+from cleanrl_worker import eval_plan, schema
 from cleanrl_worker.command import Plan
 from cleanrl_worker.config import CleanRLWorkerConfig, worker_variables
 from cleanrl_worker.environments import check_environment
@@ -36,17 +36,19 @@ def hand_over(config: CleanRLWorkerConfig, *, dry_run: bool = False) -> int:
 def make_plan(config: CleanRLWorkerConfig) -> Plan:
     """The session's arguments; ConfigError for an environment that cannot be made, or not driven by the policy."""
     policy = config.extras.get("policy_path")
-    spaces: tuple[str, ...] = ()
-    if policy and config.algo in DEFAULT_ALGO_REGISTRY:
-        source = locate_module(DEFAULT_ALGO_REGISTRY[config.algo], ())
-        schema.require_packages(config.algo, source)
-        spaces = schema.action_spaces(source) if source else ()
-    warnings = [*config.warnings, *check_environment(config.env_id, config.algo, spaces)]
-    argv = [f"--run-id={config.run_id}", f"--env-id={config.env_id}", f"--seed={config.seed}"]
+    warnings, argv = list(config.warnings), [f"--run-id={config.run_id}", f"--env-id={config.env_id}"]
+    argv.append(f"--seed={config.seed}")
     if policy:
-        argv.append(f"--policy-path={find_path(policy)}")
+        source = None
+        if config.algo in DEFAULT_ALGO_REGISTRY:
+            source = locate_module(DEFAULT_ALGO_REGISTRY[config.algo], ())
+            schema.require_packages(config.algo, source)
+        warnings += eval_plan.check_game(config, config.algo, source)
+        argv += [f"--policy-path={find_path(policy)}", f"--env-backend={eval_plan.backend_of(config)}"]
         argv += [f"--algo={config.algo}"] if config.algo else []
         argv += ["--greedy"] if config.extras.get("eval_greedy") else []
+    else:
+        warnings += check_environment(config.env_id, config.algo, ())
     return Plan(
         module=MODULE,
         script=None,

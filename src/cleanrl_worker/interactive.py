@@ -121,6 +121,10 @@ def _parser() -> argparse.ArgumentParser:
     add("--env-id", help="environment (default: the policy's)")
     add("--policy-path", type=Path, help="policy that acts; without one the person does")
     add("--algo", help="algorithm of the policy (default: as its sidecar says)")
+    add(
+        "--env-backend",
+        help="who makes what the policy plays: auto, gymnasium or envpool (default: as in its training)",
+    )
     add("--seed", type=int, help="seed of the first episode; each further one takes the next number")
     add("--greedy", action=argparse.BooleanOptionalAction, default=False, help="the policy's best action, not a sample")
     return parser

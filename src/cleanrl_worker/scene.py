@@ -132,17 +132,18 @@ def _make(env_id: str, flat: bool, atari: bool, backend: str, view: View | None)
     """The environment, and why it cannot be drawn."""
     known = view or view_of(env_id, {})  # games that Gymnasium knows only through us
     if atari and pools.plays(env_id, backend):
-        return PoolEnv(f"{pools.atari_game(env_id)}-v5", lives=True, view=view), None
-    if not atari and backend == "envpool":
-        pool = PoolEnv(env_id, view=view, flat=flat)
-        if pool.render_mode is not None:
-            return pool, None
+        return PoolEnv(pools.find_game(env_id), lives=True, view=view), None
+    pool = PoolEnv(env_id, view=view, flat=flat) if not atari and backend == "envpool" else None
+    if pool is not None and pool.render_mode is not None:
+        return pool, None
     register_plugins(env_id)
     try:
         # Made first without pictures: some refuse a render_mode that they do not have, some do not take the word.
         plain = _make_gymnasium(env_id, flat, atari, view, render=False)
-    except gym.error.UnregisteredEnv:
-        pool = PoolEnv(env_id, view=known, flat=flat)
+    except (gym.error.Error, ImportError) as error:
+        if pool is None and not isinstance(error, gym.error.UnregisteredEnv):
+            raise
+        pool = pool or PoolEnv(env_id, view=known, flat=flat)
         return pool, None if pool.render_mode else "EnvPool cannot draw it"
     if "rgb_array" not in (plain.metadata.get("render_modes") or ()):
         return plain, "it has no rgb_array mode"

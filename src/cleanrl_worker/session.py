@@ -37,6 +37,8 @@ class Request:
     policy_path: Path | None = None
     """None: the person acts"""
     algo: str | None = None
+    env_backend: str | None = None
+    """who makes what the policy plays (default: as in its training)"""
     greedy: bool = False
     """the policy's best action, not a sample (drawn from the episode's seed, as in an evaluation)"""
 
@@ -58,7 +60,8 @@ def open_session(request: Request) -> "Session":
     saved = read_policy(request.policy_path, algo=request.algo, env_id=request.env_id)
     if saved.env_id is None:
         raise ConfigError(f"policy {saved.path} does not tell its environment; give --env-id")
-    backend, view = str(saved.args.get("env_backend", "auto")), view_of(saved.env_id, saved.args)
+    backend = request.env_backend or str(saved.args.get("env_backend", "auto"))
+    view = view_of(saved.env_id, saved.args)
     scene = open_scene(saved.env_id, flat=True, atari=saved.is_atari, backend=backend, view=view)
     spaces = types.SimpleNamespace(
         single_observation_space=scene.observation_space, single_action_space=scene.action_space

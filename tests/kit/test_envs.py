@@ -126,9 +126,19 @@ def test_an_atari_episode_spans_all_lives_while_the_learner_sees_each_one_end(ba
     envs.close()
 
 
-@pytest.mark.parametrize("env_id", ["ALE/Pong-v5", "PongNoFrameskip-v4", "Pong-v5"])
-def test_every_spelling_of_a_game_names_it(env_id):
-    assert pools.atari_game(env_id) == "Pong"
+@pytest.mark.parametrize("env_id", ["ALE/TicTacToe3D-v5", "TicTacToe3d-v5"])
+@pytest.mark.parametrize(
+    ("backend", "vectorization"), [("gymnasium", "sync"), ("gymnasium", "native"), ("envpool", "sync")]
+)
+def test_a_game_is_made_whatever_its_capitals(env_id, backend, vectorization):
+    envs = kit_envs.atari(RunArgs(env_id=env_id, env_backend=backend, vectorization=vectorization))
+    assert envs.backend == backend
+    envs.close()
+
+
+def test_auto_leaves_a_game_to_gymnasium_where_its_native_vector_is_asked_for():
+    made = {kind: kit_envs.atari(RunArgs(env_id="ALE/Pong-v5", vectorization=kind)) for kind in ("sync", "native")}
+    assert {kind: envs.backend for kind, envs in made.items()} == {"sync": "envpool", "native": "gymnasium"}
 
 
 def test_discrete_observations_become_flat():

@@ -1,3 +1,4 @@
+import json
 import sys
 from pathlib import Path
 from textwrap import dedent
@@ -9,6 +10,7 @@ from cleanrl_worker import command, schema
 from cleanrl_worker.command import Plan, build_args, make_plan
 from cleanrl_worker.config import CleanRLWorkerConfig, parse_worker_config
 from cleanrl_worker.runtime import DEFAULT_ALGO_REGISTRY
+from mosaic.catalog import requirements
 from mosaic.wire.errors import ConfigError
 from mosaic.wire.paths import RunPaths
 
@@ -302,6 +304,54 @@ def test_environment_that_only_envpool_has_is_made_by_it_unless_another_is_asked
     assert "--env-backend=envpool" not in plan("sac_continuous_action", "HalfCheetah-v5").argv
     asked = refusal("sac_continuous_action", "CheetahRun-v1", algo_params={"env_backend": "gymnasium"})
     assert asked.endswith("is made by envpool only: set env_backend to envpool")
+
+
+def test_vectorization_and_video_are_checked_with_the_environment_that_they_are_for() -> None:
+    native: dict[str, Any] = {"vectorization": "native"}
+    assert plan("ppo_atari", "ALE/Pong-v5", algo_params=native).warnings == ()
+    assert "is not filmed" in refusal("ppo_atari", "ALE/Pong-v5", algo_params=native | {"capture_video": True})
+    assert "is not filmed" in refusal("ppo_atari", "ALE/Pong-v5", algo_params=native, capture_video=True)
+    assert "sync or native" in refusal("ppo_atari", "ALE/Pong-v5", algo_params={"vectorization": "async"})
+    assert plan("ppo_atari", "Pong-v5", algo_params={"vectorization": "async", "env_backend": "envpool"}).warnings == ()
+
+
+def evaluated(home: Path, algo: str, env_id: str, trained: dict[str, Any], **extras: Any) -> dict[str, Any]:
+    """The config of an evaluation of a policy that nobody reads here, but its sidecar."""
+    (home / "x.cleanrl_model").touch()
+    (home / "x.cleanrl_model.json").write_text(json.dumps({"algo": algo, "env_id": env_id, "seed": 1, **trained}))
+    return {"mode": "policy_eval", "policy_path": str(home / "x.cleanrl_model"), **extras}
+
+
+def test_policy_is_evaluated_by_the_backend_of_its_training_or_who_has_the_environment(home: Path) -> None:
+    pooled = evaluated(home, "sac_continuous_action", "HalfCheetah-v5", {"args": {"env_backend": "envpool"}})
+    robot, game = "sac_continuous_action", "dm_control/cheetah-run-v0"
+    assert "--env-backend=envpool" in plan(robot, "HalfCheetah-v5", **pooled).argv
+    assert "--env-backend=gymnasium" in plan(robot, game, **pooled).argv
+    assert "--env-backend=gymnasium" in plan(robot, "HalfCheetah-v5", **pooled, env_backend="gymnasium").argv
+    assert "--env-backend=auto" in plan(robot, "HalfCheetah-v5", **pooled, env_backend="auto").argv
+    assert "cannot film" in refusal(robot, "HalfCheetah-v5", **pooled, eval_capture_video=True)
+    plain = evaluated(home, robot, game, {})
+    assert "--env-backend=envpool" in plan(robot, "CheetahRun-v1", **plain).argv
+
+
+def test_policy_is_evaluated_with_what_is_installed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def only(name: str) -> None:
+        monkeypatch.setattr(requirements, "find_spec", lambda asked: asked if asked == name else None)
+
+    only("envpool")
+    assert plan("ppo_atari", "ALE/Breakout-v5", **evaluated(home, "ppo_atari", "ALE/Breakout-v5", {})).warnings == ()
+    only("ale_py")
+    assert plan("ppo_atari", "Breakout-v5", **evaluated(home, "ppo_atari", "Breakout-v5", {})).warnings == ()
+    only("mujoco")
+    pooled = evaluated(home, "td3_continuous_action", "Ant-v5", {"args": {"env_backend": "envpool"}})
+    assert "envpool is not installed" in refusal("td3_continuous_action", "Ant-v5", **pooled)
+
+
+def test_policy_is_not_evaluated_on_another_family(home: Path) -> None:
+    extras = evaluated(home, "ppo_atari", "Breakout-v5", {})
+    for algo, env_id in (("ppo_atari", "CartPole-v1"), ("ppo_atari", "starpilot"), ("ppo_procgen", "ALE/Breakout-v5")):
+        assert f"{env_id!r} is none" in refusal(algo, env_id, **extras)
+    assert "gives image ones" in refusal("ppo", "ALE/Breakout-v5", **extras)
 
 
 def test_constants_of_a_script_limit_its_actions_only(home: Path) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from cleanrl_worker import environments
 from cleanrl_worker.environments import ask_registry, check_environment
+from cleanrl_worker.kit.envs import make_native
 from mosaic import catalog
 from mosaic.catalog import requirements
 from mosaic.wire.errors import ConfigError
@@ -72,6 +73,12 @@ def test_another_backend_that_could_make_it_now_is_named(monkeypatch: pytest.Mon
     assert check_environment("LunarLander-v3", "ppo", ("discrete",), backend="envpool") == []
 
 
+def test_another_backend_is_not_named_where_none_can_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requirements, "find_spec", lambda name: None if name == "Box2D" else name)
+    for limits in ({"backend": "gymnasium", "advise": False}, {}):
+        assert refusal("LunarLander-v3", **limits).endswith("run: pip install 'mosaic-rl[box2d]'")
+
+
 def test_observations_that_the_algorithm_cannot_learn_from_are_refused() -> None:
     flat = ("vector", "discrete", "tuple", "dict")
     for env_id in ("CartPole-v1", "FrozenLake-v1", "Blackjack-v1"):
@@ -127,7 +134,6 @@ def test_backend_that_does_not_have_the_environment_is_refused_with_the_one_that
     message = "'CoinrunEasy-v0' is made by envpool only: set env_backend to envpool"
     assert message in refusal("CoinrunEasy-v0", backend="gymnasium")
     assert "is made by gymnasium only" in refusal("Taxi-v4", backend="envpool")
-    assert "is made by" in refusal("ALE/TicTacToe3D-v5", backend="envpool")
     for env_id, actions in (("FrozenLake-v1", "discrete"), ("CheetahRun-v1", "continuous")):
         assert check_environment(env_id, "any", (actions,), backend="envpool") == []
 
@@ -167,6 +173,48 @@ def test_unknown_environment_is_refused_with_the_nearest() -> None:
     assert refusal("own_envs:Ownn-v0").endswith("; did you mean 'own_envs:Own-v0'?")
     assert "did you mean" not in refusal("own_envs:Zzzzzzzz")
     assert "did you mean 'HalfCheetah-v5'?" in refusal("HalfCheetah-v3", ("continuous",))
+
+
+def test_version_that_gymnasium_lists_but_cannot_make_is_refused_unless_envpool_makes_it() -> None:
+    pytest.importorskip("mujoco")
+    assert refusal("Pusher-v4", ("continuous",), backend="gymnasium").endswith("no longer makes it; use 'Pusher-v5'")
+    assert check_environment("Pusher-v4", "any", ("continuous",), backend="envpool") == []
+
+
+def test_environment_of_the_catalog_behind_its_module_is_checked_like_itself() -> None:
+    assert "takes discrete ones" in refusal("gymnasium:CartPole-v1", ("continuous",))
+    assert check_environment("gymnasium:CartPole-v1", "ppo", ("discrete",), backend="gymnasium") == []
+    assert "is made by gymnasium only" in refusal("gymnasium:CartPole-v1", backend="envpool")
+
+
+@pytest.mark.parametrize(
+    ("env_id", "limits", "said"),
+    [
+        ("ALE/Pong-v5", {"vectorization": "async"}, "cannot run with vectorization async; set it to sync or native"),
+        ("ALE/Pong-v5", {"vectorization": "native", "film": True}, "a native vector is not filmed"),
+        ("mosaic/Catch-v0", {"vectorization": "native"}, "set it to sync"),
+        ("LunarLander-v3", {"vectorization": "native"}, "set it to sync or async"),
+        ("CartPole-v1", {"vectorization": "native"}, "set it to sync or async"),
+        ("own_envs:Own-v0", {"vectorization": "native", "film": True}, "a native vector is not filmed"),
+        ("CartPole-v1", {"backend": "envpool", "film": True, "vectorization": "native"}, ""),
+        ("HalfCheetah-v5", {"backend": "envpool", "film": True}, "EnvPool cannot film it"),
+        ("own_envs:Own-v0", {"vectorization": "native"}, ""),
+        ("ALE/Pong-v5", {"vectorization": "native"}, ""),
+    ],
+)
+def test_what_the_kit_would_refuse_is_refused_before_the_run(env_id: str, limits: dict[str, Any], said: str) -> None:
+    limits = {"backend": "gymnasium", **limits}
+    if said:
+        assert said in refusal(env_id, (), **limits)
+    else:
+        assert check_environment(env_id, "any", (), **limits) == []
+
+
+def test_the_kit_knows_no_native_vector_of_gymnasiums_own() -> None:
+    """What `backends` says of them: when one can be used, it is to be allowed."""
+    for env_id in ("LunarLander-v3", "CartPole-v1"):
+        with pytest.raises(SystemExit, match="--vectorization sync or async"):
+            make_native(env_id, 2)
 
 
 def test_environment_that_only_the_script_may_know_is_a_warning() -> None:

@@ -32,7 +32,8 @@ def test_person_alone_needs_no_algorithm(home: Path) -> None:
 
 
 def test_sidecar_fills_what_is_left_out(policy: Path) -> None:
-    expected = ["--run-id=r", "--env-id=CartPole-v1", "--seed=9", f"--policy-path={policy}", "--algo=ppo"]
+    expected = ["--run-id=r", "--env-id=CartPole-v1", "--seed=9", f"--policy-path={policy}"]
+    expected += ["--env-backend=auto", "--algo=ppo"]
     assert argv({"policy_path": policy.name}, seed=None) == expected
     assert argv({"policy_path": policy.name, "eval_greedy": True}, env_id="Acrobot-v1")[1] == "--env-id=Acrobot-v1"
     assert argv({"policy_path": policy.name, "eval_greedy": True})[-1] == "--greedy"
@@ -40,7 +41,7 @@ def test_sidecar_fills_what_is_left_out(policy: Path) -> None:
 
 def test_file_without_sidecar_is_left_to_the_session(policy: Path) -> None:
     bare = policy.rename(policy.with_name("bare.cleanrl_model"))
-    assert argv({"policy_path": bare.name}, env_id="CartPole-v1")[-1] == f"--policy-path={bare}"
+    assert argv({"policy_path": bare.name}, env_id="CartPole-v1")[-2] == f"--policy-path={bare}"
     with pytest.raises(ConfigError, match="nothing to play"):
         argv({"policy_path": bare.name})
 
@@ -54,3 +55,17 @@ def test_policy_whose_package_is_missing_is_refused(policy: Path, monkeypatch: p
 def test_environment_that_the_policy_cannot_drive_is_refused(policy: Path) -> None:
     with pytest.raises(ConfigError, match="'ppo' drives discrete actions, but 'Pendulum-v1' takes continuous"):
         argv({"policy_path": policy.name}, env_id="Pendulum-v1")
+
+
+def test_policy_is_played_by_the_backend_of_its_training_or_who_has_the_environment(policy: Path) -> None:
+    known = {"algo": "sac_continuous_action", "env_id": "CheetahRun-v1", "args": {"env_backend": "envpool"}}
+    policy.with_name(f"{policy.name}.json").write_text(json.dumps(known))
+    assert "--env-backend=envpool" in argv({"policy_path": policy.name})
+    assert "--env-backend=gymnasium" in argv({"policy_path": policy.name}, env_id="dm_control/cheetah-run-v0")
+    asked = argv({"policy_path": policy.name, "env_backend": "gymnasium"}, env_id="HalfCheetah-v5")
+    assert "--env-backend=gymnasium" in asked
+
+
+def test_policy_of_another_family_is_refused(policy: Path) -> None:
+    with pytest.raises(ConfigError, match="'CartPole-v1' is none"):
+        argv({"policy_path": policy.name}, algo="ppo_atari")

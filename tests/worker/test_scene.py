@@ -118,3 +118,5 @@ def test_pool_is_drawn_unless_that_would_kill_the_process() -> None:
     assert PoolEnv("CartPole-v1").render_mode == "rgb_array"
     assert PoolEnv("HalfCheetah-v5").render_mode is None
     assert open_scene("HalfCheetah-v5", backend="envpool").no_picture is None  # Gymnasium's, which can be drawn
+    old = open_scene("Pusher-v4", flat=True, backend="envpool")  # which Gymnasium, with today's MuJoCo, does not make
+    assert old.no_picture == "EnvPool cannot draw it" and old.reset(1).shape == (23,)

@@ -77,7 +77,7 @@ def atari(args: RunArgs, video_folder: Path | None = None, view: View | None = N
 
 
 def _atari(args: RunArgs, video_folder: Path | None, view: View | None) -> VectorEnvs:
-    if pools.plays(args.env_id, args.env_backend):
+    if pools.plays(args.env_id, args.env_backend, args.vectorization):
         return pools.make_games(args.env_id, args.num_envs, args.seed, video_folder, clip=True, view=view)
     if args.vectorization == "async":
         raise SystemExit("--vectorization async is not for games of frames: use sync, native or --env-backend envpool")
@@ -88,11 +88,10 @@ def _atari(args: RunArgs, video_folder: Path | None, view: View | None) -> Vecto
         raise SystemExit("--capture-video needs --vectorization sync or --env-backend envpool: ale-py's is not filmed")
     game = args.env_id if args.env_id in OWN else f"ALE/{pools.atari_game(args.env_id)}-v5"
     register_plugins(game)
-    if game not in gym.registry:
-        raise pools.no_game(args.env_id, (name for name in gym.registry if name.startswith("ALE/")))
+    if game not in OWN:
+        game = pools.find_game(args.env_id, pool=False)
     options = {"reward_clipping": False, "repeat_action_probability": 0.0} | (view.pool(game)[1] if view else {})
-    native = make_native(game, args.num_envs, **options)
-    return GymnasiumEnvs(native, lives=True)
+    return GymnasiumEnvs(make_native(game, args.num_envs, **options), lives=True)
 
 
 def _presented(args: RunArgs, folder: Path | None, make: Callable[[RunArgs, Path | None], VectorEnvs]) -> VectorEnvs:

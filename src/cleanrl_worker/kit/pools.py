@@ -5,7 +5,7 @@ import importlib.util
 import sys
 import types
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ from cleanrl_worker.kit.episodes import Episode, Episodes, Step, View
 from cleanrl_worker.kit.video import EpisodeFilm
 from mosaic.wire import extras
 from mosaic.wire.errors import nearest as nearest
+from mosaic.wire.games import atari_game as atari_game
+from mosaic.wire.games import same_game as same_game
 
 # Procgen comes last: it may lack system libraries, which is nothing to those who ask for another family's.
 FAMILIES = ("classic_control", "mujoco.gym", "atari", "toy_text", "box2d", "minigrid", "mujoco.dmc", "procgen")
@@ -55,12 +57,13 @@ def can_draw(env_id: str) -> bool:
     return env_id not in specs or "mujoco" not in specs[env_id][0]  # an Atari game goes by other names, too
 
 
-def plays(env_id: str, backend: str) -> bool:
-    """Whether a game is EnvPool's to run; `auto` takes it where it is installed, but for games of ours."""
+def plays(env_id: str, backend: str, vectorization: str = "sync") -> bool:
+    """Whether EnvPool runs a game: `auto` takes it where it is installed, but for games of ours; sync is no wish."""
     ours = env_id.startswith("mosaic/")
     if ours and backend == "envpool":
         raise SystemExit(f"EnvPool has no {env_id}; use --env-backend gymnasium or auto")
-    return backend == "envpool" or (backend == "auto" and not ours and importlib.util.find_spec("envpool") is not None)
+    suits = backend == "auto" and not ours and vectorization == "sync"
+    return backend == "envpool" or (suits and importlib.util.find_spec("envpool") is not None)
 
 
 def flat(space: Any) -> tuple[Any, Callable[[Any], np.ndarray]]:
@@ -77,24 +80,21 @@ def make_games(
     env_id: str, num_envs: int, seed: int, video_folder: Path | None, *, clip: bool, view: View | None = None
 ) -> "PoolEnvs":
     """Atari games as `kit.envs.atari` describes them; without `clip`, with raw rewards."""
-    game = f"{atari_game(env_id)}-v5"
-    envpool = _import_envpool(game, ("atari",))
-    if game not in envpool.list_all_envs():
-        raise no_game(env_id, envpool.list_all_envs())
+    game = find_game(env_id)
     options = {"episodic_life": True, "reward_clip": clip} | (view.pool(game)[1] if view else {})
     games = PoolEnvs(lambda seed: make_pool(game, num_envs, seed, **options), seed, lives=True)
     games.film = None if video_folder is None else EpisodeFilm(video_folder, fps=ATARI_FPS)
     return games
 
 
-def atari_game(env_id: str) -> str:
-    """`Pong` for each of ALE/Pong-v5, PongNoFrameskip-v4 and Pong-v5."""
-    return env_id.removeprefix("ALE/").rsplit("-v", 1)[0].removesuffix("NoFrameskip")
-
-
-def no_game(env_id: str, games: Iterable[str]) -> SystemExit:
-    near = nearest(env_id, games)
-    return SystemExit(f"{env_id!r} is no Atari game{near}{' O' if near else '; o'}ther environments: ppo and dqn")
+def find_game(env_id: str, pool: bool = True) -> str:
+    """An Atari game's id in EnvPool or, once ale-py is registered, in Gymnasium; refused where it is none."""
+    registered = (name for name in gym.registry if name.startswith("ALE/"))
+    ids = list(_import_envpool(f"{atari_game(env_id)}-v5", ("atari",)).list_all_envs() if pool else registered)
+    if found := same_game(env_id, ids):
+        return found
+    near = nearest(env_id, ids)
+    raise SystemExit(f"{env_id!r} is no Atari game{near}{' O' if near else '; o'}ther environments: ppo and dqn")
 
 
 def make_pool(env_id: str, num_envs: int, seed: int, **options: Any) -> Any:

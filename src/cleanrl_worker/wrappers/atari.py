@@ -32,10 +32,8 @@ class Atari(gym.Env[np.ndarray, np.int64]):
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": pools.ATARI_FPS}  # type: ignore[misc]
 
     def __init__(self, game: str, lives: bool = True, no_ops: int = NO_OPS, render_mode: str | None = None) -> None:
-        env_id = f"ALE/{pools.atari_game(game)}-v5"
-        register_plugins(env_id)
-        if env_id not in gym.registry:
-            raise pools.no_game(game, (name for name in gym.registry if name.startswith("ALE/")))
+        register_plugins(f"ALE/{pools.atari_game(game)}-v5")
+        env_id = pools.find_game(game, pool=False)
         raw: dict[str, Any] = {"frameskip": 1, "repeat_action_probability": 0.0, "obs_type": "grayscale"}
         raw |= {"max_num_frames_per_episode": FRAMES, "disable_env_checker": True}
         self._env = gym.make(env_id, render_mode=render_mode, **raw)
@@ -125,9 +123,9 @@ def is_game(env_id: str) -> bool:
         return True
     if env_id in gym.registry or not env_id.endswith("-v5") or importlib.util.find_spec("ale_py") is None:
         return False
-    game = f"ALE/{pools.atari_game(env_id)}-v5"  # EnvPool's spelling, Pong-v5, is that of MuJoCo's robots as well
-    register_plugins(game)
-    return game in gym.registry
+    # EnvPool's spelling, Pong-v5, is that of MuJoCo's robots as well
+    register_plugins(f"ALE/{pools.atari_game(env_id)}-v5")
+    return pools.same_game(env_id, (name for name in gym.registry if name.startswith("ALE/"))) is not None
 
 
 class Shrinker:

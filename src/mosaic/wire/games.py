@@ -1,0 +1,16 @@
+"""Games: the ids that one Atari game goes by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def atari_game(env_id: str) -> str:
+    """`Pong` for each of ALE/Pong-v5, PongNoFrameskip-v4 and Pong-v5."""
+    return env_id.removeprefix("ALE/").rsplit("-v", 1)[0].removesuffix("NoFrameskip")
+
+
+def same_game(env_id: str, ids: Iterable[str]) -> str | None:
+    """Of ids of ale-py or EnvPool, that of the same game; capitals do not count: EnvPool has TicTacToe3d-v5."""
+    wanted = f"{atari_game(env_id)}-v5".lower()
+    return next((one for one in ids if one.removeprefix("ALE/").lower() == wanted), None)

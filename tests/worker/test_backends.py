@@ -1,0 +1,64 @@
+"""Which backend makes an environment with what is installed."""
+
+from collections.abc import Callable
+
+import pytest
+
+from cleanrl_worker import backends
+from mosaic import catalog
+from mosaic.catalog import requirements
+
+Installed = Callable[..., None]
+
+
+@pytest.fixture
+def only(monkeypatch: pytest.MonkeyPatch) -> Installed:
+    """Says which packages are installed."""
+
+    def installed(*names: str) -> None:
+        monkeypatch.setattr(requirements, "find_spec", lambda name: name if name in names else None)
+
+    return installed
+
+
+def found(env_id: str) -> catalog.Environment:
+    known = catalog.find(env_id)
+    assert known is not None
+    return known
+
+
+def test_auto_takes_who_is_installed_and_names_the_environments_own_where_nobody_is(only: Installed) -> None:
+    for installed, chosen in (
+        (("ale_py", "envpool"), "envpool"),
+        (("ale_py",), "gymnasium"),
+        (("envpool",), "envpool"),
+    ):
+        only(*installed)
+        for env_id in ("ALE/Breakout-v5", "Breakout-v5"):
+            assert backends.chosen(found(env_id), "envpool") == chosen
+    only()
+    assert backends.chosen(found("ALE/Breakout-v5"), "envpool") == "gymnasium"
+    assert backends.chosen(found("Breakout-v5"), "envpool") == "envpool"
+    assert backends.chosen(found("HalfCheetah-v5"), "gymnasium") == "gymnasium"
+
+
+def test_auto_leaves_envpool_out_where_a_vectorization_of_gymnasium_is_asked_for(only: Installed) -> None:
+    only("ale_py", "envpool")
+    assert backends.chosen(found("Breakout-v5"), "envpool", "native") == "gymnasium"
+    only("envpool")
+    assert backends.chosen(found("Breakout-v5"), "envpool", "native") == "gymnasium"
+
+
+def test_a_policy_keeps_its_backend_where_that_has_the_environment() -> None:
+    assert backends.that_has("HalfCheetah-v5", "envpool") == "envpool"
+    assert backends.that_has("CheetahRun-v1", "auto") == backends.that_has("CheetahRun-v1", "gymnasium") == "envpool"
+    assert backends.that_has("dm_control/cheetah-run-v0", "envpool") == "gymnasium"
+    assert backends.that_has("Breakout-v5", "auto") == "auto"
+    assert backends.that_has("own:Env-v0", "envpool", trained_on="CartPole-v1") == "auto"
+    assert backends.that_has("Pusher-v4", "envpool", trained_on="Pusher-v4") == "envpool"
+
+
+def test_a_game_is_one_environment_for_both_whatever_its_capitals() -> None:
+    for env_id in ("ALE/TicTacToe3D-v5", "TicTacToe3d-v5"):
+        made = [catalog.same_game(found(env_id), backend) for backend in ("gymnasium", "envpool")]
+        assert [one and one.env_id for one in made] == ["ALE/TicTacToe3D-v5", "TicTacToe3d-v5"]
