@@ -110,19 +110,22 @@ def test_envpool_repeats_itself_after_a_reset_with_the_same_seed():
     ("backend", "vectorization"), [("gymnasium", "sync"), ("gymnasium", "native"), ("envpool", "sync")]
 )
 def test_an_atari_episode_spans_all_lives_while_the_learner_sees_each_one_end(backend, vectorization):
-    envs = kit_envs.atari(RunArgs(env_id="Breakout-v5", num_envs=2, env_backend=backend, vectorization=vectorization))
+    asked = {"env_backend": backend, "vectorization": vectorization}
+    envs = kit_envs.atari(RunArgs(env_id="SpaceInvaders-v5", num_envs=2, **asked))
     obs = envs.reset(1)
     assert obs.shape == (2, 4, 84, 84)
     assert obs.dtype == np.uint8
-    ends, episodes = 0, []
+    ends, episodes, paid = 0, [], 0.0
     rng = np.random.default_rng(0)
     while len(episodes) < 2:
-        step = envs.step(rng.integers(0, 4, 2))
+        step = envs.step(rng.integers(0, 6, 2))
         ends += int(step.terminations.sum())
+        paid += step.rewards.sum()
         episodes += step.episodes
         assert set(np.unique(step.rewards)) <= {-1.0, 0.0, 1.0}
-    assert 2 * 5 <= ends <= 4 * 5, "Breakout has five lives"
-    assert all(e.ret >= 0 and e.length > 50 for e in episodes)
+    assert 2 * 3 <= ends <= 4 * 3, "Space Invaders has three lives"
+    assert all(e.ret % 5 == 0 and e.length > 50 for e in episodes)
+    assert paid < sum(e.ret for e in episodes), "an invader pays 5 or more, and 1 to the learner"
     envs.close()
 
 

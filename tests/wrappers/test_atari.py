@@ -1,38 +1,81 @@
 """Atari games prepared frame by frame, against ale-py's own vector environment and EnvPool."""
 
+from dataclasses import dataclass
 from functools import reduce
+from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
 from cleanrl_worker.kit import envs as kit_envs
-from cleanrl_worker.kit import pools
+from cleanrl_worker.kit.args import RunArgs
 from cleanrl_worker.wrappers.atari import SIZE, Atari, Shrinker
 
 pytest.importorskip("ale_py")
 
 
-@pytest.mark.parametrize("game", ["Breakout", "Pong"])
-def test_the_three_backends_show_the_same_screens_and_rewards(game: str) -> None:
-    """From the same start, with the same actions, up to the first lost life: after it, only ale-py's does not wait."""
+BACKENDS = {  # what an algorithm's flags choose among
+    "one by one": {"env_backend": "gymnasium"},
+    "envpool": {"env_backend": "envpool"},
+    "native": {"env_backend": "gymnasium", "vectorization": "native"},
+}
+
+
+@dataclass
+class SameStart:
+    """Games after the same number of no-ops, which no two backends draw alike."""
+
+    no_ops: int
+
+    def pool(self, env_id: str) -> tuple[str, dict[str, Any]]:
+        return env_id, {"noop_max": 0 if env_id.startswith("ALE/") else 1}  # the least: EnvPool counts FIRE as one
+
+    def wrap(self, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
+        game: Any = env.unwrapped
+        game._no_ops = self.no_ops
+        return env
+
+
+@pytest.mark.parametrize(
+    ("game", "backends", "no_ops"),
+    [
+        ("Breakout", ("envpool", "native"), 0),
+        ("SpaceInvaders", ("envpool", "native"), 0),
+        ("Freeway", ("envpool",), 1),  # without FIRE, EnvPool plays one no-op or more
+        ("Freeway", ("native",), 0),
+    ],
+)
+def test_an_algorithm_sees_the_same_game_whichever_backend_it_is_given(
+    game: str, backends: tuple[str, ...], no_ops: int
+) -> None:
+    """Whole stacks, clipped rewards and ends, up to the first lost life: after it, only ale-py's does not wait."""
     pytest.importorskip("envpool")
-    plain = Atari(game, no_ops=0)
-    options = {"reward_clipping": False, "repeat_action_probability": 0.0, "noop_max": 0}
-    native = kit_envs.make_native(f"ALE/{game}-v5", 1, **options)
-    pool = pools.make_pool(f"{game}-v5", 1, 1, noop_max=1, episodic_life=False)
-    first = plain.reset(seed=1)[0][-1], native.reset(seed=1)[0][0][-1], pool.reset()[0][0][-1]
-    assert (first[0] == first[1]).all() and (first[0] == first[2]).all()
-    rng = np.random.default_rng(1)
-    for _ in range(150):
-        action = int(rng.integers(plain.action_space.n))
-        obs, reward, terminated, _, _ = plain.step(action)
-        others = [native.step(np.array([action])), pool.step(np.array([action]))]
-        for seen, rewards, _, _, _ in others:
-            assert np.array_equal(obs[-1], seen[0][-1])
-            assert reward == rewards[0]
-        if terminated:
+    envs = {
+        name: kit_envs.atari(RunArgs(env_id=f"{game}-v5", **BACKENDS[name]), view=SameStart(no_ops))
+        for name in ("one by one", *backends)
+    }
+    first = {name: one.reset(1)[0] for name, one in envs.items()}
+    for name in backends:
+        assert (first["one by one"][3] == first[name][3]).all()
+    assert "envpool" not in first or (first["one by one"] == first["envpool"]).all()
+    rng, paid = np.random.default_rng(1), 0.0
+    for count in range(1, 151):
+        action = rng.integers(envs["one by one"].single_action_space.n, size=1)
+        steps = {name: one.step(action) for name, one in envs.items()}
+        ours = steps.pop("one by one")
+        for name, step in steps.items():
+            held = min(count + 1, 4) if name == "native" else 4  # its stack begins with black screens
+            assert np.array_equal(ours.final_obs[0, -held:], step.final_obs[0, -held:]), (name, count)
+            assert ours.rewards.tolist() == step.rewards.tolist(), (name, count)
+            assert ours.terminations.tolist() == step.terminations.tolist(), (name, count)
+        paid += ours.rewards[0]
+        assert ours.rewards[0] in (-1, 0, 1)
+        if ours.terminations[0]:
             break
-    native.close()
+    assert count > 30 and (game == "Freeway" or paid > 0), "an invader pays 5 or more: clipping shows"
+    for one in envs.values():
+        one.close()
 
 
 @pytest.mark.parametrize("game", ["Pong", "Qbert", "AirRaid"])

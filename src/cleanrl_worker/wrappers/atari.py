@@ -65,7 +65,9 @@ class Atari(gym.Env[np.ndarray, np.int64]):
             self._ale.act(NO_OP)
             if self._ale.game_over():
                 self._env.reset()
-        self._press()
+        if self._waits:
+            self._ale.act(FIRE)
+        self._look()
         self._stack[:] = self._small()
         self._lives, self.game_over = self._ale.lives(), False
         return self._stack.copy(), {}
@@ -100,11 +102,12 @@ class Atari(gym.Env[np.ndarray, np.int64]):
 
     def _go_on(self) -> None:
         """Start the next life, for which some games wait: FIRE, or a frame of nothing."""
-        self._press()
+        self._ale.act(FIRE if self._waits else NO_OP)
+        self._look()
         self._push()
 
-    def _press(self) -> None:
-        self._ale.act(FIRE if self._waits else NO_OP)
+    def _look(self) -> None:
+        """Take the present screen alone."""
         self._screens[0] = 0
         self._ale.getScreenGrayscale(self._screens[1])
 
