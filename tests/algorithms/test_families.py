@@ -122,7 +122,7 @@ def test_the_extras_of_packages_are_those_of_the_catalog() -> None:
     told = {
         package: part.extra
         for part in reversed(parts)  # of two that need a package, the first is the one that it is for
-        if part.extra and part.distribution == "mosaic-rl"
+        if part.extra
         for package in part.packages
     }
     assert told == {package: extras.EXTRA_OF.get(package) for package in told}

@@ -25,7 +25,7 @@ def test_a_family_has_a_paragraph_and_packages(family: Family) -> None:
 @pytest.mark.parametrize("family", EVERY_FAMILY, ids=lambda family: family.name)
 def test_the_extra_of_a_family_exists(family: Family) -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert family.extra is None or family.distribution != "mosaic-rl" or family.extra in extras
+    assert family.extra is None or family.extra in extras
 
 
 @pytest.mark.parametrize("family", EVERY_FAMILY, ids=lambda family: family.name)

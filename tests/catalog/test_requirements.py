@@ -33,8 +33,8 @@ ASK = (
         ("MiniGrid-Empty-5x5-v0", "gymnasium", "minigrid is not installed; run: pip install mosaic-rl"),
         (
             "MiniGrid-WFC-MazeSimple-v0",
-            "gymnasium",
-            "minigrid, imageio and networkx are not installed; run: pip install 'minigrid[wfc]'",
+            "",
+            "envpool is not installed; run: pip install 'mosaic-rl[envpool]'",
         ),
     ],
 )

@@ -14,25 +14,24 @@ class Family:
     label: str
     doc: str
     packages: tuple[str, ...]
-    """modules that must be importable to make its environments through Gymnasium (Procgen: through EnvPool)"""
+    """modules that must be importable to make its environments through Gymnasium (Procgen and WFC: through EnvPool)"""
     extra: str | None
-    """the extra of `distribution` that installs them; None where a plain install does"""
+    """the extra of mosaic-rl that installs them; None where a plain install does"""
     system: str = ""
     """what pip cannot install"""
     libraries: tuple[str, ...] = ()
     """of the system, which `system` says how to install"""
-    distribution: str = "mosaic-rl"
     groups: "tuple[Family, ...]" = ()
 
     @property
     def pip_line(self) -> str:
         """The command that installs what this family needs."""
-        return pip_line(self.distribution, self.extra)
+        return pip_line(self.extra)
 
 
-def pip_line(distribution: str, extra: str | None) -> str:
+def pip_line(extra: str | None) -> str:
     """A pip command, quoted because zsh reads brackets as a pattern."""
-    return f"pip install '{distribution}[{extra}]'" if extra else f"pip install {distribution}"
+    return f"pip install 'mosaic-rl[{extra}]'" if extra else "pip install mosaic-rl"
 
 
 _CLASSIC = Family(
@@ -79,10 +78,9 @@ _WFC = Family(
     "wfc",
     "MiniGrid wave function collapse",
     "Levels generated from an example picture by wave function collapse, different at every reset. Making a level "
-    "takes much longer than in the other MiniGrid tasks.",
-    ("minigrid", "imageio", "networkx"),
-    "wfc",
-    distribution="minigrid",
+    "takes much longer than in the other MiniGrid tasks. They run in EnvPool only.",
+    ENVPOOL_PACKAGES,
+    ENVPOOL_EXTRA,
 )
 _DM_CONTROL_PACKAGES = ("dm_control", "shimmy")
 _EGL = "Rendering without a display needs EGL (Debian: libegl1) and MUJOCO_GL=egl, which the worker sets for its runs."

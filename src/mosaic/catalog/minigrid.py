@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from mosaic.catalog.environment import BOTH, GYMNASIUM, Environment, expand
+from mosaic.catalog.environment import BOTH, ENVPOOL, GYMNASIUM, Environment, expand
 
 # Id pattern, sentence, sizes that both are filled with.
 _TASKS: tuple[tuple[str, str, tuple[tuple[int, ...], ...]], ...] = (
@@ -144,6 +144,7 @@ _TASKS: tuple[tuple[str, str, tuple[tuple[int, ...], ...]], ...] = (
 # EnvPool lacks it.
 _GYMNASIUM_ONLY = (("MultiRoom-N4-S5-v1", "Open the doors of four rooms of up to 5×5 and reach the goal."),)
 
+# Gymnasium knows them too, but fails at the first reset: minigrid's package lacks the pictures.
 _WFC = {
     "MazeSimple": "a plain maze",
     "DungeonMazeScaled": "a dungeon's corridors",
@@ -162,7 +163,7 @@ def _environments() -> Iterator[Environment]:
         yield Environment(f"MiniGrid-{name}", "minigrid", "discrete", "grid", sentence, GYMNASIUM)
     for preset, look in _WFC.items():
         sentence = f"Reach the goal of a generated level: {look}."
-        yield Environment(f"MiniGrid-WFC-{preset}-v0", "minigrid", "discrete", "grid", sentence, BOTH, "wfc")
+        yield Environment(f"MiniGrid-WFC-{preset}-v0", "minigrid", "discrete", "grid", sentence, ENVPOOL, "wfc")
 
 
 ENVIRONMENTS = tuple(_environments())

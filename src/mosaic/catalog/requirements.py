@@ -16,7 +16,7 @@ def missing_package(environment: Environment, backend: str | None = None) -> str
     if backend not in environment.backends:
         raise ValueError(f"{environment.env_id} is made by {' or '.join(environment.backends)}, not by {backend!r}")
     if backend == "envpool":
-        packages, line = ENVPOOL_PACKAGES, pip_line("mosaic-rl", ENVPOOL_EXTRA)
+        packages, line = ENVPOOL_PACKAGES, pip_line(ENVPOOL_EXTRA)
     else:
         group = group_of(environment)
         packages, line = group.packages, group.pip_line
