@@ -137,7 +137,7 @@ assert total - free < 0.2 * total, "JAX has taken the memory as a whole"
 FALLBACK = """
 import torch
 from types import SimpleNamespace
-from cleanrl_worker.kit import graphs
+from cleanrl_worker.agents import graphs
 told = []
 def a_run():
     args = SimpleNamespace(cudagraphs=True, compile=False)

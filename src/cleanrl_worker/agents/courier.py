@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from cleanrl_worker.kit import graphs
+from cleanrl_worker.agents import graphs
 from cleanrl_worker.kit.experiment import Run
 
 Network = Callable[[torch.Tensor], torch.Tensor]

@@ -9,11 +9,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from cleanrl_worker.agents import graphs
 from cleanrl_worker.agents.adam import FlatAdam, flattened
 from cleanrl_worker.agents.batches import FrameBatches
 from cleanrl_worker.agents.courier import Courier
 from cleanrl_worker.kit import envs as kit_envs
-from cleanrl_worker.kit import experiment, graphs
+from cleanrl_worker.kit import experiment
 from cleanrl_worker.kit.args import Amount, Count, CountFrom0, RunArgs, Share, Stacks, parse, require
 from cleanrl_worker.kit.episodes import Step, is_due
 from cleanrl_worker.kit.policy import Policy

@@ -11,13 +11,14 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
+from cleanrl_worker.agents import graphs
 from cleanrl_worker.agents.adam import FlatAdam
 from cleanrl_worker.agents.layers import numbers
 from cleanrl_worker.agents.memory import RememberingPolicy
 from cleanrl_worker.agents.minigrid import GridPolicy, MinigridAgent
 from cleanrl_worker.agents.mlp import MLPAgent, SeparateMLPAgent
 from cleanrl_worker.kit import envs as kit_envs
-from cleanrl_worker.kit import experiment, graphs
+from cleanrl_worker.kit import experiment
 from cleanrl_worker.kit.args import Amount, Computed, Count, Pieces, RunArgs, Share, check_minibatches, parse, require
 from cleanrl_worker.kit.policy import Policy
 from cleanrl_worker.wrappers.minigrid import WORDS, is_grid, view_of

@@ -12,12 +12,13 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from cleanrl_worker.agents import graphs
 from cleanrl_worker.agents.adam import FlatAdam
 from cleanrl_worker.agents.courier import Courier
 from cleanrl_worker.agents.layers import numbers, orthogonal
 from cleanrl_worker.agents.normalize import RewardNormalizer
 from cleanrl_worker.kit import envs as kit_envs
-from cleanrl_worker.kit import experiment, graphs
+from cleanrl_worker.kit import experiment
 from cleanrl_worker.kit.args import (
     Amount,
     Computed,

@@ -11,10 +11,11 @@ import numpy as np
 import torch
 from torch import nn
 
+from cleanrl_worker.agents import graphs
 from cleanrl_worker.agents.adam import FlatRAdam
 from cleanrl_worker.agents.layers import NumpyNet, Pullback, flat_size, numbers, orthogonal
 from cleanrl_worker.kit import envs as kit_envs
-from cleanrl_worker.kit import experiment, graphs
+from cleanrl_worker.kit import experiment
 from cleanrl_worker.kit.args import Amount, Count, Pieces, RunArgs, Share, parse, require
 from cleanrl_worker.kit.policy import Policy
 

@@ -15,13 +15,13 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from cleanrl_worker.agents import dqn_files
+from cleanrl_worker.agents import dqn_files, graphs
 from cleanrl_worker.agents.adam import FlatAdam, flattened
 from cleanrl_worker.agents.batches import FrameBatches
 from cleanrl_worker.agents.courier import Courier
 from cleanrl_worker.agents.teachers import load_teacher
 from cleanrl_worker.kit import envs as kit_envs
-from cleanrl_worker.kit import experiment, graphs, play
+from cleanrl_worker.kit import experiment, play
 from cleanrl_worker.kit.args import Amount, Count, CountFrom0, Limits, RunArgs, Share, Stacks, parse, require
 from cleanrl_worker.kit.episodes import is_due
 from cleanrl_worker.kit.policy import Policy

@@ -11,11 +11,12 @@ import numpy as np
 import torch
 from torch import nn
 
+from cleanrl_worker.agents import graphs
 from cleanrl_worker.agents.adam import FlatAdam
 from cleanrl_worker.agents.layers import NumpyNet, Pullback, TanhTower, flat_size, numbers
 from cleanrl_worker.agents.normalize import ObservationNormalizer, RewardNormalizer
 from cleanrl_worker.kit import envs as kit_envs
-from cleanrl_worker.kit import experiment, graphs
+from cleanrl_worker.kit import experiment
 from cleanrl_worker.kit.args import Amount, Computed, Count, Pieces, RunArgs, Share, check_minibatches, parse, require
 from cleanrl_worker.kit.policy import Policy, normalized
 from cleanrl_worker.wrappers.actions import require_row

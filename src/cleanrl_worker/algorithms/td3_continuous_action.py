@@ -11,12 +11,13 @@ import numpy as np
 import torch
 from torch import nn
 
+from cleanrl_worker.agents import graphs
 from cleanrl_worker.agents.adam import FlatAdam, flattened
 from cleanrl_worker.agents.batches import Batches
 from cleanrl_worker.agents.critics import TwinLinear, action_slopes, twin_values, twin_vjp
 from cleanrl_worker.agents.layers import NumpyNet, Pullback, ReluTower, flat_size, vjp
 from cleanrl_worker.kit import envs as kit_envs
-from cleanrl_worker.kit import experiment, graphs
+from cleanrl_worker.kit import experiment
 from cleanrl_worker.kit.args import Amount, Capacity, Count, CountFrom0, RunArgs, Share, parse, require
 from cleanrl_worker.kit.buffers import ReplayBuffer
 from cleanrl_worker.kit.episodes import is_due
