@@ -309,6 +309,13 @@ REFUSED = [
     ("c51_jax", "--v-min=100", "--v-max: more than 100 (v_min) is needed, not 100.0"),
     ("ppo", "--env-id=Tiny/Told-v0", "the observations of Tiny/Told-v0 cannot be made flat"),
     ("dqn", "--env-id=MiniGrid-Empty-5x5-v0", "the observations of MiniGrid-Empty-5x5-v0 cannot be made flat"),
+    (
+        "ppo",
+        "--env-id=ALE/Breakout-v5",
+        "the observations of ALE/Breakout-v5 cannot be made flat: Box(0, 255, (210, 160, 3), uint8); for images take",
+    ),
+    ("dqn", "--env-id=MiniGrid-Empty-5x5-v0 --env-backend=envpool", "MiniGrid-Empty-5x5-v0 cannot be made flat: Dict("),
+    ("pqn", "--env-id=Pong-v5", "cannot be made flat: Box(0, 255, (4, 84, 84), uint8); for images take ppo_jax, ppo_a"),
     ("ppo", "--network=grid", "the grid network needs MiniGrid's observations, not Box("),
     ("ppo", "--network=grid --env-backend=envpool", "the grid network needs MiniGrid's observations, not Box("),
     ("ppo", "--memory", "--memory is for grids: use --network grid, not separate, or leave it out"),

@@ -1,3 +1,4 @@
+import json
 import sys
 
 import gymnasium as gym
@@ -8,6 +9,7 @@ import tiny_envs
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import pools
 from cleanrl_worker.kit.args import RunArgs
+from cleanrl_worker.wrappers.minigrid import GridView
 
 tiny_envs.register()
 VECTORIZATIONS = ("sync", "async", "native")
@@ -170,8 +172,47 @@ def test_a_native_or_pooled_environment_says_that_it_is_not_filmed(tmp_path):
 
 
 def test_an_environment_that_envpool_lacks_is_refused():
-    with pytest.raises(SystemExit, match="EnvPool has no environment"):
+    with pytest.raises(SystemExit, match=r"EnvPool has no environment '.*', or use --env-backend gymnasium"):
         kit_envs.vector(RunArgs(env_id="Tiny/Terminating-v0", env_backend="envpool"))
+    with pytest.raises(SystemExit, match=r"EnvPool has no environment 'None-v0'$"):
+        kit_envs.vector(RunArgs(env_id="None-v0", env_backend="envpool"))
+
+
+@pytest.mark.parametrize("env_id", ["CheetahRun-v1", "MiniGrid-WFC-MazeSimple-v0"])
+def test_auto_is_envpool_for_the_whole_run_where_nobody_else_makes_the_environment(env_id):
+    pytest.importorskip("envpool")
+    args = RunArgs(env_id=env_id, num_envs=2)
+    envs = kit_envs.vector(args, view=GridView(flat=True) if "Grid" in env_id else None)
+    assert (envs.backend, args.env_backend) == ("envpool", "envpool")
+    assert envs.reset(seed=1).shape == (2, *envs.single_observation_space.shape)
+    envs.close()
+    with pytest.raises(SystemExit, match=rf"'{env_id}'.* \(ids of EnvPool alone need --env-backend envpool\)$"):
+        kit_envs.vector(RunArgs(env_id=env_id, env_backend="gymnasium"))
+
+
+def test_auto_stays_gymnasium_where_one_stage_of_a_curriculum_is_its_own():
+    stages = [{"env_id": "CheetahRun-v1", "steps": 10}, {"env_id": "Tiny/Terminating-v0", "steps": 10}]
+    args = RunArgs(env_id="Tiny/Terminating-v0", curriculum_schedule=json.dumps(stages))
+    with pytest.raises(SystemExit, match="'CheetahRun-v1'"):
+        kit_envs.vector(args)
+    assert args.env_backend == "auto"
+
+
+@pytest.mark.parametrize(
+    ("env_id", "said"),
+    [
+        ("CheetahRun-v1", r"\(ids of EnvPool alone need pip install 'mosaic-rl\[envpool\]'\)$"),
+        ("CheetahRun-v1 envpool", r"^EnvPool is not installed: pip install 'mosaic-rl\[envpool\]'$"),
+        ("CartPole-v1 envpool", r"^EnvPool is not installed: .*, or use --env-backend gymnasium$"),
+        ("Pong-v5 envpool", r"^EnvPool is not installed: .*, or use --env-backend gymnasium$"),
+    ],
+)
+def test_without_envpool_a_line_says_what_installs_it_and_names_only_a_way_that_is_open(env_id, said, monkeypatch):
+    monkeypatch.setitem(sys.modules, "envpool", None)
+    env_id, _, backend = env_id.partition(" ")
+    make = kit_envs.atari if env_id == "Pong-v5" else kit_envs.vector
+    with pytest.raises(SystemExit, match=said):
+        make(RunArgs(env_id=env_id, env_backend=backend or "auto"))
 
 
 @pytest.mark.parametrize(

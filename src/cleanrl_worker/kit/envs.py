@@ -5,7 +5,7 @@ Every backend is presented as SAME_STEP: the step that ends an episode returns t
 """
 
 import contextlib
-import importlib
+import importlib.util
 import multiprocessing
 import os
 import sys
@@ -39,24 +39,21 @@ OWN: dict[str, dict[str, Any]] = {
     "mosaic/Catch-v0": {"entry_point": "cleanrl_worker.catch:Catch", "reward_threshold": 0.9},
     "mosaic/Atari-v0": {"entry_point": "cleanrl_worker.wrappers.atari:Atari"},  # what `frames` makes of Atari's ids
 }
+SMALLEST_SIDE = 36  # pixels that the three convolutions of an image network need
 
 
 def vector(args: RunArgs, video_folder: Path | None = None, view: View | None = None) -> VectorEnvs:
     """Environments from the backend that `--env-backend` names; their observations are flat, or what a view makes."""
-
-    def make(args: RunArgs, video_folder: Path | None) -> VectorEnvs:
-        envs = _vector(args, video_folder, view)
-        _check_actions(args, envs)
-        return envs
-
-    return _presented(args, video_folder, make)
+    if args.env_backend == "auto" and all(map(only_envpool_has, courses.stage_ids(args) or [args.env_id])):
+        args.env_backend = "envpool"  # in its evaluations, too
+    return _presented(args, video_folder, lambda args, folder: _driven(args, _vector(args, folder, view)))
 
 
 def _vector(args: RunArgs, video_folder: Path | None, view: View | None) -> VectorEnvs:
     if args.env_backend == "envpool" or (args.env_backend == "auto" and pools.is_better(args, video_folder, view)):
         pool = pools.make_seen(args.env_id, args.num_envs, args.seed, video_folder, view)
-        if view is None and len(pool.single_observation_space.shape) != 1:
-            raise SystemExit(f"{args.env_id} has no flat observations: {pool.single_observation_space}")
+        if view is None and len(pool.single_observation_space.shape or ()) != 1:
+            raise not_flat(args.env_id, pool.single_observation_space)
         return pool
     makers = [EnvMaker(args.env_id, video_folder if i == 0 else None, view=view) for i in range(args.num_envs)]
     if args.vectorization == "sync":
@@ -152,15 +149,15 @@ class EnvMaker:
         return env
 
     def _flattened(self, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
-        """Refuse what has no fixed number of values: text, graphs, sequences."""
+        """Refuse what has no fixed number of values (text, graphs, sequences), and images."""
         if isinstance(env.observation_space, gym.spaces.Box) and len(env.observation_space.shape) == 1:
             return env
         try:
             flat = gym.wrappers.FlattenObservation(env)
         except NotImplementedError:  # a space of the environment's own, such as MiniGrid's mission
             flat = None
-        if flat is None or not isinstance(flat.observation_space, gym.spaces.Box):
-            raise SystemExit(f"the observations of {self.env_id} cannot be made flat: {env.observation_space}")
+        if flat is None or not isinstance(flat.observation_space, gym.spaces.Box) or is_image(env.observation_space):
+            raise not_flat(self.env_id, env.observation_space)
         return flat
 
 
@@ -312,6 +309,25 @@ def register_plugins(env_id: str) -> None:
         for part, module in PLUGINS:
             if part in env_id:
                 importlib.import_module(module)
+    for name in [name for name in gym.registry if name.startswith("MiniGrid-WFC-")]:
+        del gym.registry[name]  # minigrid's package lacks the pictures that these levels are made from
+
+
+def only_envpool_has(env_id: str) -> bool:
+    """Whether EnvPool is here and makes an environment that Gymnasium does not know."""
+    register_plugins(env_id)
+    return ":" not in env_id and env_id not in gym.registry and pools.knows(env_id)
+
+
+def not_flat(env_id: str, space: Any) -> SystemExit:
+    """What is no row of numbers; learning from an image as one would only look as if it went on."""
+    images = "; for images take ppo_jax, ppo_atari, ppo_procgen or others of: mosaic algos" * is_image(space)
+    return SystemExit(f"the observations of {env_id} cannot be made flat: {space}{images}")
+
+
+def is_image(space: Any) -> bool:
+    large = isinstance(space, gym.spaces.Box) and len(space.shape) == 3 and sorted(space.shape)[1] >= SMALLEST_SIDE
+    return large and space.dtype == np.uint8
 
 
 @contextlib.contextmanager
@@ -322,11 +338,12 @@ def plain_refusals(env_id: str) -> Iterator[None]:
     except (gym.error.Error, ImportError) as error:
         if needs := extras.told_by(error):
             raise SystemExit(f"{env_id} {needs}") from None
-        pool = " (ids of EnvPool alone need --env-backend envpool)" * isinstance(error, gym.error.UnregisteredEnv)
+        needs = "--env-backend envpool" if importlib.util.find_spec("envpool") else extras.pip_line("envpool")
+        pool = f" (ids of EnvPool alone need {needs})" * isinstance(error, gym.error.UnregisteredEnv)
         raise SystemExit(f"cannot make the environment {env_id!r}: {' '.join(str(error).split())}{pool}") from error
 
 
-def _check_actions(args: RunArgs, envs: VectorEnvs) -> None:
+def _driven(args: RunArgs, envs: VectorEnvs) -> VectorEnvs:
     """Refuse actions that the algorithm does not drive (its file says which in ACTION_SPACES)."""
     space = envs.single_action_space
     kind = next((name for base, name in ACTION_KINDS.items() if isinstance(space, base)), type(space).__name__)
@@ -338,3 +355,4 @@ def _check_actions(args: RunArgs, envs: VectorEnvs) -> None:
     if kind == "discrete" and space.start != 0:
         envs.close()
         raise SystemExit(f"the actions of {args.env_id} count from {space.start}; wrap it so that they count from 0")
+    return envs

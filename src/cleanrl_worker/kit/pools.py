@@ -46,9 +46,15 @@ def make_seen(env_id: str, num_envs: int, seed: int, video_folder: Path | None, 
     name, options = view.pool(env_id) if view else (env_id, {})
     envs = PoolEnvs(lambda seed: make_pool(name, num_envs, seed, **options), seed, view=view)
     if video_folder is not None and not can_draw(name):
-        raise SystemExit(f"EnvPool's {name} cannot be filmed: leave the video out, or use --env-backend gymnasium")
+        raise SystemExit(f"EnvPool's {name} cannot be filmed: leave the video out{_or_gymnasium(name)}")
     envs.film = None if video_folder is None else EpisodeFilm(video_folder, fps=ATARI_FPS)
     return envs
+
+
+def knows(env_id: str) -> bool:
+    """Whether EnvPool is here and has the environment."""
+    here = importlib.util.find_spec("envpool") is not None
+    return here and env_id in _import_envpool(env_id, FAMILIES).list_all_envs()
 
 
 def can_draw(env_id: str) -> bool:
@@ -68,10 +74,10 @@ def plays(env_id: str, backend: str, vectorization: str = "sync") -> bool:
 
 def flat(space: Any) -> tuple[Any, Callable[[Any], np.ndarray]]:
     """A row of numbers for a state's number or for named parts (ordered as Gymnasium's), and how batches get it."""
-    if isinstance(space, gym.spaces.Box):
-        return space, lambda obs: obs
     if isinstance(space, gym.spaces.Discrete):
         return gym.spaces.flatten_space(space), lambda obs: np.eye(int(space.n))[obs]
+    if not isinstance(space, gym.spaces.Dict) or not all(isinstance(part, gym.spaces.Box) for part in space.values()):
+        return space, lambda obs: obs  # a row as it is; or an image or a grid world, which is never one
     row, names = gym.spaces.flatten_space(gym.spaces.Dict(dict(space.spaces))), sorted(space.spaces)
     return row, lambda obs: np.concatenate([obs[name].reshape(len(obs[name]), -1) for name in names], axis=1)
 
@@ -107,7 +113,7 @@ def make_pool(env_id: str, num_envs: int, seed: int, **options: Any) -> Any:
             return envpool.make_gymnasium(env_id, **options)
     except ImportError as error:
         raise SystemExit(f"{env_id} {extras.told_by(error) or error}") from error
-    raise SystemExit(f"EnvPool has no environment {env_id!r}; use --env-backend gymnasium")
+    raise SystemExit(f"EnvPool has no environment {env_id!r}{_or_gymnasium(env_id)}")
 
 
 class PoolEnvs:
@@ -183,7 +189,7 @@ def _import_envpool(env_id: str, families: tuple[str, ...]) -> Any:
     them in, and none for its JAX bridge, leave 0.02 s and 7 MB.
     """
     if importlib.util.find_spec("envpool") is None:
-        raise SystemExit("EnvPool is not installed: pip install 'mosaic-rl[envpool]', or use --env-backend gymnasium")
+        raise SystemExit(f"EnvPool is not installed: {extras.pip_line('envpool')}{_or_gymnasium(env_id, families)}")
     if "envpool" not in sys.modules:
         sys.modules["envpool.entry"] = types.ModuleType("envpool.entry")
         sys.modules["envpool.python.lax"] = None  # type: ignore[assignment]
@@ -197,3 +203,9 @@ def _import_envpool(env_id: str, families: tuple[str, ...]) -> Any:
             break
         importlib.import_module(f"envpool.{family}.registration")
     return envpool
+
+
+def _or_gymnasium(env_id: str, families: tuple[str, ...] = ()) -> str:
+    """The other way out, where it is one; Gymnasium has Atari's games under other ids."""
+    known = env_id in gym.registry or "atari" in families[:1]
+    return ", or use --env-backend gymnasium" * known

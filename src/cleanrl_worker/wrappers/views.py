@@ -7,12 +7,9 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from cleanrl_worker.kit.envs import register_plugins
+from cleanrl_worker.kit.envs import SMALLEST_SIDE, is_image, register_plugins
 from cleanrl_worker.kit.episodes import View
 from cleanrl_worker.wrappers import atari, minigrid, players, procgen
-
-SMALLEST_SIDE = 36
-"""pixels that the three convolutions of an image network need"""
 
 
 def view_of(env_id: str, args: Mapping[str, Any]) -> View | None:
@@ -39,7 +36,7 @@ def shows_images(env_id: str) -> bool:
     except (gym.error.Error, ImportError, SystemExit):  # whoever makes the environments says what is wrong
         return False
     env.close()
-    return _is_image(env.observation_space)
+    return is_image(env.observation_space)
 
 
 def plays_frames(families: Sequence[str], env_id: str | None, args: Mapping[str, Any]) -> bool:
@@ -59,18 +56,13 @@ class ImageView:
         return env
 
     def space(self, space: gym.Space[Any]) -> gym.Space[Any]:
-        if not _is_image(space):
+        if not is_image(space):
             smallest = f"{SMALLEST_SIDE}×{SMALLEST_SIDE}"
             raise SystemExit(f"the image network needs bytes of {smallest} or more, not {space}; use --network auto")
         return space
 
     def __call__(self, obs: Any) -> np.ndarray:
         return np.asarray(obs)
-
-
-def _is_image(space: gym.Space[Any]) -> bool:
-    large = isinstance(space, gym.spaces.Box) and len(space.shape) == 3 and sorted(space.shape)[1] >= SMALLEST_SIDE
-    return large and space.dtype == np.uint8
 
 
 @dataclass(frozen=True)
