@@ -5,13 +5,14 @@ import subprocess
 import sys
 from collections import OrderedDict
 
+from cleanrl_worker.agents.jax_trees import tree_of
+
 import numpy as np
 import pytest
 import torch
 from safetensors.numpy import save
 
 from cleanrl_worker.agents import dqn_files
-from cleanrl_worker.agents.jax_trees import tree_of
 from cleanrl_worker.kit import policy as policies
 
 

@@ -5,13 +5,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+from cleanrl_worker.agents.jax_trees import Trees, arrays_of, dense, prepare
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cleanrl_worker.agents.jax_trees import Trees, arrays_of, dense, prepare
 from cleanrl_worker.kit.args import RunArgs
 
 WHOLE = "XLA_PYTHON_CLIENT_PREALLOCATE"

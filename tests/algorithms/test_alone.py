@@ -373,6 +373,23 @@ def test_a_missing_package_is_named(
     assert line in refusal(alone, name, *flags.split())
 
 
+WITHOUT = f"""
+import importlib, sys
+sys.modules[sys.argv[1]] = None
+for module in ({", ".join(repr(DEFAULT_ALGO_REGISTRY[name]) for name in JAX)}):
+    try:
+        importlib.import_module(module)
+    except SystemExit as error:
+        print(error)
+"""
+
+
+@pytest.mark.parametrize("package", ["jax", "flax"])
+def test_without_jax_each_of_its_files_names_the_extra(package: str) -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT, package], capture_output=True, text=True, timeout=300)
+    assert done.stdout.splitlines() == [f"this algorithm needs {package}: pip install 'mosaic-rl[jax]'"] * len(JAX)
+
+
 def test_auto_does_without_envpool(alone: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "envpool", None)
     alone("ppo", "--env-id=Acrobot-v1", "--num-envs=8", "--num-steps=4", "--total-timesteps=32")

@@ -2,6 +2,8 @@
 
 from types import SimpleNamespace
 
+from cleanrl_worker.agents.jax_trees import arrays_of, outputs_of, params_of
+
 import gymnasium as gym
 import jax
 import numpy as np
@@ -10,7 +12,6 @@ from torch.nn import functional as F
 
 from cleanrl_worker.agents import dqn_files
 from cleanrl_worker.agents.jax_images import ImpalaNetwork, NatureNetwork
-from cleanrl_worker.agents.jax_trees import arrays_of, outputs_of, params_of
 from cleanrl_worker.algorithms import c51_atari, c51_atari_jax, dqn_atari, dqn_atari_jax
 from cleanrl_worker.algorithms import qdagger_dqn_atari_impalacnn as qdagger
 from cleanrl_worker.algorithms import qdagger_dqn_atari_jax_impalacnn as qdagger_jax

@@ -6,6 +6,8 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
+from cleanrl_worker.agents.jax_trees import dense_layers, tree_of
+
 import gymnasium as gym
 import jax.numpy as jnp
 import numpy as np
@@ -13,7 +15,6 @@ import pytest
 import tiny_envs
 from needs import needed
 
-from cleanrl_worker.agents.jax_trees import dense_layers, tree_of
 from cleanrl_worker.kit import experiment
 from cleanrl_worker.wrappers.classic_jax import CLASSICS, Classic
 from mosaic.wire import metrics

@@ -10,6 +10,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from cleanrl_worker.agents.jax_trees import tree_of
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -18,7 +20,6 @@ from torch import nn
 
 from cleanrl_worker import eval_registry
 from cleanrl_worker.agents import dqn_files
-from cleanrl_worker.agents.jax_trees import tree_of
 from cleanrl_worker.agents.mlp import MLPAgent, SeparateMLPAgent
 from cleanrl_worker.algorithms import (
     c51,

@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from cleanrl_worker.agents.jax_trees import dense_layers, path_of, shapes_of
+
 import flax.linen as nn
 import gymnasium as gym
 import jax
 import jax.numpy as jnp
 import numpy as np
-
-from cleanrl_worker.agents.jax_trees import dense_layers, path_of, shapes_of
 
 
 class Layers(nn.Module):

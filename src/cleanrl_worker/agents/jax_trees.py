@@ -1,4 +1,7 @@
-"""Trees of JAX arrays: as parameters of networks, as parts of checkpoints and policy files, and acting in numpy."""
+"""Trees of JAX arrays: as parameters of networks, as parts of checkpoints and policy files, and acting in numpy.
+
+Every file in JAX imports this module first (ruff sees to it), so that one refusal serves for all where JAX is missing.
+"""
 
 import math
 import os
@@ -6,12 +9,18 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import flax.linen as nn
-import jax
-import jax.numpy as jnp
 import numpy as np
 
-from cleanrl_worker.kit.args import RunArgs
+from cleanrl_worker.kit.args import RunArgs, told_by
+
+try:
+    import flax.linen as nn
+    import jax
+    import jax.numpy as jnp
+except ModuleNotFoundError as error:
+    if needs := told_by(error):
+        raise SystemExit(f"this algorithm {needs}") from None
+    raise
 
 
 def prepare(args: RunArgs) -> None:

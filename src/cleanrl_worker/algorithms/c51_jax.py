@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
+from cleanrl_worker.agents.jax_trees import Trees, arrays_of, compiled, dense_layers, outputs_of, prepare, tree_of
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
-from cleanrl_worker.agents.jax_trees import Trees, arrays_of, compiled, dense_layers, outputs_of, prepare, tree_of
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment
 from cleanrl_worker.kit.args import (

@@ -8,12 +8,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
-import numpy as np
-import optax
-
-from cleanrl_worker.agents.jax_images import NatureNetwork
 from cleanrl_worker.agents.jax_trees import (
     Trees,
     arrays_of,
@@ -23,6 +17,13 @@ from cleanrl_worker.agents.jax_trees import (
     params_of,
     prepare,
 )
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from cleanrl_worker.agents.jax_images import NatureNetwork
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment
 from cleanrl_worker.kit.args import Amount, Count, CountFrom0, RunArgs, Share, Stacks, parse, require

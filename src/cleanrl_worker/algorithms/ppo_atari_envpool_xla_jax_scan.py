@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
+from cleanrl_worker.agents.jax_trees import Trees, compiled, prepare, tree_of
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -17,7 +19,6 @@ import numpy as np
 import optax
 
 from cleanrl_worker.agents.actor_critic_jax import Conv, first_params, fitting, forward, logits_of
-from cleanrl_worker.agents.jax_trees import Trees, compiled, prepare, tree_of
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment
 from cleanrl_worker.kit.args import (

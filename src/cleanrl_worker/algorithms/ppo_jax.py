@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
+from cleanrl_worker.agents.jax_trees import Trees, compiled, prepare, tree_of
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -23,7 +25,6 @@ from cleanrl_worker.agents.actor_critic_jax import (
     make_agent,
     network_of,
 )
-from cleanrl_worker.agents.jax_trees import Trees, compiled, prepare, tree_of
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment
 from cleanrl_worker.kit.args import (

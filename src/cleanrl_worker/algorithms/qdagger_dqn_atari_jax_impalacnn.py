@@ -11,14 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-import flax.linen as nn
-import jax
-import jax.numpy as jnp
-import numpy as np
-import optax
-
-from cleanrl_worker.agents import dqn_files
-from cleanrl_worker.agents.jax_images import TORCH_PADDING, ImpalaNetwork, NatureNetwork
 from cleanrl_worker.agents.jax_trees import (
     Trees,
     arrays_of,
@@ -28,6 +20,15 @@ from cleanrl_worker.agents.jax_trees import (
     params_of,
     prepare,
 )
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from cleanrl_worker.agents import dqn_files
+from cleanrl_worker.agents.jax_images import TORCH_PADDING, ImpalaNetwork, NatureNetwork
 from cleanrl_worker.agents.teachers import load_teacher
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment, play

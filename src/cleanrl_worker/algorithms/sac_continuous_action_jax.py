@@ -8,12 +8,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-import flax.linen as nn
-import jax
-import jax.numpy as jnp
-import numpy as np
-import optax
-
 from cleanrl_worker.agents.jax_trees import (
     Trees,
     arrays_of,
@@ -24,6 +18,13 @@ from cleanrl_worker.agents.jax_trees import (
     prepare,
     tree_of,
 )
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment
 from cleanrl_worker.kit.args import Amount, Capacity, Count, CountFrom0, RunArgs, Share, parse, require

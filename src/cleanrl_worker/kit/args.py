@@ -15,6 +15,7 @@ import tyro
 
 from mosaic.wire import courses, flags, recipes
 from mosaic.wire.checkpoints import saved_args
+from mosaic.wire.extras import told_by as told_by
 from mosaic.wire.limits import Limits as Limits
 from mosaic.wire.limits import check_minibatches as check_minibatches
 from mosaic.wire.limits import require_within, settle_frames
