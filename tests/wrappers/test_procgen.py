@@ -9,7 +9,7 @@ from needs import needed
 
 from cleanrl_worker.kit import pools
 from cleanrl_worker.kit.envs import EnvMaker
-from cleanrl_worker.wrappers.procgen import GAMES, ProcgenView, backend_of, is_procgen
+from cleanrl_worker.wrappers.procgen import GAMES, MODES, ProcgenView, backend_of, is_procgen
 from cleanrl_worker.wrappers.views import view_of
 from mosaic.catalog import find, ids
 
@@ -40,6 +40,17 @@ def test_two_difficulties_or_an_unknown_game_are_refused_in_one_line() -> None:
         ProcgenView("easy").pool("MazeHard-v0")
     with pytest.raises(SystemExit, match="'starpilt' is no game of Procgen; did you mean 'starpilot'"):
         ProcgenView().pool("starpilt")
+
+
+def test_levels_that_a_game_lacks_are_refused_with_those_that_it_has() -> None:
+    pytest.importorskip("envpool")
+    for game in GAMES:
+        known = {env_id for env_id in ids("procgen") if env_id.startswith(game.capitalize())}
+        for mode in set(MODES) - {env_id.removeprefix(game.capitalize()).partition("-")[0].lower() for env_id in known}:
+            with pytest.raises(SystemExit, match=f"{game} has no {mode} levels, only easy, hard"):
+                ProcgenView(mode).pool(game)
+    with pytest.raises(SystemExit, match="only easy, hard, extreme"):
+        ProcgenView("memory").pool("procgen-starpilot-v0")
 
 
 def test_our_image_game_is_taken_as_it_is_and_made_by_gymnasium() -> None:

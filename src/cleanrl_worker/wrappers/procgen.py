@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 
 from cleanrl_worker.kit.envs import OWN
-from cleanrl_worker.kit.pools import nearest
+from cleanrl_worker.kit.pools import knows, nearest
 
 GAMES = tuple(
     """
@@ -60,8 +60,10 @@ class ProcgenView:
                     f"{env_id} says {mode} and --distribution-mode says {self.distribution_mode}; leave one of them out"
                 )
             mode = self.distribution_mode
-        levels = {"start_level": self.start_level, "num_levels": self.num_levels}
-        return f"{game.capitalize()}{mode.capitalize()}-v0", levels
+        made = {other: f"{game.capitalize()}{other.capitalize()}-v0" for other in MODES}
+        if not knows(made[mode]) and (modes := [other for other in MODES if knows(made[other])]):
+            raise SystemExit(f"{game.lower()} has no {mode} levels, only {', '.join(modes)}")
+        return made[mode], {"start_level": self.start_level, "num_levels": self.num_levels}
 
     def wrap(self, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
         if env.spec is not None and env.spec.id in OWN:
