@@ -146,6 +146,15 @@ def test_auto_leaves_a_game_to_gymnasium_where_its_native_vector_is_asked_for():
     assert {kind: envs.backend for kind, envs in made.items()} == {"sync": "envpool", "native": "gymnasium"}
 
 
+@pytest.mark.parametrize("env_id", ["Pong-v4", "PongNoFrameskip-v0", "Pong", "ALE/Pong", "PongDeterministic-v4"])
+@pytest.mark.parametrize("backend", ["envpool", "gymnasium"])
+def test_an_id_that_means_another_preparation_of_a_game_is_refused_with_the_nearest(env_id, backend):
+    if backend == "envpool":
+        pytest.importorskip("envpool")
+    with pytest.raises(SystemExit, match=f"'{env_id}' is no Atari game; did you mean '(ALE/)?Pong-v5'?"):
+        kit_envs.atari(RunArgs(env_id=env_id, env_backend=backend))
+
+
 def test_discrete_observations_become_flat():
     envs = kit_envs.vector(RunArgs(env_id="FrozenLake-v1", num_envs=2))
     assert envs.reset(1).shape == (2, 16)

@@ -80,7 +80,7 @@ def test_an_algorithm_sees_the_same_game_whichever_backend_it_is_given(
 
 @pytest.mark.parametrize("game", ["Pong", "Qbert", "AirRaid"])
 def test_small_screens_are_those_of_opencvs_formula_in_float32(game: str) -> None:
-    env, rng = Atari(game), np.random.default_rng(1)
+    env, rng = Atari(f"{game}-v5"), np.random.default_rng(1)
     env.reset(seed=1)
     seen = []
     for _ in range(25):
@@ -149,7 +149,7 @@ def test_a_whole_game_goes_on_by_itself_and_is_drawn_in_colour() -> None:
 
 
 def test_no_op_starts_differ_by_seed_and_repeat_with_it() -> None:
-    env = Atari("Freeway")
+    env = Atari("Freeway-v5")
     starts = [env.reset(seed=seed)[0].tobytes() for seed in (1, 2, 3, 4, 1)]
     assert starts[0] == starts[4] and len(set(starts)) > 1
 
@@ -165,7 +165,7 @@ def test_the_screen_at_which_a_game_is_cut_off_is_its_last_one_and_not_black(
 ) -> None:
     """The limit counts frames, no-ops included: it may fall on any of the four that a step takes."""
     monkeypatch.setattr("cleanrl_worker.wrappers.atari.FRAMES", frames)
-    env = Atari("Breakout", no_ops=0)
+    env = Atari("Breakout-v5", no_ops=0)
     env.reset(seed=1)
     truncated = False
     while not truncated:

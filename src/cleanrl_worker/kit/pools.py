@@ -99,7 +99,7 @@ def find_game(env_id: str, pool: bool = True) -> str:
     ids = list(_import_envpool(f"{atari_game(env_id)}-v5", ("atari",)).list_all_envs() if pool else registered)
     if found := same_game(env_id, ids):
         return found
-    near = nearest(env_id, ids)
+    near = nearest(f"{atari_game(env_id).removesuffix('Deterministic')}-v5", ids)
     raise SystemExit(f"{env_id!r} is no Atari game{near}{' O' if near else '; o'}ther environments: ppo and dqn")
 
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 
 def atari_game(env_id: str) -> str:
-    """`Pong` for each of ALE/Pong-v5, PongNoFrameskip-v4 and Pong-v5."""
+    """`Pong` for each of ALE/Pong-v5, PongNoFrameskip-v4 and Pong-v5, and for ids that only look like them."""
     return env_id.removeprefix("ALE/").rsplit("-v", 1)[0].removesuffix("NoFrameskip")
 
 
 def same_game(env_id: str, ids: Iterable[str]) -> str | None:
-    """Of ids of ale-py or EnvPool, that of the same game; capitals do not count: EnvPool has TicTacToe3d-v5."""
+    """Of ids of ale-py or EnvPool, that of the same game; capitals do not count: EnvPool has TicTacToe3d-v5.
+
+    None for Pong-v4, PongNoFrameskip-v0 and the like: they mean other frame skips, or actions that stick.
+    """
+    if re.fullmatch(r"(ALE/)?\w+-v5|\w+NoFrameskip-v4", env_id) is None:
+        return None
     wanted = f"{atari_game(env_id)}-v5".lower()
     return next((one for one in ids if one.removeprefix("ALE/").lower() == wanted), None)
