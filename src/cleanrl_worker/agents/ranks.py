@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -139,12 +139,20 @@ class Ranks:
         """What breaks because a rank has died is told by its name, once."""
         try:
             yield
-        except RuntimeError as error:
+        except RuntimeError:
             if not self.is_first:
-                raise SystemExit(ABANDONED) from error
+                os._exit(ABANDONED)  # as in `_end`
             if lost := self._lost():
-                raise SystemExit(lost) from error
+                self._end(lost)
             raise
+
+    def _end(self, lost: str) -> NoReturn:
+        """End the run where it stands: threads of torch still wait for the rank that is gone, on which an interpreter that
+        leaves by itself now and then aborts.
+        """
+        print(lost, file=sys.stderr, flush=True)
+        self._end_others()
+        os._exit(1)
 
     def _end_others(self) -> None:
         """They wait for somebody who goes."""
@@ -158,8 +166,7 @@ class Ranks:
         while not self._leaving.wait(0.5):
             if lost := self._lost(0.0):
                 if not self._leaving.wait(PATIENCE):
-                    print(lost, file=sys.stderr, flush=True)
-                    os._exit(1)
+                    self._end(lost)
                 return
 
     def _lost(self, patience: float = 2.0) -> str | None:
