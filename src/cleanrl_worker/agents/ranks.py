@@ -147,9 +147,7 @@ class Ranks:
             raise
 
     def _end(self, lost: str) -> NoReturn:
-        """End the run where it stands: threads of torch still wait for the rank that is gone, on which an interpreter that
-        leaves by itself now and then aborts.
-        """
+        """End the run where it stands: now and then Python's own way out aborts on torch's threads, which still wait."""
         print(lost, file=sys.stderr, flush=True)
         self._end_others()
         os._exit(1)
