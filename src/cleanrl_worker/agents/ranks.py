@@ -147,7 +147,7 @@ class Ranks:
             raise
 
     def _end(self, lost: str) -> NoReturn:
-        """End the run where it stands: now and then Python's own way out aborts on torch's threads, which still wait."""
+        """End the run where it stands: Python's own way out now and then aborts on torch's threads that wait."""
         print(lost, file=sys.stderr, flush=True)
         self._end_others()
         os._exit(1)
