@@ -16,6 +16,7 @@ from cleanrl_worker.environments import check_environment, only_envpool_has
 from cleanrl_worker.interpreter import find_interpreter, locate
 from cleanrl_worker.saved import find_checkpoint, find_file, find_path
 from cleanrl_worker.source import locate_module
+from mosaic import catalog
 from mosaic.wire import variables
 from mosaic.wire.errors import ConfigError, nearest, shown
 from mosaic.wire.limits import COMPUTED, lonely_row
@@ -186,6 +187,8 @@ def _check_environment(config: CleanRLWorkerConfig, target: _Target, argv: list[
             film=not {"--capture-video", "--capture-video=true"}.isdisjoint(argv),
             script_folder=folder,
         )
+        if target.ours and (why := catalog.level_trouble(env_id, _told(argv, "--distribution-mode", "auto"))):
+            raise ConfigError(f"environment {env_id!r}: {why}")
     if stages:
         schedule.check_member(config.env_id, stages)
         schedule.check_spaces(stages, asked, scope.families)

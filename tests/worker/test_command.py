@@ -208,6 +208,8 @@ def test_parameter_that_the_algorithm_would_choke_on_is_refused(params: dict[str
         ("ppo", "CartPole-v1", {"num_envs": 1, "num_steps": 5}, "a minibatch has one row"),
         ("ppo_atari_multigpu", "Pong-v5", {"num_minibatches": 129}, "between 1 and 128 (num_steps) is needed"),
         ("qdagger_dqn_atari_impalacnn", "Pong-v5", {"offline_steps": 10**6}, "less than 10000 (total_timesteps)"),
+        ("ppo_procgen", "starpilot", {"distribution_mode": "memory"}, "no memory levels, only easy, hard, extreme"),
+        ("ppg_procgen", "StarpilotHard-v0", {"distribution_mode": "easy"}, "it has hard levels, and distribution_mode"),
         ("qdagger_dqn_atari_impalacnn", "Pong-v5", {"temperature": 0, "offline_steps": 1}, "more than 0 is needed"),
     ],
 )
@@ -215,6 +217,11 @@ def test_parameters_that_do_not_go_together_are_refused_before_anything_is_writt
     algo: str, env_id: str, params: dict[str, Any], message: str
 ) -> None:
     assert message in refusal(algo, env_id, algo_params=params)
+
+
+def test_levels_that_a_game_of_procgen_has_are_taken() -> None:
+    for env_id, mode in (("starpilot", "extreme"), ("procgen-heist-v0", "memory"), ("MazeEasy-v0", "easy")):
+        assert plan("ppo_procgen", env_id, algo_params={"distribution_mode": mode}).argv
 
 
 def test_limits_hang_on_the_parameters_that_are_given_or_saved(home: Path) -> None:

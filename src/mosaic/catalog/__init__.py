@@ -4,6 +4,7 @@ from mosaic.catalog.environment import Environment
 from mosaic.catalog.families import FAMILIES, Family
 from mosaic.catalog.fit import misfit
 from mosaic.catalog.index import find, ids, same_game, successor
+from mosaic.catalog.procgen import level_trouble
 from mosaic.catalog.requirements import group_of, library_trouble, missing_package, missing_to_train
 from mosaic.catalog.spelling import meant
 
@@ -14,6 +15,7 @@ __all__ = [
     "find",
     "group_of",
     "ids",
+    "level_trouble",
     "library_trouble",
     "meant",
     "misfit",

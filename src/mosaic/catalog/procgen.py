@@ -49,3 +49,17 @@ ENVIRONMENTS = tuple(_environments())
 ALIASES = {
     f"{package}procgen-{game.lower()}-v0": f"{game}Hard-v0" for game, _, _ in _GAMES for package in ("", "procgen:")
 }
+
+
+def level_trouble(env_id: str, mode: str) -> str | None:
+    """Why an id and a `distribution_mode` give no game; None where they do, and for what is no game of Procgen."""
+    bare = env_id.lower().removeprefix("procgen:").removeprefix("procgen-").removesuffix("-v0")
+    for game, _, more in _GAMES:
+        named = bare.removeprefix(game.lower())
+        modes = ("easy", "hard", *more.lower().split())
+        if mode == "auto" or named == bare or named not in ("", *modes):
+            continue
+        if named not in ("", mode):
+            return f"it has {named} levels, and distribution_mode says {mode}; leave one of them out"
+        return None if mode in modes else f"it has no {mode} levels, only {', '.join(modes)}"
+    return None
