@@ -30,15 +30,14 @@ def that_has(env_id: str, backend: str, trained_on: str | None = None) -> str:
         return backend
     if known is None:  # of the user's own: Gymnasium alone makes them
         return AUTO
-    if catalog.same_game(known, asked) is not None:
+    if catalog.on_backend(known, asked) is not None:
         return backend
     return ENVPOOL if asked == GYMNASIUM else GYMNASIUM
 
 
 def other_ready(made: catalog.Environment, backend: str) -> str | None:
     """Who else could make it as things are."""
-    others = (other for other in made.backends if other != backend)
-    return next((other for other in others if catalog.missing_package(made, other) is None), None)
+    return next((other for other in (GYMNASIUM, ENVPOOL) if other != backend and _is_ready(made, other)), None)
 
 
 def refusal(
@@ -48,7 +47,11 @@ def refusal(
     if backend == ENVPOOL:
         # to draw EnvPool's MuJoCo kills the process
         undrawn = known is not None and film and known.family in ("mujoco", "dm_control")
-        return "EnvPool cannot film it; leave the video out, or take an environment of Gymnasium's" if undrawn else None
+        if not undrawn:
+            return None
+        elsewhere = known is not None and catalog.on_backend(known, GYMNASIUM)
+        instead = "set env_backend to gymnasium" if elsewhere else "take an environment of Gymnasium's"
+        return f"EnvPool cannot film it; leave the video out, or {instead}"
     if vectorization == "native" and film:
         return "a native vector is not filmed; leave the video out, or set vectorization to sync"
     able = _vectorizations(known, families)
@@ -75,5 +78,5 @@ def _is_atari(known: catalog.Environment) -> bool:
 
 def _is_ready(known: catalog.Environment, backend: str) -> bool:
     """Whether this backend has the environment and is installed."""
-    made = catalog.same_game(known, backend)
+    made = catalog.on_backend(known, backend)
     return made is not None and catalog.missing_package(made, backend) is None

@@ -79,7 +79,7 @@ def check_environment(
 def only_envpool_has(env_ids: Sequence[str]) -> bool:
     """Whether Gymnasium makes none of them."""
     known = [catalog.find(env_id) for env_id in env_ids]
-    return all(one is not None and catalog.same_game(one, backends.GYMNASIUM) is None for one in known)
+    return all(one is not None and catalog.on_backend(one, backends.GYMNASIUM) is None for one in known)
 
 
 def _other_family(env_id: str, known: catalog.Environment, algo: str, families: Sequence[str]) -> str:
@@ -120,7 +120,7 @@ def _algorithms_for(known: catalog.Environment) -> str:
 
 def _on_backend(known: catalog.Environment, backend: str) -> catalog.Environment:
     """The environment as this backend has it."""
-    made = catalog.same_game(known, backend)
+    made = catalog.on_backend(known, backend)
     if made is None:
         only = " or ".join(known.backends)
         raise ConfigError(f"environment {known.env_id!r} is made by {only} only: set env_backend to {only}")
@@ -143,7 +143,9 @@ def _check_making(
 def _behind_module(env_id: str) -> catalog.Environment | None:
     """What Gymnasium, which alone knows such ids, makes of `module:Id` where the catalog has the second part."""
     known = catalog.find(env_id.rpartition(":")[2])
-    return known and replace(known, env_id=env_id, backends=(backends.GYMNASIUM,))
+    if known is None or backends.GYMNASIUM not in known.backends:
+        return None
+    return replace(known, env_id=env_id, backends=(backends.GYMNASIUM,))
 
 
 def _look_up(env_id: str, interpreter: str, ours: bool, script_folder: str | None, backend: str | None) -> list[str]:

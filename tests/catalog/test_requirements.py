@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from mosaic.catalog import find, group_of, ids, missing_package, missing_to_train, requirements, same_game
+from mosaic.catalog import find, group_of, ids, missing_package, missing_to_train, on_backend, requirements
 
 ASK = (
     "import json, sys; from mosaic.catalog import *; print(json.dumps(missing_package(find(sys.argv[1]), sys.argv[2])))"
@@ -74,9 +74,9 @@ def test_what_only_one_package_makes_is_lacking_without_it(monkeypatch: pytest.M
 
 def test_every_atari_game_is_the_same_with_both_backends() -> None:
     for env_id in (one for one in ids("atari") if find(one).group != "multiplayer"):
-        here, there = same_game(find(env_id), "gymnasium"), same_game(find(env_id), "envpool")
-        assert same_game(here, "envpool") == there and "gymnasium" in here.backends and "envpool" in there.backends
-    assert same_game(find("pong_v3"), "envpool") is None and same_game(find("CheetahRun-v1"), "gymnasium") is None
+        here, there = on_backend(find(env_id), "gymnasium"), on_backend(find(env_id), "envpool")
+        assert on_backend(here, "envpool") == there and "gymnasium" in here.backends and "envpool" in there.backends
+    assert on_backend(find("pong_v3"), "envpool") is None and on_backend(find("CheetahRun-v1"), "gymnasium") is None
 
 
 @pytest.mark.parametrize(

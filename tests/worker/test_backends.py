@@ -60,5 +60,5 @@ def test_a_policy_keeps_its_backend_where_that_has_the_environment() -> None:
 
 def test_a_game_is_one_environment_for_both_whatever_its_capitals() -> None:
     for env_id in ("ALE/TicTacToe3D-v5", "TicTacToe3d-v5"):
-        made = [catalog.same_game(found(env_id), backend) for backend in ("gymnasium", "envpool")]
+        made = [catalog.on_backend(found(env_id), backend) for backend in ("gymnasium", "envpool")]
         assert [one and one.env_id for one in made] == ["ALE/TicTacToe3D-v5", "TicTacToe3d-v5"]

@@ -3,7 +3,7 @@
 from mosaic.catalog.environment import Environment
 from mosaic.catalog.families import FAMILIES, Family
 from mosaic.catalog.fit import misfit
-from mosaic.catalog.index import find, ids, same_game, successor
+from mosaic.catalog.index import find, ids, on_backend, successor
 from mosaic.catalog.procgen import level_trouble
 from mosaic.catalog.requirements import group_of, library_trouble, missing_package, missing_to_train
 from mosaic.catalog.spelling import meant
@@ -21,6 +21,6 @@ __all__ = [
     "misfit",
     "missing_package",
     "missing_to_train",
-    "same_game",
+    "on_backend",
     "successor",
 ]

@@ -31,7 +31,7 @@ def find(env_id: str) -> Environment | None:
     return _ENVIRONMENTS.get(procgen.ALIASES.get(env_id, env_id))
 
 
-def same_game(environment: Environment, backend: str) -> Environment | None:
+def on_backend(environment: Environment, backend: str) -> Environment | None:
     """The environment as this backend has it; None where it lacks it.
 
     An Atari game goes by ALE/Pong-v5, PongNoFrameskip-v4 and EnvPool's Pong-v5, and capitals do not count (EnvPool has

@@ -4,7 +4,7 @@ from importlib.util import find_spec
 
 from mosaic.catalog.environment import ENVPOOL, Environment
 from mosaic.catalog.families import ENVPOOL_EXTRA, ENVPOOL_PACKAGES, FAMILIES, Family, pip_line
-from mosaic.catalog.index import same_game
+from mosaic.catalog.index import on_backend
 
 
 def missing_package(environment: Environment, backend: str | None = None) -> str | None:
@@ -36,7 +36,7 @@ def missing_to_train(environment: Environment) -> str | None:
     if missing is None or environment.family != "atari":
         return missing
     other = "gymnasium" if environment.backends == ENVPOOL else "envpool"
-    game = same_game(environment, other)
+    game = on_backend(environment, other)
     return missing if game is None or missing_package(game, other) else None
 
 
