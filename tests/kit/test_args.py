@@ -66,7 +66,10 @@ def test_underscores_and_dashes_are_the_same(spelling: str) -> None:
     assert parse(Args, ["--total_timesteps", "7", "--num-steps=9"]).total_timesteps == 7
 
 
-@pytest.mark.parametrize("flags", [["--device-ids", "2", "3"], ["--device_ids=2", "--seed=1", "--device-ids=3"]])
+@pytest.mark.parametrize(
+    "flags",
+    [["--device-ids", "2", "3"], ["--device_ids=2", "--seed=1", "--device-ids=3"], ["--device-ids=2", "3", "--cuda"]],
+)
 def test_a_list_is_read_in_one_piece_and_flag_by_flag(flags: list[str]) -> None:
     assert parse(Args, flags).device_ids == [2, 3]
 

@@ -8,7 +8,7 @@ import pytest
 
 from mosaic.wire.limits import Limits
 
-OTHERS = {"num_envs": 4, "num_steps": 8, "unknown": None}
+OTHERS = {"num_envs": 4, "num_steps": 8, "one": 1, "unknown": None}
 
 
 @pytest.mark.parametrize(
@@ -36,6 +36,7 @@ OTHERS = {"num_envs": 4, "num_steps": 8, "unknown": None}
         (Limits(1, "num_steps", divides="num_steps"), 4, None),
         (Limits(1, "num_steps", divides="num_steps"), 3, "a divisor of 8 (num_steps) is needed, not 3"),
         (Limits(1, "num_steps", divides="num_steps"), 9, "a number between 1 and 8 (num_steps) is needed, not 9"),
+        (Limits(1, "one"), 4, "a number between 1 and 1 (one) is needed, not 4"),
         (Limits(0, 0), 0, None),
         (Limits(0, 0), 7, "the run computes it from other parameters; leave it out (given: 7)"),
     ],

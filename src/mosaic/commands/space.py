@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mosaic.wire.errors import ConfigError, nearest, shown
+from mosaic.wire.limits import Limits
 from mosaic.wire.settings import parse_setting
 from mosaic.wire.sweeps import Dimension
 
@@ -170,13 +171,8 @@ def _fits(field: Mapping[str, Any], value: bool | float | str) -> bool:
     if wanted and (not isinstance(value, wanted) or isinstance(value, bool) is not (bool in wanted)):
         return False
     limits = field.get("limits") or {}
-    least, most = limits.get("least"), limits.get("most")
-    if isinstance(value, str):
-        return True
-    # An end may be a formula of other parameters; the worker's dry run looks at that.
-    below = isinstance(least, int | float) and value < least
-    above = isinstance(most, int | float) and value > most
-    return not below and not above
+    # A bound may be a formula of other parameters; the worker's dry run looks at that.
+    return isinstance(value, str) or Limits(**limits).refusal(value, lambda name: None) is None
 
 
 def _once(found: list[Dimension]) -> list[Dimension]:

@@ -15,22 +15,25 @@ def option(name: str) -> str:
 
 
 def in_one_dialect(given: Iterable[str], fields: Mapping[str, Any]) -> list[str]:
-    """Flags as tyro reads them, by the types of their fields: `--x=false` becomes `--no-x`, `--x=1 --x=2` of a list
-    `--x 1 2`; a flag of no field is refused.
-    """
+    """As tyro reads flags of these types: `--x=false` as `--no-x`, `--x=1 --x=2` of a list as `--x 1 2`; or refused."""
     switches = [name for name, kind in fields.items() if kind is bool]
     lists: dict[str, list[str]] = {option(name): [] for name, kind in fields.items() if typing.get_origin(kind) is list}
     known = ["--help", *map(option, fields), *(option(f"no_{name}") for name in switches)]
-    words = []
+    words: list[str] = []
+    gathered = words
     for word in given:
         name, equals, value = word.removeprefix("--").partition("=")
         flag = option(name)
         if word.startswith("--") and flag not in known and not flag.startswith("--tyro-"):
             near = nearest(flag, known)
             raise SystemExit(f"unknown flag {flag}{f'{near} List' if near else '; list'} all with --help")
-        if equals and flag in lists:
-            lists[flag].append(value)
+        if not word.startswith("--"):
+            gathered.append(word)  # a value of the flag before it
+        elif flag in lists:
+            gathered = lists[flag]
+            gathered += [value] if equals else []
         else:
+            gathered = words
             words.append(_switch(word, switches))
     return words + [word for flag, values in lists.items() if values for word in (flag, *values)]
 

@@ -17,8 +17,8 @@ Bound = float | str | None
 class Limits:
     """From `least` to `most`, both included, more than `above`, less than `below`, a divisor of `divides`.
 
-    A bound may be another parameter, or a product: "num_envs * num_steps". Limits that leave a single number mean that
-    the run computes the parameter: it is to be left alone.
+    A bound may be another parameter, or a product: "num_envs * num_steps". COMPUTED means that the run computes the
+    parameter: it is to be left alone.
     """
 
     least: Bound = None
@@ -42,7 +42,7 @@ class Limits:
             return (
                 f"a divisor of {_told(whole, self.divides)} is needed, not {value}" if whole and whole % value else None
             )
-        if most is not None and most == least:
+        if self == COMPUTED:
             return f"the run computes it from other parameters; leave it out (given: {value})"
         if above is not None and not above < value:
             return f"more than {_told(above, self.above)} is needed, not {value}"

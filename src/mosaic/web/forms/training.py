@@ -64,7 +64,8 @@ class TrainingPage(JobPage):
     def _param(self, name: str) -> Any:
         """A parameter's value, None where it cannot be read."""
         try:
-            return self.params[name].row.read(self.params[name].value)
+            field = self.params.get(name) or self.fields[name]
+            return field.row.read(field.value)
         except (KeyError, ConfigError):
             return None
 
