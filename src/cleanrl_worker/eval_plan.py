@@ -84,7 +84,7 @@ def check_game(config: CleanRLWorkerConfig, algo: str, source: Path | None) -> l
         auto=backend == backends.AUTO,
         observation_spaces=scope.observation_spaces,
         families=scope.families,
-        film=bool(config.extras.get("eval_capture_video")),
+        film=config.mode == "policy_eval" and bool(config.extras.get("eval_capture_video")),
         advise=config.mode == "policy_eval",
     )
 

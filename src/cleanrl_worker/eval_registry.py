@@ -96,6 +96,8 @@ def _loader(algo: str) -> Loader:
         raise ConfigError(f"algo {algo!r} has no policies here{nearest(algo, known)} (known: {', '.join(known)})")
     try:
         loader: Loader = importlib.import_module(f"{algorithms.__name__}.{algo}").load_policy
+    except SystemExit as error:  # a file in JAX, where JAX is missing
+        raise ConfigError(f"policies of {algo!r}: {error}") from None
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         raise ConfigError(f"policies of {algo!r} need {package}: {pip_line(package)}") from error

@@ -123,7 +123,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--algo", help="algorithm of the policy (default: as its sidecar says)")
     add(
         "--env-backend",
-        help="who makes what the policy plays: auto, gymnasium or envpool (default: as in its training)",
+        choices=("auto", "gymnasium", "envpool"),
+        help="who makes what the policy plays (default: as in its training)",
     )
     add("--seed", type=int, help="seed of the first episode; each further one takes the next number")
     add("--greedy", action=argparse.BooleanOptionalAction, default=False, help="the policy's best action, not a sample")

@@ -266,7 +266,7 @@ REFUSED = [
     ("c51", "--n-atoms=1", "--n-atoms: 2 or more is needed, not 1"),
     ("c51", "--v-min=100", "--v-max: more than 100 (v_min) is needed, not 100.0"),
     ("dqn_atari", "--env-id=Pong-v5 --buffer-size=15 --num-envs=2", "16 (8 * num_envs) or more is needed, not 15"),
-    ("dqn_atari", "--env-id=CartPole-v1", "'CartPole-v1' is no Atari game"),
+    ("dqn_atari", "--env-id=CartPole-v1", "'CartPole-v1' is no id of an Atari game here"),
     ("c51_atari", "--v-min=10", "--v-max: more than 10 (v_min) is needed, not 10.0"),
     ("rainbow_atari", "--n-step=0", "--n-step: 1 or more is needed, not 0"),
     ("sac_atari", "--target-entropy-scale=2", "--target-entropy-scale: a number between 0 and 1 is needed, not 2.0"),
@@ -326,9 +326,9 @@ REFUSED = [
     ("ppo", "--env-id=no_such_module:X-v0", "No module named 'no_such_module'"),
     ("ppo", "--env-id=no_such --vectorization=async", "Environment `no_such` doesn't exist"),
     ("ppo", "--env-id=no_such --vectorization=native", "Environment `no_such` doesn't exist"),
-    ("ppo_atari_envpool", "--env-id=Pogn-v5", "'Pogn-v5' is no Atari game; did you mean 'Pong-v5'?"),
-    ("ppo_atari_envpool", "--env-id=Acrobot-v1", "'Acrobot-v1' is no Atari game"),
-    ("ppo_atari_envpool", "--env-id=Acrobot-v1 --env-backend=gymnasium", "'Acrobot-v1' is no Atari game"),
+    ("ppo_atari_envpool", "--env-id=Pogn-v5", "'Pogn-v5' is no id of an Atari game here; did you mean 'Pong-v5'?"),
+    ("ppo_atari_envpool", "--env-id=Acrobot-v1", "'Acrobot-v1' is no id of an Atari game here"),
+    ("ppo_atari_envpool", "--env-id=Acrobot-v1 --env-backend=gymnasium", "'Acrobot-v1' is no id of an Atari game here"),
 ]
 
 

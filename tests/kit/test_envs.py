@@ -151,7 +151,7 @@ def test_auto_leaves_a_game_to_gymnasium_where_its_native_vector_is_asked_for():
 def test_an_id_that_means_another_preparation_of_a_game_is_refused_with_the_nearest(env_id, backend):
     if backend == "envpool":
         pytest.importorskip("envpool")
-    with pytest.raises(SystemExit, match=f"'{env_id}' is no Atari game; did you mean '(ALE/)?Pong-v5'?"):
+    with pytest.raises(SystemExit, match=f"'{env_id}' is no id of an Atari game here; did you mean '(ALE/)?Pong-v5'?"):
         kit_envs.atari(RunArgs(env_id=env_id, env_backend=backend))
 
 

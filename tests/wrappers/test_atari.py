@@ -155,7 +155,7 @@ def test_no_op_starts_differ_by_seed_and_repeat_with_it() -> None:
 
 
 def test_a_name_that_is_no_game_is_refused_with_the_nearest() -> None:
-    with pytest.raises(SystemExit, match="'Pogn-v5' is no Atari game; did you mean 'ALE/Pong-v5'"):
+    with pytest.raises(SystemExit, match="'Pogn-v5' is no id of an Atari game here; did you mean 'ALE/Pong-v5'"):
         kit_envs.EnvMaker("Pogn-v5", frames=True)()
 
 

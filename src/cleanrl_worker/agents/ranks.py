@@ -147,7 +147,10 @@ class Ranks:
             raise
 
     def _end(self, lost: str) -> NoReturn:
-        """End the run where it stands: Python's own way out now and then aborts on torch's threads that wait."""
+        """End the run where it stands; rows that TensorBoard has not written yet are in metrics.jsonl.
+
+        Python's own way out now and then aborts on torch's threads that wait for the rank.
+        """
         print(lost, file=sys.stderr, flush=True)
         self._end_others()
         os._exit(1)

@@ -77,7 +77,7 @@ def _atari(args: RunArgs, video_folder: Path | None, view: View | None) -> Vecto
     if pools.plays(args.env_id, args.env_backend, args.vectorization):
         return pools.make_games(args.env_id, args.num_envs, args.seed, video_folder, clip=True, view=view)
     if args.vectorization == "async":
-        raise SystemExit("--vectorization async is not for games of frames: use sync, native or --env-backend envpool")
+        raise SystemExit("--vectorization async is not for games of frames: use sync, native, or sync on EnvPool")
     if args.vectorization == "sync":
         folders = [video_folder, *[None] * (args.num_envs - 1)]
         return GameEnvs([EnvMaker(args.env_id, folder, view=view, frames=True, lives=True) for folder in folders])
@@ -309,8 +309,9 @@ def register_plugins(env_id: str) -> None:
         for part, module in PLUGINS:
             if part in env_id:
                 importlib.import_module(module)
-    for name in [name for name in gym.registry if name.startswith("MiniGrid-WFC-")]:
-        del gym.registry[name]  # minigrid's package lacks the pictures that these levels are made from
+    spec = gym.registry.get(env_id)
+    if spec is not None and str(spec.entry_point).startswith("minigrid.envs.wfc"):
+        del gym.registry[env_id]  # minigrid's package lacks the pictures that these levels are made from
 
 
 def only_envpool_has(env_id: str) -> bool:

@@ -100,7 +100,9 @@ def find_game(env_id: str, pool: bool = True) -> str:
     if found := same_game(env_id, ids):
         return found
     near = nearest(f"{atari_game(env_id).removesuffix('Deterministic')}-v5", ids)
-    raise SystemExit(f"{env_id!r} is no Atari game{near}{' O' if near else '; o'}ther environments: ppo and dqn")
+    raise SystemExit(
+        f"{env_id!r} is no id of an Atari game here{near}{' O' if near else '; o'}ther environments: ppo and dqn"
+    )
 
 
 def make_pool(env_id: str, num_envs: int, seed: int, **options: Any) -> Any:
