@@ -35,6 +35,8 @@ class Curve:
     """episodes that a point averages"""
     called: str = "published"
     """what the line across is"""
+    measure: str = ""
+    """what a point is, where it is no mean over episodes"""
 
 
 def write_svg(path: Path, curve: Curve) -> Path:
@@ -43,10 +45,11 @@ def write_svg(path: Path, curve: Curve) -> Path:
     low, high = float(np.nanmin(shown)), float(np.nanmax(shown))
     margin = 0.05 * (high - low) or 1.0
     view = _View(0.0, float(curve.steps[-1]), low - margin, high + margin)
+    measure = curve.measure or f"mean return of the last {curve.last} episodes"
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif">',
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/><g font-size="12" fill="{INK}">',
-        f'<text x="{LEFT}" y="20" font-size="14">{curve.title}: mean return of the last {curve.last} episodes</text>',
+        f'<text x="{LEFT}" y="20" font-size="14">{curve.title}: {measure}</text>',
         *_axes(view),
     ]
     for seeds, name, style, row in zip((curve.seeds, curve.others), curve.names, STYLES, (0, 1), strict=True):
