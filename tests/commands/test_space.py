@@ -20,6 +20,10 @@ SCHEMA: dict[str, Any] = {
         {"name": "norm_adv", "type": "bool", "default": True},
         {"name": "network", "type": "str", "default": "auto", "choices": ["auto", "shared"]},
         {"name": "alpha", "type": "float", "default": 0.2, "limits": {"least": 0, "most": 1}},
+        {"name": "buffer_size", "type": "int", "default": 10000, "limits": {"least": "8 * num_envs"}},
+        {"name": "v_max", "type": "float", "default": 100.0, "limits": {"most": 1e38, "above": "v_min"}},
+        {"name": "temperature", "type": "float", "default": 1.0, "limits": {"above": 0}},
+        {"name": "offline_steps", "type": "int", "default": 500, "limits": {"least": 0, "below": "total_timesteps"}},
         {"name": "batch_size", "type": "int", "default": 0, "limits": {"least": 0, "most": 0}},
     ]
 }
@@ -51,6 +55,17 @@ def test_vary_takes_a_name_two_ends_or_choices() -> None:
     assert found["norm_adv"].choices == (True, False) and found["network"].choices == ("auto", "shared")
     assert found["alpha"].high == 1.0 and found["num_steps"].choices == (32, 64)  # within its limits
     assert found["learning_rate"].log and not found["gamma"].log
+
+
+def test_ends_and_choices_keep_the_limits_that_hold_whatever_the_others_are() -> None:
+    texts = ["buffer_size=-5..100", "v_max=-20..-10", "temperature=0.5..2", "offline_steps=-9..100"]
+    found = {one.name: one for one in parse_vary(texts, SCHEMA)}
+    assert (found["buffer_size"].low, found["offline_steps"].low, found["v_max"].low) == (8, 0, -20)
+    for text in ("temperature=-3..2", "temperature=0,1", "buffer_size=-5,100", "buffer_size=1..7", "v_max=1,1e39"):
+        with pytest.raises(ConfigError):
+            parse_vary([text], SCHEMA)
+    with pytest.raises(ConfigError, match="cannot vary between 0 and 2: more than 0 is needed, not 0"):
+        parse_vary(["temperature=0..2"], SCHEMA)
 
 
 def test_space_is_read_from_toml(tmp_path: Path) -> None:

@@ -173,6 +173,16 @@ def test_dry_run_refuses_what_no_trial_could_run(mosaic: Callable[..., Any], alg
     assert told.code == 2 and said in told.err and not told.out, told.err
 
 
+def test_dry_run_asks_with_what_varies_and_refuses_no_sweep_for_one_trial(mosaic: Callable[..., Any]) -> None:
+    told = mosaic("sweep", "c51", "CartPole-v1", "--set", "v_min=120", "--vary", "v_max=150,200", "--dry-run")
+    assert told.code == 0 and "150 | 200" in told.out, told.err  # the default of v_max is below v_min
+    words = ["sweep", "ppo", "CartPole-v1", "--set", "num_steps=2", "--set", "num_minibatches=8", "--dry-run"]
+    told = mosaic(*words, "--vary", "num_envs=1,2,8")
+    assert told.code == 0 and "2 of 3 trials across the space would be refused, as with num_envs=1:" in told.err
+    told = mosaic(*words, "--vary", "num_envs=1,2")
+    assert told.code == 2 and not told.out and len(told.err.splitlines()) == 1, told.err
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

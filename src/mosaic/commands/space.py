@@ -133,16 +133,18 @@ def _between(
     name, whole = str(field["name"]), field.get("type") == "int"
     if not field.get("type"):  # an own script's: as it is written
         whole = all(isinstance(end, int) for end in (low, high))
-    limits = field.get("limits") or {}
-    least, most = limits.get("least"), limits.get("most")
-    if isinstance(least, int | float):
-        low = max(low, least)
-    if isinstance(most, int | float):
-        high = min(high, most)
+    limits = _sure_limits(field)
+    if isinstance(limits.least, int | float):
+        low = max(low, limits.least)
+    if isinstance(limits.most, int | float):
+        high = min(high, limits.most)
     if whole:
         low, high = math.ceil(low), math.floor(high)
     if not (math.isfinite(low) and math.isfinite(high)) or low >= high:
         raise ConfigError(f"{name} cannot vary between {low:g} and {high:g}: the first must be below the second")
+    for end in (low, high):
+        if why := limits.refusal(end, lambda other: None):
+            raise ConfigError(f"{name} cannot vary between {low:g} and {high:g}: {why}")
     if log is None:
         log = step is None and low > 0 and high / low >= 20
     if log and (low <= 0 or step is not None):
@@ -170,9 +172,17 @@ def _fits(field: Mapping[str, Any], value: bool | float | str) -> bool:
     wanted = kinds.get(str(field.get("type")))
     if wanted and (not isinstance(value, wanted) or isinstance(value, bool) is not (bool in wanted)):
         return False
-    limits = field.get("limits") or {}
-    # A bound may be a formula of other parameters; the worker's dry run looks at that.
-    return isinstance(value, str) or Limits(**limits).refusal(value, lambda name: None) is None
+    return isinstance(value, str) or _sure_limits(field).refusal(value, lambda other: None) is None
+
+
+def _sure_limits(field: Mapping[str, Any]) -> Limits:
+    """What holds whatever the other parameters are; the worker's dry run knows the rest."""
+    given = Limits(**(field.get("limits") or {}))
+    above, most, below = (None if isinstance(bound, str) else bound for bound in (given.above, given.most, given.below))
+    least = given.least
+    if isinstance(least, str):  # a product of counts: no less than its numbers
+        least = math.prod(int(factor) for factor in least.split("*") if factor.strip().isdecimal())
+    return Limits(least, most, above, below)
 
 
 def _once(found: list[Dimension]) -> list[Dimension]:

@@ -39,6 +39,14 @@ class Spec(BaseModel):
     """what each run claims and where it runs, as a payload says it"""
     max_seconds: float | None = None
 
+    def config_of(self, params: Mapping[str, Value], seed: int) -> dict[str, Any]:
+        """The flat worker config of a trial's run."""
+        extras = dict(self.config.get("extras") or {})
+        own = {name.removeprefix("extras."): value for name, value in params.items() if name.startswith("extras.")}
+        varied = {name: value for name, value in params.items() if not name.startswith("extras.")}
+        extras = {**extras, **own, "algo_params": {**(extras.get("algo_params") or {}), **varied}}
+        return {**self.config, "seed": seed, "extras": extras}
+
 
 class Study:
     """A study of one name. One command at a time: the sweep's ledger sees to that."""

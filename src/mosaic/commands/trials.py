@@ -113,8 +113,7 @@ class Trials:
     def _begin(self, number: int, params: dict[str, Value], *, taken_over: bool = False) -> None:
         trial = Active(number, params, reported=self.study.reported(number))
         self.active[number] = trial
-        told = ", ".join(f"{name}={_told(value)}" for name, value in params.items())
-        self.tell(f"trial {number} {'is taken over' if taken_over else 'begins'}: {told}")
+        self.tell(f"trial {number} {'is taken over' if taken_over else 'begins'}: {show_params(params)}")
         for seed in self.spec.seeds:
             key = _key(number, seed)
             made = self._payload(trial, seed)
@@ -129,16 +128,9 @@ class Trials:
         self.write()
 
     def _payload(self, trial: Active, seed: int) -> dict[str, Any]:
-        config = self.spec.config
-        extras = dict(config.get("extras") or {})
-        own = {
-            name.removeprefix("extras."): value for name, value in trial.params.items() if name.startswith("extras.")
-        }
-        params = {name: value for name, value in trial.params.items() if not name.startswith("extras.")}
-        extras = {**extras, **own, "algo_params": {**(extras.get("algo_params") or {}), **params}}
         told = {"name": f"{self.name} trial {trial.number}", "max_seconds": self.spec.max_seconds}
         args = argparse.Namespace(**{**vars(self.args), **told})
-        payload = payload_of({**config, "seed": seed, "extras": extras}, args)
+        payload = payload_of(self.spec.config_of(trial.params, seed), args)
         # As the sweep was begun, or was told since: a command that only goes on does not repeat it.
         payload |= {"resources": self.spec.resources} if self.spec.resources else {}
         payload["metadata"]["ui"] = {"group": group_of(SWEEP, self.name, f"trial {trial.number}")}
@@ -291,8 +283,10 @@ def _key(number: int, seed: int) -> str:
     return f"trial {number} seed {seed}"
 
 
-def _told(value: Value) -> str:
-    return short(value) if isinstance(value, float) else str(value)
+def show_params(params: Mapping[str, Value]) -> str:
+    """What a trial varies, in a line for people."""
+    values = {name: short(value) if isinstance(value, float) else str(value) for name, value in params.items()}
+    return ", ".join(f"{name}={value}" for name, value in values.items())
 
 
 def _json(value: Any) -> str:

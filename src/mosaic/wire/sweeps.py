@@ -42,6 +42,15 @@ class Dimension(_Part):
         words += [f"in steps of {self.step:g}"] if self.step else []
         return ", ".join(words)
 
+    def at(self, share: float) -> Value:
+        """The value that lies so far into it: 0 is the first, 1 the last."""
+        if self.kind == "choice":
+            return self.choices[round(share * (len(self.choices) - 1))]
+        value = self.low * (self.high / self.low) ** share if self.log else self.low + share * (self.high - self.low)
+        if self.step:
+            value = self.low + (value - self.low) // self.step * self.step
+        return round(value) if self.kind == "int" else value
+
 
 class Trial(_Part):
     """One choice of parameters, and what became of it; `value` of a pruned one is its last report."""
