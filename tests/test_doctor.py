@@ -132,4 +132,7 @@ def test_the_key_of_wandb_is_found_in_the_environment_and_the_env_file_and_never
 def test_games_that_envpool_alone_makes_lack_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "find_spec", lambda name: None if name == "envpool" else name)
     findings = {finding.advice: finding.text for finding in doctor.families()}
-    assert findings["pip install 'mosaic-rl[envpool]'"] == "not installed: Procgen, EnvPool"
+    assert (
+        findings["pip install 'mosaic-rl[envpool]'"]
+        == "not installed: Procgen, MiniGrid wave function collapse, EnvPool"
+    )

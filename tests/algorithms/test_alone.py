@@ -384,7 +384,7 @@ for module in ({", ".join(repr(DEFAULT_ALGO_REGISTRY[name]) for name in JAX)}):
 """
 
 
-@pytest.mark.parametrize("package", ["jax", "flax"])
+@pytest.mark.parametrize("package", ["jax", "flax", "optax"])
 def test_without_jax_each_of_its_files_names_the_extra(package: str) -> None:
     done = subprocess.run([sys.executable, "-c", WITHOUT, package], capture_output=True, text=True, timeout=300)
     assert done.stdout.splitlines() == [f"this algorithm needs {package}: pip install 'mosaic-rl[jax]'"] * len(JAX)

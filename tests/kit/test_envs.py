@@ -187,6 +187,31 @@ def test_an_environment_that_envpool_lacks_is_refused():
         kit_envs.vector(RunArgs(env_id="None-v0", env_backend="envpool"))
 
 
+@pytest.mark.parametrize(
+    ("env_id", "backend", "said"),
+    [
+        ("Plugin/Known-v0", "envpool", "EnvPool has no environment"),
+        ("Plugin/Known-v0", "envpool", "EnvPool is not installed"),
+        ("tests.tiny_envs:Tiny/Terminating-v0", "envpool", "EnvPool has no environment"),
+        ("CartPol-v1", "gymnasium", "cannot make the environment"),
+    ],
+)
+def test_another_backend_is_offered_where_it_has_the_environment_and_only_there(
+    env_id, backend, said, monkeypatch, tmp_path
+):
+    (tmp_path / "fresh_plugin.py").write_text("import gymnasium\ngymnasium.register('Plugin/Known-v0', 'nowhere:No')\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "fresh_plugin", raising=False)
+    monkeypatch.setattr(kit_envs, "PLUGINS", (("Plugin/", "fresh_plugin"),))
+    gym.registry.pop("Plugin/Known-v0", None)
+    if "not installed" in said:
+        monkeypatch.setitem(sys.modules, "envpool", None)
+    with pytest.raises(SystemExit, match=said) as refused:
+        kit_envs.vector(RunArgs(env_id=env_id, env_backend=backend))
+    assert ("or use --env-backend gymnasium" in str(refused.value)) is (backend == "envpool")
+    assert "EnvPool alone" not in str(refused.value)
+
+
 @pytest.mark.parametrize("env_id", ["CheetahRun-v1", "MiniGrid-WFC-MazeSimple-v0"])
 def test_auto_is_envpool_for_the_whole_run_where_nobody_else_makes_the_environment(env_id):
     pytest.importorskip("envpool")

@@ -1,6 +1,7 @@
 """Trees of JAX arrays: as parameters of networks, as parts of checkpoints and policy files, and acting in numpy.
 
-Every file in JAX imports this module first (ruff sees to it), so that one refusal serves for all where JAX is missing.
+Every algorithm file in JAX imports this module first (ruff keeps it there), so that one refusal serves for all where
+JAX, flax or optax is missing.
 """
 
 import math
@@ -17,6 +18,7 @@ try:
     import flax.linen as nn
     import jax
     import jax.numpy as jnp
+    import optax as optax
 except ModuleNotFoundError as error:
     if needs := told_by(error):
         raise SystemExit(f"this algorithm {needs}") from None

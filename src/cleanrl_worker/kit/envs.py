@@ -339,9 +339,15 @@ def plain_refusals(env_id: str) -> Iterator[None]:
     except (gym.error.Error, ImportError) as error:
         if needs := extras.told_by(error):
             raise SystemExit(f"{env_id} {needs}") from None
-        needs = "--env-backend envpool" if importlib.util.find_spec("envpool") else extras.pip_line("envpool")
-        pool = f" (ids of EnvPool alone need {needs})" * isinstance(error, gym.error.UnregisteredEnv)
+        pool = _or_envpool(env_id) if isinstance(error, gym.error.UnregisteredEnv) else ""
         raise SystemExit(f"cannot make the environment {env_id!r}: {' '.join(str(error).split())}{pool}") from error
+
+
+def _or_envpool(env_id: str) -> str:
+    """The other way out, where it is one or may be one."""
+    if importlib.util.find_spec("envpool") is None:
+        return f" (ids of EnvPool alone need {extras.pip_line('envpool')})"
+    return " (ids of EnvPool alone need --env-backend envpool)" * pools.knows(env_id)
 
 
 def _driven(args: RunArgs, envs: VectorEnvs) -> VectorEnvs:

@@ -1,5 +1,6 @@
 """EnvPool as a backend: imported family by family, presented as SAME_STEP like the others."""
 
+import contextlib
 import importlib
 import importlib.util
 import sys
@@ -209,5 +210,9 @@ def _import_envpool(env_id: str, families: tuple[str, ...]) -> Any:
 
 def _or_gymnasium(env_id: str, families: tuple[str, ...] = ()) -> str:
     """The other way out, where it is one; Gymnasium has Atari's games under other ids."""
-    known = env_id in gym.registry or "atari" in families[:1]
+    from cleanrl_worker.kit.envs import register_plugins  # which imports this module
+
+    with contextlib.suppress(SystemExit):  # a package is missing
+        register_plugins(env_id)
+    known = ":" in env_id or env_id in gym.registry or "atari" in families[:1]
     return ", or use --env-backend gymnasium" * known
