@@ -16,10 +16,9 @@ from cleanrl_worker.environments import check_environment, only_envpool_has
 from cleanrl_worker.interpreter import find_interpreter, locate
 from cleanrl_worker.saved import find_checkpoint, find_file, find_path
 from cleanrl_worker.source import locate_module
-from mosaic import catalog
 from mosaic.wire import variables
 from mosaic.wire.errors import ConfigError, nearest, shown
-from mosaic.wire.limits import COMPUTED, lonely_row
+from mosaic.wire.limits import COMPUTED, batch_trouble
 from mosaic.wire.paths import RunPaths
 
 _PATHS_OF_ANY_RUN = ("run_dir", "tensorboard_dir", "resume")  # others name files that the algorithm reads
@@ -186,9 +185,9 @@ def _check_environment(config: CleanRLWorkerConfig, target: _Target, argv: list[
             vectorization=_told(argv, "--vectorization", "sync"),
             film=not {"--capture-video", "--capture-video=true"}.isdisjoint(argv),
             script_folder=folder,
+            num_envs=int(_told(argv, "--num-envs", "0")) if target.ours else 0,
+            levels=_told(argv, "--distribution-mode", "auto") if target.ours else "auto",
         )
-        if target.ours and (why := catalog.level_trouble(env_id, _told(argv, "--distribution-mode", "auto"))):
-            raise ConfigError(f"environment {env_id!r}: {why}")
     if stages:
         schedule.check_member(config.env_id, stages)
         schedule.check_spaces(stages, asked, scope.families)
@@ -340,11 +339,8 @@ def _check_limits(
         if why := field.limits.refusal(value, value_of):
             place = settings[name].place if name in settings else "extras.algo_params"
             raise ConfigError(f"{place}.{name}: {why} (default {field.default})")
-    named = ("norm_adv", "num_envs", "num_steps", "num_minibatches")
-    if set(named) <= declared.keys() and all(values := [value_of(name) for name in named]):
-        _, envs, steps, pieces = values
-        if why := lonely_row(envs * steps, pieces):
-            raise ConfigError(f"extras.algo_params: {why}")
+    if why := batch_trouble(lambda name: value_of(name) if name in declared else None):
+        raise ConfigError(f"extras.algo_params: {why}")
 
 
 _TYPE_WORDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text", "path": "a path"}

@@ -34,13 +34,16 @@ def check_environment(
     film: bool = False,
     advise: bool = True,
     script_folder: str | None = None,
+    num_envs: int = 0,
+    levels: str = "auto",
 ) -> list[str]:
     """Refuse an environment that cannot be made or driven; return warnings.
 
     The spaces and families are what the algorithm is for, empty where that is unknown; `backend` the one that will make
     the environment, None where that is unknown; with `auto`, it is only the algorithm's first choice. `advise` where
-    another can be set. A script of the user's own (`ours` false) may register environments itself: there, an id that
-    nobody knows is a warning.
+    another can be set. `num_envs` counts players in a game for several, 0 where it is not said; `levels` are Procgen's.
+    A script of the user's own (`ours` false) may register environments itself: there, an id that nobody knows is a
+    warning.
     """
     known = catalog.find(env_id)
     if known is None:
@@ -48,9 +51,38 @@ def check_environment(
             raise ConfigError(_not_in_catalog(env_id, algo, (action_spaces, observation_spaces), families))
         warnings = _look_up(env_id, interpreter, ours, script_folder, backend)
         known = _behind_module(env_id)
+        if known is None and ":" in env_id and backend == backends.ENVPOOL:
+            raise ConfigError(_made_only_by(env_id, (backends.GYMNASIUM,)))
         if warnings or known is None:
             _check_making(env_id, None, backend, vectorization, film)
             return warnings
+    _check_fit(env_id, known, algo, action_spaces, observation_spaces, families)
+    if auto and backend is not None:
+        backend = backends.chosen(known, backend, vectorization)
+    made = known if backend is None else _on_backend(known, backend)
+    # What another interpreter has installed is its own affair.
+    missing = catalog.missing_package(made, backend) if interpreter == sys.executable else None
+    if missing:
+        other = backends.other_ready(made, backend) if backend and advise else None
+        raise ConfigError(f"environment {env_id!r}: {missing}" + (f"; or set env_backend to {other}" if other else ""))
+    _check_making(env_id, known, backend, vectorization, film, families)
+    if why := catalog.level_trouble(env_id, levels):
+        raise ConfigError(f"environment {env_id!r}: {why}")
+    if num_envs % known.players:
+        raise ConfigError(
+            f"num_envs counts players: {env_id} is for {known.players}, and {num_envs} is no multiple of that"
+        )
+    return []
+
+
+def _check_fit(
+    env_id: str,
+    known: catalog.Environment,
+    algo: str,
+    action_spaces: Sequence[str],
+    observation_spaces: Sequence[str],
+    families: Sequence[str],
+) -> None:
     misfit = catalog.misfit(known, action_spaces, observation_spaces, families)
     if misfit == "family":
         raise ConfigError(_other_family(env_id, known, algo, families))
@@ -64,16 +96,6 @@ def check_environment(
             f"algo {algo!r} learns from {', '.join(observation_spaces)} observations, but {env_id!r} gives "
             f"{known.observation_space} ones; {_algorithms_for(known)}"
         )
-    if auto and backend is not None:
-        backend = backends.chosen(known, backend, vectorization)
-    made = known if backend is None else _on_backend(known, backend)
-    # What another interpreter has installed is its own affair.
-    missing = catalog.missing_package(made, backend) if interpreter == sys.executable else None
-    if missing:
-        other = backends.other_ready(made, backend) if backend and advise else None
-        raise ConfigError(f"environment {env_id!r}: {missing}" + (f"; or set env_backend to {other}" if other else ""))
-    _check_making(env_id, known, backend, vectorization, film, families)
-    return []
 
 
 def only_envpool_has(env_ids: Sequence[str]) -> bool:
@@ -122,9 +144,13 @@ def _on_backend(known: catalog.Environment, backend: str) -> catalog.Environment
     """The environment as this backend has it."""
     made = catalog.on_backend(known, backend)
     if made is None:
-        only = " or ".join(known.backends)
-        raise ConfigError(f"environment {known.env_id!r} is made by {only} only: set env_backend to {only}")
+        raise ConfigError(_made_only_by(known.env_id, known.backends))
     return made
+
+
+def _made_only_by(env_id: str, makers: Sequence[str]) -> str:
+    only = " or ".join(makers)
+    return f"environment {env_id!r} is made by {only} only: set env_backend to {only}"
 
 
 def _check_making(

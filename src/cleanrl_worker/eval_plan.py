@@ -86,21 +86,30 @@ def check_game(config: CleanRLWorkerConfig, algo: str, source: Path | None) -> l
         families=scope.families,
         film=config.mode == "policy_eval" and bool(config.extras.get("eval_capture_video")),
         advise=config.mode == "policy_eval",
+        levels=str(_saved_args(config).get("distribution_mode", "auto")),
     )
 
 
 def backend_of(config: CleanRLWorkerConfig) -> str:
     """Who makes the environment that a policy plays: as asked, else as in its training, or who has it at all."""
-    from cleanrl_worker.saved import find_path
-
     asked = _params(config).get("env_backend")
     if asked in (backends.GYMNASIUM, backends.ENVPOOL):
         return str(asked)
-    known = {} if asked else read_sidecar(find_path(config.extras["policy_path"]))
+    known = {} if asked else _sidecar(config)
     saved = (known.get("args") or {}).get("env_backend")
     if saved not in backends.NAMES:
         saved = backends.AUTO
     return backends.that_has(config.env_id, saved, trained_on=known.get("env_id"))
+
+
+def _saved_args(config: CleanRLWorkerConfig) -> dict[str, Any]:
+    return _sidecar(config).get("args") or {}
+
+
+def _sidecar(config: CleanRLWorkerConfig) -> dict[str, Any]:
+    from cleanrl_worker.saved import find_path
+
+    return read_sidecar(find_path(config.extras["policy_path"]))
 
 
 def build_args(config: CleanRLWorkerConfig, paths: RunPaths) -> list[str]:

@@ -206,6 +206,8 @@ def test_parameter_that_the_algorithm_would_choke_on_is_refused(params: dict[str
         ("ppo_atari_lstm", "Pong-v5", {"num_minibatches": 3}, "a divisor of 8 (num_envs) is needed, not 3"),
         ("pqn_atari_envpool_lstm", "Pong-v5", {"num_minibatches": 3}, "a divisor of 8 (num_envs) is needed, not 3"),
         ("ppo", "CartPole-v1", {"num_envs": 1, "num_steps": 5}, "a minibatch has one row"),
+        ("ppg_procgen", "starpilot", {"num_envs": 1, "num_steps": 1, "num_minibatches": 1}, "a batch of one row"),
+        ("ppo_pettingzoo_ma_atari", "warlords_v3", {"num_envs": 6}, "warlords_v3 is for 4, and 6 is no multiple"),
         ("ppo_atari_multigpu", "Pong-v5", {"num_minibatches": 129}, "between 1 and 128 (num_steps) is needed"),
         ("qdagger_dqn_atari_impalacnn", "Pong-v5", {"offline_steps": 10**6}, "less than 10000 (total_timesteps)"),
         ("ppo_procgen", "starpilot", {"distribution_mode": "memory"}, "no memory levels, only easy, hard, extreme"),
@@ -359,6 +361,12 @@ def test_policy_is_not_evaluated_on_another_family(home: Path) -> None:
     for algo, env_id in (("ppo_atari", "CartPole-v1"), ("ppo_atari", "starpilot"), ("ppo_procgen", "ALE/Breakout-v5")):
         assert f"{env_id!r} is none" in refusal(algo, env_id, **extras)
     assert "gives image ones" in refusal("ppo", "ALE/Breakout-v5", **extras)
+
+
+def test_policy_of_levels_that_a_game_lacks_is_not_evaluated_on_it(home: Path) -> None:
+    trained = evaluated(home, "ppo_procgen", "coinrun", {"args": {"distribution_mode": "memory"}})
+    assert "has no memory levels" in refusal("ppo_procgen", "starpilot", **trained)
+    assert plan("ppo_procgen", "maze", **trained).argv
 
 
 def test_constants_of_a_script_limit_its_actions_only(home: Path) -> None:

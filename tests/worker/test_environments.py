@@ -133,7 +133,8 @@ def test_atari_game_needs_the_package_of_the_backend_that_plays_it(
 def test_backend_that_does_not_have_the_environment_is_refused_with_the_one_that_does() -> None:
     message = "'CoinrunEasy-v0' is made by envpool only: set env_backend to envpool"
     assert message in refusal("CoinrunEasy-v0", backend="gymnasium")
-    assert "is made by gymnasium only" in refusal("Taxi-v4", backend="envpool")
+    for env_id in ("Taxi-v4", "own_envs:Own-v0", "gymnasium:CartPole-v1"):
+        assert "is made by gymnasium only" in refusal(env_id, ("discrete",), backend="envpool")
     for env_id, actions in (("FrozenLake-v1", "discrete"), ("CheetahRun-v1", "continuous")):
         assert check_environment(env_id, "any", (actions,), backend="envpool") == []
 

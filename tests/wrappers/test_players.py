@@ -23,6 +23,7 @@ def test_the_catalog_has_the_games_that_pettingzoo_has() -> None:
     games = {path.stem for path in Path(pettingzoo.atari.__file__).parent.glob("*_v[0-9].py")}
     assert set(ids("atari", "multiplayer")) == games
     assert all(is_match(env_id) == (find(env_id).group == "multiplayer") for env_id in ids())
+    assert [(game, register(game)) for game in sorted(games)] == [(game, find(game).players) for game in sorted(games)]
 
 
 def test_players_see_the_same_screens_and_which_of_them_they_are() -> None:

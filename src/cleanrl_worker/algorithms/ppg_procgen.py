@@ -28,6 +28,7 @@ from cleanrl_worker.kit.args import (
     Pieces,
     RunArgs,
     Share,
+    check_batch,
     parse,
     require,
 )
@@ -263,9 +264,9 @@ def auxiliary_phase(
 def main(args: Args | None = None) -> None:
     args = args or parse(Args)
     require(args)
-    if args.adv_norm_fullbatch and args.num_envs * args.num_steps == 1:
-        raise SystemExit("a batch of one row (num_envs * num_steps) cannot be normalised: --no-adv-norm-fullbatch")
     args.batch_size = args.num_envs * args.num_steps
+    if args.adv_norm_fullbatch:
+        check_batch(args.batch_size)
     args.minibatch_size = args.batch_size // args.num_minibatches
     args.aux_batch_rollouts = args.num_envs * args.n_iteration
     phase = args.n_iteration * args.batch_size

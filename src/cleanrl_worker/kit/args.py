@@ -17,6 +17,7 @@ from mosaic.wire import courses, flags, recipes
 from mosaic.wire.checkpoints import saved_args
 from mosaic.wire.extras import told_by as told_by
 from mosaic.wire.limits import Limits as Limits
+from mosaic.wire.limits import check_batch as check_batch
 from mosaic.wire.limits import check_minibatches as check_minibatches
 from mosaic.wire.limits import require_within, settle_frames
 

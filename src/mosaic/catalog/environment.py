@@ -28,6 +28,8 @@ class Environment:
     """a group of its family, such as "box2d" in "gymnasium"; empty where the family has none"""
     reward_threshold: float | None = None
     """the mean return at which Gymnasium calls it solved; None where it does not say"""
+    players: int = 1
+    """how many act in it at once"""
 
     def is_of(self, families: Iterable[str]) -> bool:
         """Whether its family or its group is among these names."""

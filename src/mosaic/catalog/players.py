@@ -31,7 +31,12 @@ _GAMES = (
     ("wizard_of_wor_v3", "Two players in a dungeon of monsters, who may hit each other"),
 )
 
+_FOR_FOUR = {"foozpong_v3", "quadrapong_v4", "volleyball_pong_v3", "warlords_v3"}
+
 ENVIRONMENTS = tuple(
-    Environment(env_id, "atari", "multi_discrete", "image", f"{doc} (PettingZoo).", GYMNASIUM, GROUP)
+    Environment(
+        *(env_id, "atari", "multi_discrete", "image", f"{doc} (PettingZoo).", GYMNASIUM, GROUP),
+        players=4 if env_id in _FOR_FOUR else 2,
+    )
     for env_id, doc in _GAMES
 )

@@ -101,6 +101,29 @@ def check_minibatches(batch_size: int, num_minibatches: int) -> None:
         raise SystemExit(why)
 
 
+def check_batch(batch_size: int) -> None:
+    """Refuse what `lonely_batch` speaks of."""
+    if why := lonely_batch(batch_size):
+        raise SystemExit(why)
+
+
+def batch_trouble(value_of: Callable[[str], Any]) -> str | None:
+    """Why advantages cannot be normalised as these parameters say; None where they can, or one is not known."""
+    envs, steps, pieces = (value_of(name) for name in ("num_envs", "num_steps", "num_minibatches"))
+    if not (envs and steps and pieces):
+        return None
+    if value_of("adv_norm_fullbatch") and (why := lonely_batch(envs * steps)):
+        return why
+    return lonely_row(envs * steps, pieces) if value_of("norm_adv") else None
+
+
+def lonely_batch(batch_size: int) -> str | None:
+    """Why a batch is not to be normalised as a whole; None if it may."""
+    if batch_size != 1:
+        return None
+    return "a batch of one row (num_envs * num_steps) cannot be normalised; add --no-adv-norm-fullbatch"
+
+
 def lonely_row(batch_size: int, num_minibatches: int) -> str | None:
     """Why a batch is not to be cut so: a minibatch has a single row where advantages are normalised; None if it may."""
     rows = batch_size // num_minibatches
