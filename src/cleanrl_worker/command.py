@@ -14,7 +14,7 @@ from cleanrl_worker import eval_plan, live, schedule, schema
 from cleanrl_worker.config import RESERVED_EXTRAS, CleanRLWorkerConfig, worker_variables
 from cleanrl_worker.environments import check_environment, only_envpool_has
 from cleanrl_worker.interpreter import find_interpreter, locate
-from cleanrl_worker.saved import find_checkpoint, find_file, find_path
+from cleanrl_worker.saved import find_checkpoint, find_file, find_path, run_before
 from cleanrl_worker.source import locate_module
 from mosaic.wire import variables
 from mosaic.wire.errors import ConfigError, nearest, shown
@@ -85,9 +85,9 @@ def make_plan(config: CleanRLWorkerConfig, paths: RunPaths, registry: Mapping[st
         raise ConfigError(f"{schedule.PLACE}: {target.name} makes its own environments; take an algorithm of ours")
     if target.ours:
         schema.require_packages(target.name, target.source)
-    argv, num_threads, env_passed = _command_line(config, paths, target, warnings)
-    if env_passed:
-        warnings += _check_environment(config, target, argv, stages)
+    argv, num_threads, told = _command_line(config, paths, target, warnings)
+    if told("env_id") is not None:
+        warnings += _check_environment(config, target, argv, stages, told)
     return Plan(
         module=target.module,
         script=target.script,
@@ -160,12 +160,14 @@ def _find_script(algo: str) -> Path:
     raise ConfigError(f"script {algo!r} is not there (looked for {path}){nearest(path.name, beside)}")
 
 
-def _check_environment(config: CleanRLWorkerConfig, target: _Target, argv: list[str], stages: list[str]) -> list[str]:
+def _check_environment(
+    config: CleanRLWorkerConfig, target: _Target, argv: list[str], stages: list[str], told: Callable[[str], Any]
+) -> list[str]:
     scope = schema.read_scope(target.source) if target.source else schema.Scope()
     folder = str(target.script.parent) if target.script else None
     if not target.ours:  # of a stranger's file, only the plainest of the names means what it means in ours
-        scope = schema.Scope(scope.action_spaces)
-    asked = _told(argv, "--env-backend", "auto")
+        scope, told = schema.Scope(scope.action_spaces), lambda name: None
+    asked = told("env_backend") or "auto"
     backend = scope.default_backend if asked == "auto" else asked
     if asked == "auto" and target.ours and not scope.families and only_envpool_has(stages or [config.env_id]):
         argv.append("--env-backend=envpool")  # `auto` looks into Gymnasium
@@ -182,11 +184,11 @@ def _check_environment(config: CleanRLWorkerConfig, target: _Target, argv: list[
             auto=asked == "auto",
             observation_spaces=scope.observation_spaces,
             families=scope.families,
-            vectorization=_told(argv, "--vectorization", "sync"),
-            film=not {"--capture-video", "--capture-video=true"}.isdisjoint(argv),
+            vectorization=told("vectorization") or "sync",
+            film=bool(told("capture_video")),
             script_folder=folder,
-            num_envs=int(_told(argv, "--num-envs", "0")) if target.ours else 0,
-            levels=_told(argv, "--distribution-mode", "auto") if target.ours else "auto",
+            num_envs=told("num_envs") or 0,
+            levels=told("distribution_mode") or "auto",
         )
     if stages:
         schedule.check_member(config.env_id, stages)
@@ -194,22 +196,23 @@ def _check_environment(config: CleanRLWorkerConfig, target: _Target, argv: list[
     return warnings
 
 
-def _told(argv: list[str], flag: str, default: str) -> str:
-    return next((word.partition("=")[2] for word in argv if word.startswith(f"{flag}=")), default)
-
-
 def _command_line(
     config: CleanRLWorkerConfig, paths: RunPaths, target: _Target, warnings: list[str]
-) -> tuple[list[str], int, bool]:
-    """The arguments, the thread count, and whether the environment is among the arguments."""
+) -> tuple[list[str], int, Callable[[str], Any]]:
+    """The arguments, the thread count, and what a parameter will be; None where it has none or that is not known."""
     settings = _settings(config, paths, target.ours)
     declared = _declared(target, warnings)
     _add_num_envs(settings, declared, {**worker_variables(), **config.environment})
 
+    saved = run_before(config.mode, config.extras) if target.ours else {}
+
     def value_of(name: str) -> Any:
-        if name in settings:
-            return _fitting(settings[name], declared[name])
-        return declared[name].default if config.mode == "train" else None  # else it is the saved run's
+        field, value = declared.get(name), saved.get(name)
+        if field is None or (name not in settings and config.mode == "train"):
+            return field and field.default
+        if name not in settings and (value is None or field.limits == COMPUTED):
+            return None
+        return _fitting(settings.get(name) or _Setting(name, value, "the saved run"), field)
 
     argv: list[str] = []
     for setting in settings.values():
@@ -228,7 +231,7 @@ def _command_line(
     threads = int(_fitting(asked, field) if asked else field.default or 0)
     if threads < 0:
         raise ConfigError(f"num_threads is {threads}; 1 or more is needed, or 0 for the library's default")
-    return argv, threads, "env_id" in declared
+    return argv, threads, value_of
 
 
 def _settings(config: CleanRLWorkerConfig, paths: RunPaths, ours: bool) -> dict[str, _Setting]:
@@ -339,7 +342,7 @@ def _check_limits(
         if why := field.limits.refusal(value, value_of):
             place = settings[name].place if name in settings else "extras.algo_params"
             raise ConfigError(f"{place}.{name}: {why} (default {field.default})")
-    if why := batch_trouble(lambda name: value_of(name) if name in declared else None):
+    if why := batch_trouble(value_of):
         raise ConfigError(f"extras.algo_params: {why}")
 
 

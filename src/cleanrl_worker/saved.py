@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from cleanrl_worker import eval_plan
-from mosaic.wire.checkpoints import checkpoints_of, saved_state
+from mosaic.wire.checkpoints import checkpoints_of, saved_args, saved_state
 from mosaic.wire.errors import ConfigError, StoreError, shown
 from mosaic.wire.paths import RunPaths, resolve_home
 from mosaic.wire.sidecars import sidecar_of
@@ -95,6 +96,13 @@ def find_checkpoint(text: str) -> Path:
         folder = RunPaths(text).folder
         return folder if folder.exists() else path
     return path
+
+
+def run_before(mode: str, extras: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of the run that a resumption goes on from; {} for other modes, and where they cannot be read."""
+    if mode != "resume_training":
+        return {}
+    return saved_args(find_checkpoint(extras.get("checkpoint_path") or extras["policy_path"]))
 
 
 def _fill_from_checkpoint(source: Path, values: dict[str, Any], more: object) -> None:

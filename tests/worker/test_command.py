@@ -233,6 +233,14 @@ def test_limits_hang_on_the_parameters_that_are_given_or_saved(home: Path) -> No
     resumed = {"mode": "resume_training", "checkpoint_path": "policy"}  # its run may have had more environments
     assert "--num-minibatches=3000" in flags(**resumed, algo_params={"num_minibatches": 3000})
     assert "1 or more is needed, not 0" in refusal(**resumed, algo_params={"num_minibatches": 0})
+    saved = {"num_envs": 2, "num_steps": 8, "batch_size": 16, "vectorization": "native"}
+    (home / "policy.json").write_text(json.dumps({"args": saved}))
+    assert "between 1 and 16 (num_envs * num_steps)" in refusal(**resumed, algo_params={"num_minibatches": 3000})
+    game = ("ppo_atari", "Pong-v5")
+    assert "a native vector is not filmed" in refusal(*game, **resumed, capture_video=True)
+    assert plan(*game, **resumed).argv and plan(*game, **resumed, capture_video=True, vectorization="sync").argv
+    (home / "policy.json").write_text(json.dumps({"args": {"num_envs": "many"}}))
+    assert "the saved run.num_envs: a whole number is needed, not 'many'" in refusal(**resumed)
 
 
 def test_counts_of_which_none_is_too_few_are_refused_and_zeros_with_a_meaning_taken() -> None:
