@@ -54,15 +54,11 @@ class Corridor(gym.Env[np.ndarray, Any]):
 class TwoRooms(gym.Env[np.ndarray, Any]):
     """An episode starts in a room that costs 20 to leave, then stays where each step gives 1; truncated after 4 steps.
 
-    The final observation is worth far more than the next episode's first: bootstrapping from the wrong one shows. With
-    `frames` a room is four stacked screens, black or white.
+    The final observation is worth far more than the next episode's first: bootstrapping from the wrong one shows.
     """
 
-    def __init__(self, continuous: bool = False, frames: bool = False) -> None:
+    def __init__(self, continuous: bool = False) -> None:
         self.observation_space = gym.spaces.Box(0.0, 1.0, (2,), np.float32)
-        if frames:
-            self.observation_space = gym.spaces.Box(0, 255, (4, 84, 84), np.uint8)
-        self.frames = frames
         self.action_space = gym.spaces.Box(-2.0, 2.0, (1,), np.float32) if continuous else gym.spaces.Discrete(2)
 
     def reset(
@@ -78,9 +74,48 @@ class TwoRooms(gym.Env[np.ndarray, Any]):
 
     def _obs(self) -> np.ndarray:
         second = self.steps > 0
-        if self.frames:
-            return np.full((4, 84, 84), 255 * second, np.uint8)
         return np.array([second, not second], np.float32)
+
+
+class Dark(Corridor):
+    """A corridor in which every frame is the same, so that its value is one number, that of all steps alike."""
+
+    def __init__(self, truncates: bool, length: int = 5) -> None:
+        super().__init__(length, truncates)
+        self.observation_space = gym.spaces.Box(0, 255, (4, 84, 84), np.uint8)
+
+    def _obs(self) -> np.ndarray:
+        return np.full((4, 84, 84), 255, np.uint8)
+
+
+class Dawns(gym.Env[np.ndarray, Any]):
+    """Episodes of one black screen, then white ones: one is truncated after 4 steps, the next ends after 6, in turns.
+
+    So the last screens of the first look like the fifth of the second, which a memory does not tell apart either.
+    With `players` each of them has screens of its own, which tell whose they are.
+    """
+
+    def __init__(self, players: int = 0) -> None:
+        shape = (players, 4 + players, 84, 84) if players else (4, 84, 84)
+        self.observation_space = gym.spaces.Box(0, 255, shape, np.uint8)
+        self.action_space: gym.Space[Any] = gym.spaces.MultiDiscrete([2] * players) if players else gym.spaces.Discrete(2)
+        self.rewards = np.ones(players)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.steps = 0
+        self.episode = 0 if seed is not None else self.episode + 1
+        return self._obs(), {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        odd = bool(self.episode % 2)
+        return self._obs(), 1.0, odd and self.steps == 6, not odd and self.steps == 4, {}
+
+    def _obs(self) -> np.ndarray:
+        return np.full(self.observation_space.shape, 255 * (self.steps > 0), np.uint8)
 
 
 class VectorCorridor(gym.vector.VectorEnv[np.ndarray, np.ndarray, np.ndarray]):

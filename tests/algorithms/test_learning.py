@@ -4,7 +4,6 @@ import importlib
 import json
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 from cleanrl_worker.agents.jax_trees import dense_layers, tree_of
 
@@ -16,6 +15,7 @@ import tiny_envs
 from needs import needed
 
 from cleanrl_worker.kit import experiment
+from cleanrl_worker.schema import describe
 from cleanrl_worker.wrappers.classic_jax import CLASSICS, Classic
 from mosaic.wire import metrics
 
@@ -25,6 +25,7 @@ BOOTSTRAPPED = 1 / (1 - GAMMA)  # truncation is no end of the world: reward 1 fo
 TERMINATED = sum(GAMMA**t for t in range(5))  # the first observation's value when the fifth step ends it
 
 
+DQN = ("dqn", "dqn_jax", "c51", "c51_jax")
 ATOMS = {name: {"v_min": -15.0, "v_max": 15.0, "n_atoms": 31} for name in ("c51", "c51_jax")}
 
 
@@ -66,7 +67,7 @@ def first_value(folder, obs=(0.0, 1.0)):
     return float(x)
 
 
-@pytest.mark.parametrize("name", ["dqn", "dqn_jax", "c51", "c51_jax"])
+@pytest.mark.parametrize("name", DQN)
 @pytest.mark.parametrize(("ending", "low", "high"), [("Truncating", 9.0, 10.6), ("Terminating", 2.0, 4.5)])
 def test_dqn_values_bootstrap_at_a_truncation_and_stop_at_a_termination(name, ending, low, high, tmp_path):
     rows = train(
@@ -142,9 +143,10 @@ def test_pqn_bootstraps_from_the_final_observation_not_from_the_next_episode(tmp
     assert 2.0 < np.mean(q_values) < 7.5, "4.75; -2.6 where nothing is bootstrapped, -42 from the next episode"
 
 
-@pytest.mark.parametrize(
-    "name", ["ppo_continuous_action", pytest.param("rpo_continuous_action", marks=pytest.mark.full)]
-)
+GAUSSIAN = ("ppo_continuous_action", "rpo_continuous_action")
+
+
+@pytest.mark.parametrize("name", [GAUSSIAN[0], pytest.param(GAUSSIAN[1], marks=pytest.mark.full)])
 def test_ppo_continuous_values_bootstrap_at_a_truncation(name, tmp_path):
     values = {}
     for ending in ("Truncating", "Terminating"):
@@ -223,7 +225,7 @@ def test_ppo_jax_values_bootstrap_at_a_truncation_and_stop_at_a_termination(insi
     assert 8.5 < jax_values(tmp_path / "rooms", (1.0, 0.0))[0] < 11.0, "the second room is worth 10"
 
 
-@pytest.mark.parametrize("name", ["dqn", "dqn_jax", "c51", "c51_jax"])
+@pytest.mark.parametrize("name", DQN)
 def test_dqn_bootstraps_from_the_final_observation_not_from_the_next_episode(name, tmp_path):
     options = {"learning_starts": 200, "train_frequency": 2, "target_network_frequency": 20, "learning_rate": 1e-3}
     options |= ATOMS.get(name, {})
@@ -248,7 +250,7 @@ def test_sac_bootstraps_from_the_final_observation_not_from_the_next_episode(nam
     assert 2.0 < np.mean(q_values) < 7.5, "4.75; -2.6 where nothing is bootstrapped, -42 from the next episode"
 
 
-@pytest.mark.parametrize("name", ["ppo_continuous_action", "rpo_continuous_action"])
+@pytest.mark.parametrize("name", GAUSSIAN)
 def test_ppo_continuous_bootstraps_from_the_final_observation_not_from_the_next_episode(name, tmp_path):
     train(
         name,
@@ -267,128 +269,9 @@ def test_ppo_continuous_bootstraps_from_the_final_observation_not_from_the_next_
     assert second > 0 and -1.6 < first / second < -0.7
 
 
-def test_ppo_atari_bootstraps_from_the_final_observation_not_from_the_next_episode(tmp_path, monkeypatch):
-    import torch
-
-    from cleanrl_worker.algorithms import ppo_atari_envpool
-    from cleanrl_worker.kit import envs
-
-    def rooms(args, _video_folder):
-        return envs.SyncEnvs([partial(tiny_envs.TwoRooms, frames=True)] * args.num_envs)
-
-    monkeypatch.setattr(envs, "atari", rooms)
-    monkeypatch.setattr(experiment.Run, "evaluate", lambda *_given, **_more: None)  # there is no such game to play
-    train(
-        "ppo_atari_envpool",
-        tmp_path,
-        gamma=0.8,
-        total_timesteps=480,
-        num_envs=2,
-        num_steps=8,
-        num_minibatches=1,
-        num_threads=1,
-        learning_rate=1e-3,
-        anneal_lr=False,
-        clip_vloss=False,
-        max_grad_norm=10.0,
-        save_model=True,
-    )
-    spaces = SimpleNamespace(single_action_space=tiny_envs.TwoRooms().action_space)
-    agent = ppo_atari_envpool.Agent(spaces)
-    agent.load_state_dict(policy_of(tmp_path))
-    with torch.no_grad():
-        second = float(agent(torch.full((1, 4, 84, 84), 255, dtype=torch.uint8))[1])
-    assert 2.5 < second < 7.5, "the second room is worth 5"
-
-
-class Grey(tiny_envs.Corridor):
-    """A corridor in the dark: every frame is the same, so that its value is one number, that of all steps alike."""
-
-    def __init__(self, truncates, length=5):
-        super().__init__(length, truncates)
-        self.observation_space = gym.spaces.Box(0, 255, (4, 84, 84), np.uint8)
-
-    def reset(self, **given):
-        super().reset(**given)
-        return np.full((4, 84, 84), 255, np.uint8), {}
-
-    def step(self, action):
-        _, *told = super().step(action)
-        return np.full((4, 84, 84), 255, np.uint8), *told
-
-
-IMAGE_DQNS = {
-    "dqn_atari": ("losses/q_values", {"learning_rate": 1e-3, "train_frequency": 1}),
-    "c51_atari": ("losses/q_values", {"learning_rate": 1e-3, "train_frequency": 1, "v_max": 12.0, "v_min": -2.0}),
-    "sac_atari": ("losses/qf1_values", {"q_lr": 1e-3, "update_frequency": 1, "autotune": False, "alpha": 0.0}),
-}
-
-
-@pytest.mark.parametrize("name", IMAGE_DQNS)
-@pytest.mark.parametrize(("truncates", "low", "high"), [(True, 3.5, 6.5), (False, 0.9, 2.6)])
-def test_values_of_images_bootstrap_at_a_truncation_and_stop_at_a_termination(
-    name, truncates, low, high, tmp_path, monkeypatch
-):
-    from cleanrl_worker.kit import envs
-
-    corridor = partial(Grey, truncates, length=2)  # a short one and a small discount: values that are learned soon
-    monkeypatch.setattr(envs, "atari", lambda args, _folder: envs.SyncEnvs([corridor] * args.num_envs))
-    tag, options = IMAGE_DQNS[name]
-    small = {"total_timesteps": 100, "learning_starts": 20, "buffer_size": 100, "batch_size": 8, "num_threads": 1}
-    rows = train(name, tmp_path, gamma=0.8, target_network_frequency=4, **small, **options)
-    assert low < [row[tag] for row in rows if tag in row][-1] < high, "5, or 1.67 where every second step is the last"
-
-
-IMAGES = {
-    "pqn_atari_envpool": {},
-    "pqn_atari_envpool_lstm": {},
-    "ppo_rnd_envpool": {"num_iterations_obs_norm_init": 0},
-    "ppo_procgen": {},
-    "ppg_procgen": {"n_iteration": 1, "e_auxiliary": 0},
-}
-
-
-@pytest.mark.parametrize("name", IMAGES)
-def test_image_algorithms_take_the_value_of_the_final_frames_not_of_the_next_episodes(name, tmp_path, monkeypatch):
-    """Nothing is learned here: the values that a batch goes on with are compared with those of the network."""
-    import torch
-
-    from cleanrl_worker.kit import envs
-
-    module = importlib.import_module(f"cleanrl_worker.algorithms.{name}")
-    maths, place = ("lambda_returns", 1) if "pqn" in name else ("gae", 2)
-    plain, kept = getattr(module, maths), []
-
-    def noted(*given):
-        kept.append(given[place].copy())
-        return plain(*given)
-
-    def rooms(args, *_given):
-        return envs.SyncEnvs([partial(tiny_envs.TwoRooms, frames=True)] * args.num_envs)
-
-    monkeypatch.setattr(module, maths, noted)
-    monkeypatch.setattr(envs, "atari", rooms)
-    monkeypatch.setattr(envs, "vector", rooms)
-    monkeypatch.setattr(experiment.Run, "evaluate", lambda *_given, **_more: None)  # there is no such game to play
-    sizes = {"total_timesteps": 16, "num_envs": 2, "num_steps": 8, "num_minibatches": 1, "num_threads": 1}
-    train(name, tmp_path, learning_rate=0.0, save_model=True, **sizes, **IMAGES[name])
-
-    one = tiny_envs.TwoRooms(frames=True)
-    spaces = SimpleNamespace(single_action_space=one.action_space, single_observation_space=one.observation_space)
-    network = (module.QNetwork if "pqn" in name else module.Agent)(spaces)
-    network.load_state_dict(policy_of(tmp_path))
-    black, white = (torch.full((1, 4, 84, 84), shade, dtype=torch.uint8) for shade in (0, 255))
-    with torch.no_grad():
-        if name.endswith("lstm"):  # the last of an episode's five frames
-            frames = torch.cat([black, white, white, white, white])[:, None, -1:]
-            values = network(frames, network.nothing(1), torch.zeros(5, 1))[0].amax(dim=-1).flatten()
-            first, final = values[0], values[-1]
-        else:
-            found = [network(frames) for frames in (black, white)]
-            first, final = (one.amax() if "pqn" in name else one[1].squeeze() for one in found)
-    for step in (3, 7):
-        np.testing.assert_allclose(kept[0][step], float(final), rtol=1e-3, atol=1e-5)
-    assert abs(float(first) - float(final)) > 1e-4
+def test_every_algorithm_for_rows_of_numbers_is_asked_what_comes_after_an_end():
+    flat = [name for name, entry in describe().items() if entry["observation_spaces"] != ["image"]]
+    assert sorted(["ppo", "ppo_jax", "pqn", *GAUSSIAN, *DQN, *SAC]) == sorted(flat)
 
 
 class Duel(gym.Env):
@@ -443,7 +326,7 @@ def test_a_memory_begins_anew_with_each_life(name, tmp_path, monkeypatch):
         return plain(self, obs, memory, starts)
 
     monkeypatch.setattr(network, "forward", noted)
-    monkeypatch.setattr(envs, "atari", lambda args, _folder: Lives([partial(Grey, False)] * args.num_envs))
+    monkeypatch.setattr(envs, "atari", lambda args, _folder: Lives([partial(tiny_envs.Dark, False)] * args.num_envs))
     train(name, tmp_path, total_timesteps=12, num_envs=1, num_steps=12, num_minibatches=1, num_threads=1)
     assert [at for at, starts in enumerate(given[:12]) if starts == [1.0]] == [5, 10]
     assert [at for at, start in enumerate(given[-1]) if start] == [5, 10], "learning forgets where acting did"
