@@ -141,6 +141,10 @@ MORE = ("ppo on grids of envpool", "ppo_continuous_action on async", "sac_contin
 MORE += ("ppo_jax on pendulums",)
 
 
+def test_every_algorithm_is_among_those_that_are_tried_here():
+    assert {case.split()[0] for case in CASES} == set(DEFAULT_ALGO_REGISTRY)
+
+
 def train(case, folder, **options):
     needed(case)
     module = importlib.import_module(DEFAULT_ALGO_REGISTRY[case.split()[0]])

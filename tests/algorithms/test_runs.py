@@ -71,6 +71,10 @@ TINY = {
 }
 
 
+def test_every_algorithm_is_among_those_that_are_tried_here():
+    assert {case.split()[0] for case in TINY} == set(DEFAULT_ALGO_REGISTRY)
+
+
 def run(name, folder, episodes=2, **options):
     """Train; a policy that is saved is played for a few steps of so many `episodes`: whole games take minutes."""
     needed(name)

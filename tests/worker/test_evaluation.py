@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -116,8 +117,12 @@ def scalars_in(folder: Path) -> Tags:
     return found
 
 
+def test_every_algorithm_is_among_those_that_are_evaluated() -> None:
+    assert {case.split()[0] for case in TINY} == set(DEFAULT_ALGO_REGISTRY)
+
+
 @pytest.mark.parametrize("case", TINY)
-def test_every_algorithm_is_evaluated_from_its_files_and_the_seed_decides(
+def test_every_algorithm_is_evaluated_from_its_files_where_the_seed_decides_and_then_goes_on(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     needed(case)
@@ -125,7 +130,8 @@ def test_every_algorithm_is_evaluated_from_its_files_and_the_seed_decides(
     monkeypatch.setattr("cleanrl_worker.kit.experiment.EVAL_MAX_STEPS", 8)
     name = case.split()[0]
     module = importlib.import_module(DEFAULT_ALGO_REGISTRY[name])
-    module.main(module.Args(run_dir=tmp_path / "run", save_model=True, cuda=False, **TINY[case]))
+    train = partial(module.Args, run_dir=tmp_path / "run", save_model=True, cuda=False, **TINY[case])
+    module.main(train())
     (policy,) = tmp_path.glob(f"run/runs/*/{name}.cleanrl_model")
     common = {"episodes": 3, "max_episode_steps": 30 if name in FLAT else 8}
     for folder, options in {
@@ -140,6 +146,15 @@ def test_every_algorithm_is_evaluated_from_its_files_and_the_seed_decides(
     assert episodes_in(tmp_path / "one") == episodes_in(tmp_path / "three")
     assert episodes_in(tmp_path / "one")[:1] != episodes_in(tmp_path / "other")
     assert len(episodes_in(tmp_path / "best")) == 1
+    saved = newest_policy(tmp_path / "run", name)
+    module.main(train(resume=tmp_path / "run", additional_timesteps=1))
+    assert newest_policy(tmp_path / "run", name) > saved
+
+
+def newest_policy(folder: Path, name: str) -> int:
+    """Of which step it is."""
+    sidecars = folder.glob(f"runs/*/{name}.cleanrl_model.json")
+    return max(json.loads(path.read_text())["step"] for path in sidecars)
 
 
 def test_each_batch_is_summed_up_in_file_rows_and_tensorboard(cartpole: Path, tmp_path: Path) -> None:
