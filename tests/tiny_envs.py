@@ -98,7 +98,9 @@ class Dawns(gym.Env[np.ndarray, Any]):
     def __init__(self, players: int = 0) -> None:
         shape = (players, 4 + players, 84, 84) if players else (4, 84, 84)
         self.observation_space = gym.spaces.Box(0, 255, shape, np.uint8)
-        self.action_space: gym.Space[Any] = gym.spaces.MultiDiscrete([2] * players) if players else gym.spaces.Discrete(2)
+        self.action_space: gym.Space[Any] = (
+            gym.spaces.MultiDiscrete([2] * players) if players else gym.spaces.Discrete(2)
+        )
         self.rewards = np.ones(players)
 
     def reset(

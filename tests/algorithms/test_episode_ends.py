@@ -1,4 +1,4 @@
-"""What comes after an episode's end, in every algorithm that learns from images: nothing, or a cut-off one's last frames.
+"""What comes after an episode's end in the algorithms for images: nothing, or the last frames of what was cut off.
 
 The others are in test_learning.py, where the values they learn tell it.
 """

@@ -13,6 +13,7 @@ from cleanrl_worker.agents.jax_images import TORCH_PADDING, ImpalaNetwork
 from cleanrl_worker.algorithms import dqn_atari, qdagger_dqn_atari_impalacnn, qdagger_dqn_atari_jax_impalacnn
 from cleanrl_worker.algorithms.qdagger_dqn_atari_impalacnn import Args, load_teacher, main, teacher_network
 from cleanrl_worker.kit import envs as kit_envs
+from cleanrl_worker.kit import experiment
 from mosaic.wire import metrics
 
 SMALL = {"env_id": "mosaic/Catch-v0", "learning_starts": 10, "batch_size": 4, "buffer_size": 64, "num_threads": 1}
@@ -20,7 +21,8 @@ FILES = (qdagger_dqn_atari_impalacnn, qdagger_dqn_atari_jax_impalacnn)
 
 
 @pytest.mark.parametrize("module", FILES)
-def test_the_phases_are_stages_in_the_events(module, tmp_path, monkeypatch):
+def test_the_phases_are_stages_in_the_events(module, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(experiment.Run, "_is_silent", lambda _run: True)
     monkeypatch.setenv("MOSAIC_SHELL_PID", str(os.getppid()))
     (tmp_path / "logs").mkdir()
     lesson = tiny_envs.small_lesson(offline_steps=4)
@@ -34,6 +36,8 @@ def test_the_phases_are_stages_in_the_events(module, tmp_path, monkeypatch):
     assert [row["step"] for row in rows if "charts/teacher/avg_episodic_return" in row] == [0]
     assert [row["step"] for row in rows if "charts/offline/loss" in row] == [4]
     assert all(row["step"] > 4 for row in rows if "charts/episodic_return" in row), "the student's own games"
+    assert "the teacher plays: 40 of 40 steps" not in (said := capsys.readouterr().out)
+    assert "the teacher plays: 0 of 40 steps" in said and "the teacher plays: 39 of 40 steps" in said
 
 
 def test_a_student_copies_a_teacher_that_knows_what_it_wants(tmp_path):
@@ -84,7 +88,23 @@ def test_a_teacher_thinks_the_same_in_torch_and_in_jax_whoever_wrote_its_file(ne
 def test_without_a_teacher_the_line_says_what_to_give(monkeypatch, tmp_path):
     monkeypatch.setitem(__import__("sys").modules, "huggingface_hub", None)  # importing it fails
     with pytest.raises(SystemExit, match="a teacher is needed: give --teacher-policy-path, or pip install"):
-        main(Args(run_dir=tmp_path, cuda=False, total_timesteps=40, offline_steps=20, **SMALL))
+        main(Args(run_dir=tmp_path, cuda=False, **SMALL | {"env_id": "Breakout-v5"}))
+
+
+@pytest.mark.parametrize("env_id", ["BreakoutNoFrameskip-v4", "ALE/Breakout-v5", "Breakout-v5"])
+def test_the_hub_is_asked_for_a_game_by_the_id_that_cleanrl_knows(env_id, monkeypatch):
+    asked = []
+
+    def download(*given):
+        asked.append(given)
+        raise OSError("no network")
+
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
+    with pytest.raises(SystemExit, match=r"no teacher from the hub .*: no network; or give --teacher-policy-path"):
+        load_teacher(Args(env_id=env_id), dict)
+    assert asked == [("cleanrl/BreakoutNoFrameskip-v4-dqn_atari-seed1", "dqn_atari.cleanrl_model")]
+    with pytest.raises(SystemExit, match="the hub has none for mosaic/Catch-v0: give --teacher-policy-path"):
+        load_teacher(Args(env_id="mosaic/Catch-v0"), dict)
 
 
 @pytest.mark.parametrize("module", FILES)

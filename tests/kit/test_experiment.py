@@ -187,7 +187,21 @@ def test_the_terminal_is_told_how_far_training_is(
     run.log_speed(1000)
     told = capsys.readouterr().out
     assert told.startswith("step      1,000 ( 50 %)   return     15.00 ") and told.endswith(" steps/s\n")
+    run.say("something else goes on")
+    assert capsys.readouterr().out == "", "not so soon after another line"
     run.finish(2000)
+
+
+def test_a_long_closing_evaluation_says_how_far_it_is(
+    start: Callable[..., experiment.Run], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(experiment, "EVAL_EPISODES", 2)
+    run = start(env_id="Pendulum-v1")
+    run._tell_every = 0.0
+    run.evaluate(0, lambda obs, _rng: np.zeros((len(obs), 1), np.float32))
+    told = capsys.readouterr().out.splitlines()
+    assert told == [f"evaluating the policy: episode {one} of 2, step {step}" for one in (1, 2) for step in (100, 200)]
+    run.finish(0)
 
 
 def test_a_torch_policy_and_its_sidecar_come_back_as_saved(start: Callable[..., experiment.Run]) -> None:

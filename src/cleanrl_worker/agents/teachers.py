@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from cleanrl_worker.agents import dqn_files
 from cleanrl_worker.kit import policy as policies
+from cleanrl_worker.kit.pools import atari_game
 
 Network = TypeVar("Network")
 
@@ -26,7 +27,7 @@ def load_teacher(args: Any, build: Callable[[dqn_files.State], Network]) -> Netw
 
 
 def _download(args: Any) -> Path:
-    repo = args.teacher_policy_hf_repo or f"cleanrl/{args.env_id}-{args.teacher_model_exp_name}-seed1"
+    repo = args.teacher_policy_hf_repo or _repository(args)
     try:
         from huggingface_hub import hf_hub_download
     except ImportError:
@@ -38,3 +39,10 @@ def _download(args: Any) -> Path:
     except (OSError, ValueError) as error:  # huggingface_hub's own errors are among these
         line = " ".join(str(error).split())[:200]
         raise SystemExit(f"no teacher from the hub ({repo}): {line}; or give --teacher-policy-path") from error
+
+
+def _repository(args: Any) -> str:
+    """Where CleanRL keeps its policy of this game, which it knows by Gym's id alone."""
+    if "/" in (game := atari_game(args.env_id)):
+        raise SystemExit(f"a teacher is needed, and the hub has none for {args.env_id}: give --teacher-policy-path")
+    return f"cleanrl/{game}NoFrameskip-v4-{args.teacher_model_exp_name}-seed1"

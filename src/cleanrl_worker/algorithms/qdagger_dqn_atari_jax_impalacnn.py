@@ -5,7 +5,7 @@ where the teacher counts ever less. Siblings: qdagger_dqn_atari_impalacnn, dqn_a
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -160,14 +160,18 @@ def epsilon_greedy(network: nn.Module, params: Any, epsilon: float) -> Policy:
     return act
 
 
-def mean_return(network: nn.Module, params: Any, args: Args) -> float:
+def mean_return(network: nn.Module, params: Any, args: Args, say: Callable[[str], None]) -> float:
     """Of a few whole games with raw rewards."""
     policy = epsilon_greedy(network, params, args.end_e)
     game = play.make_game(args.env_id, atari=True, backend=args.env_backend)
-    returns = []
+    returns: list[float] = []
+
+    def tell(length: int) -> None:
+        say(f"seeing how good it is: game {len(returns) + 1} of {args.teacher_eval_episodes}, step {length:,}")
+
     for episode in range(args.teacher_eval_episodes):
         seed = play.episode_seed(args.seed, episode)
-        played = play.play_episode(policy, game, episode, seed, max_steps=experiment.EVAL_MAX_STEPS)
+        played = play.play_episode(policy, game, episode, seed, max_steps=experiment.EVAL_MAX_STEPS, tell=tell)
         returns += [played.ret] if played else []
     game.close()
     return float(np.mean(returns))
@@ -278,9 +282,10 @@ def main(args: Args | None = None) -> None:
     # 1 the teacher plays
     if step == 0 and buffer.added < args.teacher_steps:
         enter(0, "the teacher plays")
-        lesson.teacher_return = mean_return(*teacher, args)
+        lesson.teacher_return = mean_return(*teacher, args, run.say)
         run.log(0, {"charts/teacher/avg_episodic_return": lesson.teacher_return})
     while step == 0 and buffer.added < args.teacher_steps:
+        run.say(f"the teacher plays: {buffer.added:,} of {args.teacher_steps:,} steps")
         epsilon = linear_schedule(args.start_e, args.end_e, args.teacher_steps, buffer.added)
         actions = epsilon_greedy(*teacher, epsilon)(obs, run.rng)
         reached = envs.step(actions)
@@ -330,7 +335,7 @@ def main(args: Args | None = None) -> None:
                     run.log(step, {"charts/distill_coeff": weight, "charts/epsilon": epsilon})
                 run.log_speed(step)
         if offline and (is_due(100_000, previous, step) or step == args.offline_steps):
-            run.log(step, {"charts/offline/avg_episodic_return": mean_return(network, learner.params, args)})
+            run.log(step, {"charts/offline/avg_episodic_return": mean_return(network, learner.params, args, run.say)})
 
         # 4 move the target network, checkpoint
         if learning and is_due(args.target_network_frequency, previous, step):

@@ -142,10 +142,21 @@ class Run:
         """Append `charts/SPS` and where the time goes, and say on the terminal how far training is."""
         speed = self.steps_per_second(step)
         self.log(step, {"charts/SPS": int(speed), **self._course.metrics(), **self._split.shares()})
-        now = time.monotonic()
-        if now - self._told >= self._tell_every:
-            self._told = now
+        if self._is_silent():
             self._tell(step, speed)
+
+    def say(self, text: str) -> None:
+        """Tell on the terminal what goes on apart from the training, unless something was told just now."""
+        if self._is_silent():
+            print(text, flush=True)
+
+    def _is_silent(self) -> bool:
+        """Whether it is time for another line."""
+        now = time.monotonic()
+        if now - self._told < self._tell_every:
+            return False
+        self._told = now
+        return True
 
     def steps_per_second(self, step: int) -> float:
         """Over the whole run, pauses left out."""
@@ -187,10 +198,14 @@ class Run:
         backend, env_id = self.args.env_backend, self.args.env_id
         game = play.make_game(env_id, atari=atari, backend=backend, video_folder=folder, view=view)
         game = episodes.onlooker.evaluation(game, env_id) if episodes.onlooker else game
-        returns = []
+        returns: list[float] = []
+
+        def tell(length: int) -> None:
+            self.say(f"evaluating the policy: episode {len(returns) + 1} of {EVAL_EPISODES}, step {length:,}")
+
         for episode in range(EVAL_EPISODES):
             seed = play.episode_seed(self.args.seed, episode)
-            played = play.play_episode(policy, game, episode, seed, max_steps=EVAL_MAX_STEPS)
+            played = play.play_episode(policy, game, episode, seed, max_steps=EVAL_MAX_STEPS, tell=tell)
             assert played is not None  # nobody stops it
             returns.append(played.ret)
             self.log(step, {"eval/episodic_return": played.ret})

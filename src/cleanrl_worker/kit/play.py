@@ -5,7 +5,7 @@ the policy alone (the last bits of a matrix product depend on how many rows it h
 """
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -70,8 +70,12 @@ def play_episode(
     gamma: float = 0.99,
     max_steps: int = 0,
     stops: Sequence[threading.Event] = (),
+    tell: Callable[[int], None] | None = None,
 ) -> Played | None:
-    """Play one episode to its end or to `max_steps` (0: no limit); None when stopped on the way."""
+    """Play one episode to its end or to `max_steps` (0: no limit); None when stopped on the way.
+
+    `tell` is called with the steps so far every now and then.
+    """
     rng = None if greedy else np.random.default_rng(seed)
     acting, obs = for_episode(policy), game.start(episode, seed)
     ret = discounted = 0.0
@@ -86,6 +90,8 @@ def play_episode(
         discounted += weight * reward
         weight *= gamma
         length += 1
+        if tell is not None and length % 100 == 0:
+            tell(length)
     return Played(episode, seed, ret, discounted, length)
 
 

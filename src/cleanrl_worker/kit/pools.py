@@ -100,7 +100,8 @@ def find_game(env_id: str, pool: bool = True) -> str:
     ids = list(_import_envpool(f"{atari_game(env_id)}-v5", ("atari",)).list_all_envs() if pool else registered)
     if found := same_game(env_id, ids):
         return found
-    near = nearest(f"{atari_game(env_id).removesuffix('Deterministic')}-v5", ids)
+    game = f"{atari_game(env_id).removesuffix('Deterministic')}-v5"
+    near = "" if env_id in gym.registry else nearest(game, ids)  # CartPole-v1 is nobody's way to write Earthworld-v5
     raise SystemExit(
         f"{env_id!r} is no id of an Atari game here{near}{' O' if near else '; o'}ther environments: ppo and dqn"
     )
