@@ -14,12 +14,13 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from backends import ATARI, MUJOCO, ale_vector, is_grid, pool, pool_step, random_actions
+from backends import ATARI, MUJOCO, is_grid, pool, pool_step, random_actions
 from gymnasium.vector import AutoresetMode
 from report import markdown, save
 from speed import Case, Contender, measure, ours
 
-from cleanrl_worker.kit.envs import EnvMaker, SyncEnvs
+from cleanrl_worker.kit.args import RunArgs
+from cleanrl_worker.kit.envs import EnvMaker, SyncEnvs, atari
 from cleanrl_worker.wrappers.minigrid import GridView
 
 Step = Callable[[np.ndarray], Any]
@@ -107,10 +108,13 @@ def ways_of(env_id: str) -> dict[str, Callable[[int], tuple[Step, gym.Space[Any]
 
         return make
 
-    def ale(count: int) -> tuple[Step, gym.Space[Any]]:
-        envs = ale_vector(env_id, count, AutoresetMode.SAME_STEP)
-        envs.reset(seed=1)
-        return envs.step, envs.single_action_space
+    def games(**options: Any) -> Callable[[int], tuple[Step, gym.Space[Any]]]:
+        def make(count: int) -> tuple[Step, gym.Space[Any]]:
+            envs = atari(RunArgs(env_id=env_id, num_envs=count, **options))
+            envs.reset(1)
+            return envs.step, envs.single_action_space
+
+        return make
 
     def grid(count: int) -> tuple[Step, gym.Space[Any]]:
         envs = SyncEnvs([EnvMaker(env_id, view=GridView())] * count)
@@ -119,8 +123,12 @@ def ways_of(env_id: str) -> dict[str, Callable[[int], tuple[Step, gym.Space[Any]
 
     if is_grid(env_id):  # Gymnasium's own vectors copy the missions about; this is how `ppo` runs them
         return {"sync": grid, "EnvPool": envpool}
-    if env_id in ATARI:
-        return {"ale-py vector": ale, "EnvPool": envpool}
+    if env_id in ATARI:  # as our algorithms get them: full preparation, lives as episodes
+        return {
+            "game by game": games(env_backend="gymnasium"),
+            "ale-py vector": games(env_backend="gymnasium", vectorization="native"),
+            "EnvPool": games(env_backend="envpool"),
+        }
     # Gymnasium has a native vector environment of CartPole alone, and that only with NEXT_STEP.
     native = {"native (NEXT_STEP)": gymnasium("vector_entry_point")} if env_id == "CartPole-v1" else {}
     return {"sync": gymnasium("sync"), **native, "EnvPool": envpool}

@@ -155,7 +155,7 @@ def measure(args: argparse.Namespace) -> None:
         "interval": [low, high],
         "published": published and published._asdict(),
         "image": str(image.relative_to(IMAGES.parents[1])),
-        "when": {**machine(), "machine": args.recorded} if args.recorded else machine(),
+        "when": {"date": machine()["date"], "machine": args.recorded} if args.recorded else machine(),
         "last_steps": {seed: int(found[-1, 0]) for seed, found in episodes.items()},
     }
     save("learning", {key: result})

@@ -8,16 +8,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mosaic import catalog
+from mosaic.wire.games import POOL_FROM
 
 GYMNASIUM, ENVPOOL, AUTO = "gymnasium", "envpool", "auto"
 NAMES = (AUTO, GYMNASIUM, ENVPOOL)
 
 
-def chosen(known: catalog.Environment, default: str, vectorization: str = "sync") -> str:
+def chosen(known: catalog.Environment, default: str, vectorization: str = "sync", num_envs: int = 1) -> str:
     """Whom `auto` takes: the first that is ready of those that an algorithm asks, its `default` before Gymnasium."""
     asked = (default, GYMNASIUM)
-    if _is_atari(known):  # whatever the algorithm: `auto` takes EnvPool only where nothing of Gymnasium's is asked for
-        asked = (ENVPOOL, GYMNASIUM) if vectorization == "sync" else (GYMNASIUM, GYMNASIUM)
+    if _is_atari(known):  # whatever the algorithm: the faster one, or who has the vectorization that is asked for
+        asked = (ENVPOOL, GYMNASIUM) if num_envs >= POOL_FROM else (GYMNASIUM, ENVPOOL)
+        asked = asked if vectorization == "sync" else (GYMNASIUM, GYMNASIUM)
     first = known.backends[0] if known.backends[0] in asked else asked[0]
     return next((backend for backend in asked if _is_ready(known, backend)), first)
 

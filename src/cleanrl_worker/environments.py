@@ -58,7 +58,7 @@ def check_environment(
             return warnings
     _check_fit(env_id, known, algo, action_spaces, observation_spaces, families)
     if auto and backend is not None:
-        backend = backends.chosen(known, backend, vectorization)
+        backend = backends.chosen(known, backend, vectorization, num_envs)
     made = known if backend is None else _on_backend(known, backend)
     # What another interpreter has installed is its own affair.
     missing = catalog.missing_package(made, backend) if interpreter == sys.executable else None

@@ -141,9 +141,28 @@ def test_a_game_is_made_whatever_its_capitals(env_id, backend, vectorization):
     envs.close()
 
 
-def test_auto_leaves_a_game_to_gymnasium_where_its_native_vector_is_asked_for():
-    made = {kind: kit_envs.atari(RunArgs(env_id="ALE/Pong-v5", vectorization=kind)) for kind in ("sync", "native")}
-    assert {kind: envs.backend for kind, envs in made.items()} == {"sync": "envpool", "native": "gymnasium"}
+@pytest.mark.parametrize(
+    ("num_envs", "vectorization", "backend"),
+    [(1, "sync", "gymnasium"), (2, "sync", "envpool"), (2, "native", "gymnasium")],
+)
+def test_auto_takes_envpool_for_several_games_but_where_their_native_vector_is_asked_for(
+    num_envs, vectorization, backend
+):
+    envs = kit_envs.atari(RunArgs(env_id="ALE/Pong-v5", num_envs=num_envs, vectorization=vectorization))
+    assert envs.backend == backend
+    envs.close()
+
+
+def test_auto_takes_envpool_for_a_single_game_too_where_it_alone_is_installed(monkeypatch):
+    monkeypatch.setattr(pools, "find_spec", lambda name: None if name == "ale_py" else name)
+    envs = kit_envs.atari(RunArgs(env_id="ALE/Pong-v5"))
+    assert envs.backend == "envpool"
+    envs.close()
+
+
+def test_an_environment_of_another_family_is_not_taken_for_a_misspelled_game():
+    with pytest.raises(SystemExit, match="'CartPole-v1' is no id of an Atari game here; other environments: ppo"):
+        kit_envs.atari(RunArgs(env_id="CartPole-v1"))
 
 
 @pytest.mark.parametrize("env_id", ["Pong-v4", "PongNoFrameskip-v0", "Pong", "ALE/Pong", "PongDeterministic-v4"])

@@ -28,14 +28,15 @@ def found(env_id: str) -> catalog.Environment:
 
 
 def test_auto_takes_who_is_installed_and_names_the_environments_own_where_nobody_is(only: Installed) -> None:
-    for installed, chosen in (
-        (("ale_py", "envpool"), "envpool"),
-        (("ale_py",), "gymnasium"),
-        (("envpool",), "envpool"),
+    for installed, of_one, of_two in (
+        (("ale_py", "envpool"), "gymnasium", "envpool"),
+        (("ale_py",), "gymnasium", "gymnasium"),
+        (("envpool",), "envpool", "envpool"),
     ):
         only(*installed)
         for env_id in ("ALE/Breakout-v5", "Breakout-v5"):
-            assert backends.chosen(found(env_id), "envpool") == chosen
+            assert backends.chosen(found(env_id), "envpool", num_envs=1) == of_one
+            assert backends.chosen(found(env_id), "envpool", num_envs=2) == of_two
     only()
     assert backends.chosen(found("ALE/Breakout-v5"), "envpool") == "gymnasium"
     assert backends.chosen(found("Breakout-v5"), "envpool") == "envpool"

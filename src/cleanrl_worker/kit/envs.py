@@ -74,7 +74,7 @@ def atari(args: RunArgs, video_folder: Path | None = None, view: View | None = N
 
 
 def _atari(args: RunArgs, video_folder: Path | None, view: View | None) -> VectorEnvs:
-    if pools.plays(args.env_id, args.env_backend, args.vectorization):
+    if pools.plays(args.env_id, args.env_backend, args.vectorization, args.num_envs):
         return pools.make_games(args.env_id, args.num_envs, args.seed, video_folder, clip=True, view=view)
     if args.vectorization == "async":
         raise SystemExit("--vectorization async is not for games of frames: use sync, native, or sync on EnvPool")

@@ -195,7 +195,8 @@ class Run:
         """Close a training with a few sampled episodes, logged as CleanRL's `eval/episodic_return`."""
         started = time.monotonic()
         folder = None if self.video_folder is None else self.video_folder.with_name(f"{self.name}-eval")
-        backend, env_id = self.args.env_backend, self.args.env_id
+        env_id = self.args.env_id
+        backend = self._continuation.setting["env_backend"] if atari else self.args.env_backend
         game = play.make_game(env_id, atari=atari, backend=backend, video_folder=folder, view=view)
         game = episodes.onlooker.evaluation(game, env_id) if episodes.onlooker else game
         returns: list[float] = []

@@ -2,11 +2,11 @@
 
 import contextlib
 import importlib
-import importlib.util
 import sys
 import types
 import warnings
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from cleanrl_worker.kit.episodes import Episode, Episodes, Step, View
 from cleanrl_worker.kit.video import EpisodeFilm
 from mosaic.wire import extras
 from mosaic.wire.errors import nearest as nearest
+from mosaic.wire.games import POOL_FROM
 from mosaic.wire.games import atari_game as atari_game
 from mosaic.wire.games import same_game as same_game
 
@@ -39,7 +40,7 @@ def is_better(args: RunArgs, video_folder: Path | None, view: View | None) -> bo
     counts = FASTER_FROM if view is None else FASTER_SEEN
     needed = next((count for name, count in counts.items() if args.env_id.startswith(name)), sys.maxsize)
     suits = args.num_envs >= needed and video_folder is None and args.vectorization == "sync"
-    return suits and importlib.util.find_spec("envpool") is not None
+    return suits and find_spec("envpool") is not None
 
 
 def make_seen(env_id: str, num_envs: int, seed: int, video_folder: Path | None, view: View | None) -> "PoolEnvs":
@@ -54,8 +55,7 @@ def make_seen(env_id: str, num_envs: int, seed: int, video_folder: Path | None, 
 
 def knows(env_id: str) -> bool:
     """Whether EnvPool is here and has the environment."""
-    here = importlib.util.find_spec("envpool") is not None
-    return here and env_id in _import_envpool(env_id, FAMILIES).list_all_envs()
+    return find_spec("envpool") is not None and env_id in _import_envpool(env_id, FAMILIES).list_all_envs()
 
 
 def can_draw(env_id: str) -> bool:
@@ -64,13 +64,13 @@ def can_draw(env_id: str) -> bool:
     return env_id not in specs or "mujoco" not in specs[env_id][0]  # an Atari game goes by other names, too
 
 
-def plays(env_id: str, backend: str, vectorization: str = "sync") -> bool:
-    """Whether EnvPool runs a game: `auto` takes it where it is installed, but for games of ours; sync is no wish."""
+def plays(env_id: str, backend: str, vectorization: str = "sync", num_envs: int = 1) -> bool:
+    """Whether EnvPool runs so many games: `auto` takes it for several, or where it alone is here; sync is no wish."""
     ours = env_id.startswith("mosaic/")
     if ours and backend == "envpool":
         raise SystemExit(f"EnvPool has no {env_id}; use --env-backend gymnasium or auto")
-    suits = backend == "auto" and not ours and vectorization == "sync"
-    return backend == "envpool" or (suits and importlib.util.find_spec("envpool") is not None)
+    suits = backend == "auto" and not ours and vectorization == "sync" and find_spec("envpool") is not None
+    return backend == "envpool" or (suits and (num_envs >= POOL_FROM or find_spec("ale_py") is None))
 
 
 def flat(space: Any) -> tuple[Any, Callable[[Any], np.ndarray]]:
@@ -101,7 +101,8 @@ def find_game(env_id: str, pool: bool = True) -> str:
     if found := same_game(env_id, ids):
         return found
     game = f"{atari_game(env_id).removesuffix('Deterministic')}-v5"
-    near = "" if env_id in gym.registry else nearest(game, ids)  # CartPole-v1 is nobody's way to write Earthworld-v5
+    spec = gym.registry.get(env_id)  # CartPole-v1 is nobody's way to write Earthworld-v5
+    near = nearest(game, ids) if spec is None or "ale_py" in str(spec.entry_point) else ""
     raise SystemExit(
         f"{env_id!r} is no id of an Atari game here{near}{' O' if near else '; o'}ther environments: ppo and dqn"
     )
@@ -192,7 +193,7 @@ def _import_envpool(env_id: str, families: tuple[str, ...]) -> Any:
     A plain `import envpool` loads all 17 families and JAX: 3 s and 220 MB. An empty stand-in for the module that pulls
     them in, and none for its JAX bridge, leave 0.02 s and 7 MB.
     """
-    if importlib.util.find_spec("envpool") is None:
+    if find_spec("envpool") is None:
         raise SystemExit(f"EnvPool is not installed: {extras.pip_line('envpool')}{_or_gymnasium(env_id, families)}")
     if "envpool" not in sys.modules:
         sys.modules["envpool.entry"] = types.ModuleType("envpool.entry")

@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+# EnvPool steps games in threads, ale-py one after the other: from so many on that is faster (docs/envpool_parity.md).
+POOL_FROM = 2
+
 
 def atari_game(env_id: str) -> str:
     """`Pong` for each of ALE/Pong-v5, PongNoFrameskip-v4 and Pong-v5, and for ids that only look like them."""
