@@ -16,6 +16,7 @@ warm-up to the last, by the times at which the file logs charts/SPS.
 import argparse
 import importlib.util
 import json
+import os
 import runpy
 import sys
 import time
@@ -42,6 +43,8 @@ def main() -> None:
     note_times()
     sys.argv = [str(args.script), *flags]
     runpy.run_path(str(args.script), run_name="__main__")
+    if int(os.environ.get("RANK", 0)):  # only the first of several processes logs
+        return
     counted = [update for update in LOGGED if update[0] >= args.warm_up]
     if len(counted) < 2:
         raise SystemExit("fewer than two updates after the warm-up")

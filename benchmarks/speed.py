@@ -30,6 +30,7 @@ from mosaic.wire.metrics import read_rows
 from mosaic.wire.tensorboard import ScalarReader
 
 DRIVER = Path(__file__).with_name("sb3_driver.py")
+CLEANRL_DRIVER = Path(__file__).with_name("cleanrl_driver.py")
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,8 @@ class Case:
     flags: tuple[str, ...] = ()
     """for ours and CleanRL's: what makes a run short enough to be measured"""
     own_flags: tuple[str, ...] = ()
+    ranks: int = 1
+    """processes that share a training"""
 
     @property
     def name(self) -> str:
@@ -52,6 +55,8 @@ class Case:
 
 SOON = ("--learning-starts=1000", "--buffer-size=20000")
 ONE = ("--num-threads=1",)
+RANKS = ("--world-size=2", "--local-num-envs=4")  # CleanRL's file shares its 8 environments among the ranks
+BREAKOUT = "BreakoutNoFrameskip-v4"
 # CleanRL is tied to Gymnasium 0.29, which has no v5; DQN and C51 start to learn at step 10,000, SAC at 5,000,
 # TD3 and DDPG at 25,000.
 CASES = (
@@ -68,13 +73,14 @@ CASES = (
     Case("sac_continuous_action", "Pendulum-v1", 9_000, 5_500, "Pendulum-v1"),
     Case("td3_continuous_action", "Pendulum-v1", 29_000, 25_500, "Pendulum-v1"),  # of TD3's the same holds
     # one thread for the network on all sides; EnvPool, which ours take, steps the games in threads of its own
-    Case("ppo_atari", "BreakoutNoFrameskip-v4", 5_120, 1_024, "BreakoutNoFrameskip-v4", (), ONE),
-    Case("ppo_atari_lstm", "BreakoutNoFrameskip-v4", 4_096, 1_024, "BreakoutNoFrameskip-v4", (), ONE),
-    Case("dqn_atari", "BreakoutNoFrameskip-v4", 3_000, 1_100, "BreakoutNoFrameskip-v4", SOON, ONE),
-    Case("c51_atari", "BreakoutNoFrameskip-v4", 3_000, 1_100, "BreakoutNoFrameskip-v4", SOON, ONE),
-    Case("sac_atari", "BreakoutNoFrameskip-v4", 1_800, 1_100, "BreakoutNoFrameskip-v4", SOON, ONE),
+    Case("ppo_atari", BREAKOUT, 5_120, 1_024, BREAKOUT, (), ONE),
+    Case("ppo_atari_multigpu", BREAKOUT, 5_120, 1_024, BREAKOUT, (), (*RANKS, *ONE), ranks=2),
+    Case("ppo_atari_lstm", BREAKOUT, 4_096, 1_024, BREAKOUT, (), ONE),
+    Case("dqn_atari", BREAKOUT, 3_000, 1_100, BREAKOUT, SOON, ONE),
+    Case("c51_atari", BREAKOUT, 3_000, 1_100, BREAKOUT, SOON, ONE),
+    Case("sac_atari", BREAKOUT, 1_800, 1_100, BREAKOUT, SOON, ONE),
 )
-NOT_IN_SB3 = ("c51", "pqn", "rpo_continuous_action", "c51_atari", "sac_atari")
+NOT_IN_SB3 = ("c51", "pqn", "rpo_continuous_action", "c51_atari", "sac_atari", "ppo_atari_multigpu")
 Contender = Callable[[Case, Path], float]
 
 
@@ -226,7 +232,11 @@ def cleanrl(case: Case, folder: Path, checkout: Path, pythons: dict[str, str], t
     python = pythons.get(case.algo, pythons.get(""))
     if not script.exists() or python is None:
         raise Failure(f"no {script}, or no interpreter for it")
-    command = [python, str(script), f"--env-id={case.cleanrl_env_id}", f"--total-timesteps={case.total}", *case.flags]
+    how = [str(script)]
+    if case.ranks > 1:  # the driver stands in for the Gym and ale-py of then, which need an older Python
+        how = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={case.ranks}"]
+        how += [str(CLEANRL_DRIVER.resolve()), str(script)]
+    command = [python, *how, f"--env-id={case.cleanrl_env_id}", f"--total-timesteps={case.total}", *case.flags]
     # its release on PyPI parses with argparse, its repository with tyro
     command.append("--cuda=False" if "import argparse" in script.read_text() else "--no-cuda")
     execute(command, folder, threads)

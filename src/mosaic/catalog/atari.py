@@ -36,7 +36,8 @@ def _environments() -> Iterator[Environment]:
             "atari",
             "discrete",
             "image",
-            f"The Atari 2600 game {_title(game)} with sticky actions (0.25) and a frame skip of 4, in colour.",
+            f"The Atari 2600 game {_title(game)}: in ale-py in colour, with sticky actions (0.25) and a frame skip of "
+            "4. The Atari algorithms train on it as on its other ids: grey, 84×84, no sticky actions.",
             GYMNASIUM,
         )
     for game in CLASSIC_GAMES:
