@@ -23,7 +23,7 @@ from cleanrl_worker.agents.teachers import load_teacher
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment, play
 from cleanrl_worker.kit.args import Amount, Count, CountFrom0, Limits, RunArgs, Share, Stacks, parse, require
-from cleanrl_worker.kit.episodes import is_due
+from cleanrl_worker.kit.episodes import Step, is_due
 from cleanrl_worker.kit.policy import Policy
 from cleanrl_worker.wrappers.frames import FrameReplay
 
@@ -267,6 +267,13 @@ def main(args: Args | None = None) -> None:
     step = run.restore({**networks, "optimizer": optimizer, "lesson": lesson}, buffer)
     obs = run.reset(envs, step)
 
+    seen_last: list[tuple[np.ndarray, np.ndarray, Step]] = []
+
+    def remember() -> None:
+        """Put the last step into the memory: not at once, but while a GPU chooses the next actions."""
+        if seen_last:
+            buffer.add(*seen_last.pop())
+
     def enter(stage: int, reason: str) -> None:
         run.tell("stage", {"stage": stage, "env_id": args.env_id, "step": step, "reason": reason})
 
@@ -319,54 +326,65 @@ def main(args: Args | None = None) -> None:
         enter(1, "offline, from what the teacher played")
 
     while step < args.total_timesteps:
-        # 2 act, unless this is an offline step
         previous, offline = step, step < args.offline_steps
-        if offline:
-            step += 1
-        else:
+
+        # 2 choose, unless this is an offline step
+        if not offline:
             if step == args.offline_steps:
                 enter(2, "online")
                 buffer.forget()
                 obs = run.reset(envs, step)
             epsilon = linear_schedule(args.start_e, args.end_e, args.exploration_fraction * args.total_timesteps, step)
-            if run.rng.random() < epsilon:
+            explores = run.rng.random() < epsilon
+            if explores:
                 actions = run.rng.integers(0, envs.single_action_space.n, args.num_envs)
             else:
-                actions = choose(obs).fetch()
+                greedy = choose(obs)
+        step += 1 if offline else args.num_envs
+
+        # 3 remember and learn: before acting, so that a GPU computes while the environments step
+        remember()
+        learning = offline or step > args.learning_starts
+        learns = offline or (learning and is_due(args.train_frequency, previous, step) and len(buffer) > 0)
+        if learns:
+            counts = 1.0 if offline else lesson.weight()
+            weight.fill_(counts)
+            learned = learn(batches.draw(run.rng))
+
+        # 4 act
+        if not offline:
+            if not explores:
+                actions = greedy.fetch()
             reached = envs.step(actions)
-            buffer.add(obs, actions, reached)
+            seen_last.append((obs, actions, reached))
             obs = reached.obs
-            step += args.num_envs
             if reached.episodes:
                 run.log_episodes(step, reached.episodes)
                 run.keep_best(step, q_network.state_dict)
                 lesson.student_returns.extend(episode.ret for episode in reached.episodes)
-
-        # 3 learn
-        learning = offline or step > args.learning_starts
-        if offline or (learning and is_due(args.train_frequency, previous, step)):
-            counts = 1.0 if offline else lesson.weight()
-            weight.fill_(counts)
-            learned = learn(batches.draw(run.rng))
-            if is_due(100, previous, step) or step == args.offline_steps:
-                told = {tag: learned[tag].item() for tag in ("loss", "distill_loss")}
-                if offline:
-                    run.log(step, {f"charts/offline/{tag}": value for tag, value in told.items()})
-                    run.log(step, {"charts/offline/q_loss": learned["q_loss"].item()})
-                else:
-                    told |= {"td_loss": learned["q_loss"].item(), "q_values": learned["old_values"].mean().item()}
-                    run.log(step, {f"losses/{tag}": value for tag, value in told.items()})
-                    run.log(step, {"charts/distill_coeff": counts, "charts/epsilon": epsilon})
-                run.log_speed(step)
+        if learns and (is_due(100, previous, step) or step == args.offline_steps):
+            told = {tag: learned[tag].item() for tag in ("loss", "distill_loss")}
+            if offline:
+                run.log(step, {f"charts/offline/{tag}": value for tag, value in told.items()})
+                run.log(step, {"charts/offline/q_loss": learned["q_loss"].item()})
+            else:
+                told |= {"td_loss": learned["q_loss"].item(), "q_values": learned["old_values"].mean().item()}
+                run.log(step, {f"losses/{tag}": value for tag, value in told.items()})
+                run.log(step, {"charts/distill_coeff": counts, "charts/epsilon": epsilon})
+            run.log_speed(step)
         if offline and (is_due(100_000, previous, step) or step == args.offline_steps):
             run.log(step, {"charts/offline/avg_episodic_return": mean_return(q_network, args, run.say)})
 
-        # 4 move the target network, checkpoint
+        # 5 move the target network
         if learning and is_due(args.target_network_frequency, previous, step):
             target.lerp_(optimizer.flat, args.tau)
+
+        # 6 checkpoint
         if run.checkpoint_due(previous, step):
+            remember()
             obs = run.checkpoint(previous, step, envs)
 
+    remember()
     if args.save_model:
         run.save_policy(step, q_network.state_dict())
         run.evaluate(step, load_policy(q_network.state_dict(), envs, vars(args)), atari=True)

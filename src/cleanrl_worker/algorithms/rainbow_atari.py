@@ -32,7 +32,7 @@ from cleanrl_worker.kit.args import (
     parse,
     require,
 )
-from cleanrl_worker.kit.episodes import is_due
+from cleanrl_worker.kit.episodes import Step, is_due
 from cleanrl_worker.kit.policy import Policy
 from cleanrl_worker.wrappers.frames import FrameReplay
 
@@ -322,6 +322,13 @@ def main(args: Args | None = None) -> None:
         fixed=("n_atoms", "v_min", "v_max"),
     )
     obs = run.reset(envs, step)
+    seen_last: list[tuple[np.ndarray, np.ndarray, Step]] = []
+
+    def remember() -> None:
+        """Put the last step into the memory: not at once, but while a GPU chooses the next actions."""
+        if seen_last:
+            buffer.add(*seen_last.pop())
+            priorities.admit()
 
     @courier.both_ways(run)
     @torch.no_grad()
@@ -355,26 +362,33 @@ def main(args: Args | None = None) -> None:
         return losses.detach(), loss.detach(), old_logpmfs.detach()
 
     while step < args.total_timesteps:
-        # 1 act
-        actions = choose(obs).fetch()
-        reached = envs.step(actions)
-        buffer.add(obs, actions, reached)
-        priorities.admit()
-        obs = reached.obs
         previous, step = step, step + args.num_envs
-        if reached.episodes:
-            run.log_episodes(step, reached.episodes)
-            run.keep_best(step, q_network.state_dict)
 
-        # 2 learn
-        if is_due(args.train_frequency, previous, step):
+        # 1 choose
+        greedy = choose(obs)
+
+        # 2 remember and learn: before acting, so that a GPU computes while the environments step
+        remember()
+        trains = is_due(args.train_frequency, previous, step)
+        if trains:
             draw_noise()
-        if step > args.learning_starts and is_due(args.train_frequency, previous, step):
+        learns = trains and step > args.learning_starts and len(buffer) > 0
+        if learns:
             beta = linear_schedule(args.prioritized_replay_beta, 1.0, args.total_timesteps, step)
             drawn, weights = priorities.draw(args.batch_size, beta, run.rng)
             ahead = look_ahead(buffer, drawn, args.n_step, args.gamma)
             known = courier.send(np.stack([ahead.returns, ahead.discounts, weights]))
             losses, loss, old_logpmfs = learn(batches.send(np.concatenate([drawn, ahead.last])), known)
+
+        # 3 act, and note how much the batch surprised
+        actions = greedy.fetch()
+        reached = envs.step(actions)
+        seen_last.append((obs, actions, reached))
+        obs = reached.obs
+        if reached.episodes:
+            run.log_episodes(step, reached.episodes)
+            run.keep_best(step, q_network.state_dict)
+        if learns:
             priorities.update(drawn, courier.fetch(losses) + args.prioritized_replay_eps)
             if is_due(100, previous, step):
                 old_values = old_logpmfs.exp() @ atoms
@@ -382,14 +396,16 @@ def main(args: Args | None = None) -> None:
                 run.log(step, {**told, "charts/beta": beta})
                 run.log_speed(step)
 
-        # 3 move the target network
+        # 4 move the target network
         if step > args.learning_starts and is_due(args.target_network_frequency, previous, step):
             target.lerp_(optimizer.flat, args.tau)
 
-        # 4 checkpoint
+        # 5 checkpoint
         if run.checkpoint_due(previous, step):
+            remember()
             obs = run.checkpoint(previous, step, envs)
 
+    remember()
     if args.save_model:
         run.save_policy(step, q_network.state_dict())
         run.evaluate(step, load_policy(q_network.state_dict(), envs, vars(args)), atari=True)

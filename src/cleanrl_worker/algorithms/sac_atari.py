@@ -17,7 +17,7 @@ from cleanrl_worker.agents.courier import Courier
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment
 from cleanrl_worker.kit.args import Amount, Count, CountFrom0, RunArgs, Share, Stacks, parse, require
-from cleanrl_worker.kit.episodes import is_due
+from cleanrl_worker.kit.episodes import Step, is_due
 from cleanrl_worker.kit.policy import Policy
 from cleanrl_worker.wrappers.frames import FrameReplay
 
@@ -158,6 +158,12 @@ def main(args: Args | None = None) -> None:
     if args.autotune:
         alpha.copy_(log_alpha.detach().exp())
     obs = run.reset(envs, step)
+    seen_last: list[tuple[np.ndarray, np.ndarray, Step]] = []
+
+    def remember() -> None:
+        """Put the last step into the memory: not at once, but while a GPU chooses the next actions."""
+        if seen_last:
+            buffer.add(*seen_last.pop())
 
     @courier.both_ways(run)
     @torch.no_grad()
@@ -194,40 +200,52 @@ def main(args: Args | None = None) -> None:
         return {name: found.detach() for name, found in learned.items()}
 
     while step < args.total_timesteps:
-        # 1 act
-        if step < args.learning_starts:
+        previous, step = step, step + args.num_envs
+
+        # 1 choose
+        explores = previous < args.learning_starts
+        if explores:
             actions = run.rng.integers(0, count, args.num_envs)
         else:
-            logits = judge(obs).fetch()
+            judged = judge(obs)
+
+        # 2 remember and learn: before acting, so that a GPU computes while the environments step
+        remember()
+        learns = step > args.learning_starts and is_due(args.update_frequency, previous, step) and len(buffer) > 0
+        if learns:
+            learned = learn(batches.draw(run.rng))
+
+        # 3 act
+        if not explores:
+            logits = judged.fetch()
             actions = (logits + run.rng.gumbel(size=logits.shape)).argmax(axis=1)  # Gumbel-max: a sample of the softmax
         reached = envs.step(actions)
-        buffer.add(obs, actions, reached)
+        seen_last.append((obs, actions, reached))
         obs = reached.obs
-        previous, step = step, step + args.num_envs
         if reached.episodes:
             run.log_episodes(step, reached.episodes)
             run.keep_best(step, actor.state_dict)
+        if learns and is_due(100, previous, step):
+            values, q_losses = learned["values"], learned["q_losses"]
+            losses = {"losses/qf_loss": q_losses.mean().item(), "losses/actor_loss": learned["actor_loss"].item()}
+            for index in range(2):
+                losses[f"losses/qf{index + 1}_values"] = values[index].mean().item()
+                losses[f"losses/qf{index + 1}_loss"] = q_losses[index].item()
+            losses["losses/alpha"] = alpha.item() if args.autotune else args.alpha
+            tuned = {"losses/alpha_loss": learned["alpha_loss"].item()} if args.autotune else {}
+            run.log(step, losses | tuned)
+            run.log_speed(step)
 
-        # 2 learn
-        if step > args.learning_starts and is_due(args.update_frequency, previous, step):
-            learned = learn(batches.draw(run.rng))
-            if is_due(100, previous, step):
-                values, q_losses = learned["values"], learned["q_losses"]
-                losses = {"losses/qf_loss": q_losses.mean().item(), "losses/actor_loss": learned["actor_loss"].item()}
-                for index in range(2):
-                    losses[f"losses/qf{index + 1}_values"] = values[index].mean().item()
-                    losses[f"losses/qf{index + 1}_loss"] = q_losses[index].item()
-                losses["losses/alpha"] = alpha.item() if args.autotune else args.alpha
-                tuned = {"losses/alpha_loss": learned["alpha_loss"].item()} if args.autotune else {}
-                run.log(step, losses | tuned)
-                run.log_speed(step)
-
-        # 3 move the target critics, checkpoint
+        # 4 move the target critics
         if step > args.learning_starts and is_due(args.target_network_frequency, previous, step):
             target.lerp_(q_optimizer.flat, args.tau)
+
+        # 5 checkpoint
         if run.checkpoint_due(previous, step):
+            remember()
             obs = run.checkpoint(previous, step, envs)
 
+    remember()
     if args.save_model:
         run.save_policy(step, actor.state_dict())
         run.evaluate(step, load_policy(actor.state_dict(), envs, vars(args)), atari=True)
