@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mosaic.wire.errors import ConfigError, nearest, shown
-from mosaic.wire.limits import Limits
+from mosaic.wire.limits import Limits, number_of
 from mosaic.wire.settings import parse_setting
 from mosaic.wire.sweeps import Dimension
 
@@ -179,9 +179,7 @@ def _sure_limits(field: Mapping[str, Any]) -> Limits:
     """What holds whatever the other parameters are; the worker's dry run knows the rest."""
     given = Limits(**(field.get("limits") or {}))
     above, most, below = (None if isinstance(bound, str) else bound for bound in (given.above, given.most, given.below))
-    least = given.least
-    if isinstance(least, str):  # a product of counts: no less than its numbers
-        least = math.prod(int(factor) for factor in least.split("*") if factor.strip().isdecimal())
+    least = number_of(given.least, lambda count: 1)  # what is named there is a count: 1 or more
     return Limits(least, most, above, below)
 
 
