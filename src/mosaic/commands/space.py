@@ -121,7 +121,7 @@ def _from_table(name: str, table: Any, schema: Mapping[str, Any], path: Path) ->
     if not isinstance(table.get("log", False), bool):
         raise ConfigError(f"{place} log is true or false, not {shown(table['log'])}")
     step = table.get("step")
-    if step is not None and (not isinstance(step, int | float) or isinstance(step, bool) or step <= 0):
+    if step is not None and (not isinstance(step, int | float) or isinstance(step, bool) or not 0 < step < math.inf):
         raise ConfigError(f"{place} step is a number above 0, not {shown(step)}")
     return _between(field, low, high, table.get("log"), step)  # type: ignore[arg-type]
 
@@ -145,6 +145,8 @@ def _between(
     for end in (low, high):
         if why := limits.refusal(end, lambda other: None):
             raise ConfigError(f"{name} cannot vary between {low:g} and {high:g}: {why}")
+    if whole and step is not None and step != int(step):
+        raise ConfigError(f"{name} is a whole number and goes in whole steps, not in steps of {step:g}")
     if log is None:
         log = step is None and low > 0 and high / low >= 20
     if log and (low <= 0 or step is not None):
