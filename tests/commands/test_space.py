@@ -21,6 +21,7 @@ SCHEMA: dict[str, Any] = {
         {"name": "network", "type": "str", "default": "auto", "choices": ["auto", "shared"]},
         {"name": "alpha", "type": "float", "default": 0.2, "limits": {"least": 0, "most": 1}},
         {"name": "buffer_size", "type": "int", "default": 10000, "limits": {"least": "8 * num_envs"}},
+        {"name": "trace", "type": "int", "default": 64, "limits": {"least": "2 * num_envs * 3"}},
         {"name": "v_max", "type": "float", "default": 100.0, "limits": {"most": 1e38, "above": "v_min"}},
         {"name": "temperature", "type": "float", "default": 1.0, "limits": {"above": 0}},
         {"name": "offline_steps", "type": "int", "default": 500, "limits": {"least": 0, "below": "total_timesteps"}},
@@ -58,8 +59,9 @@ def test_vary_takes_a_name_two_ends_or_choices() -> None:
 
 
 def test_ends_and_choices_keep_the_limits_that_hold_whatever_the_others_are() -> None:
-    texts = ["buffer_size=-5..100", "v_max=-20..-10", "temperature=0.5..2", "offline_steps=-9..100"]
+    texts = ["buffer_size=-5..100", "v_max=-20..-10", "temperature=0.5..2", "offline_steps=-9..100", "trace=1..99"]
     found = {one.name: one for one in parse_vary(texts, SCHEMA)}
+    assert found["trace"].low == 6  # a count is 1 or more
     assert (found["buffer_size"].low, found["offline_steps"].low, found["v_max"].low) == (8, 0, -20)
     for text in ("temperature=-3..2", "temperature=0,1", "buffer_size=-5,100", "buffer_size=1..7", "v_max=1,1e39"):
         with pytest.raises(ConfigError):
@@ -86,6 +88,8 @@ def test_space_is_read_from_toml(tmp_path: Path) -> None:
         ("[gamma]\nlow = 0.9\nhigh = 0.5", "the first must be below the second"),
         ("[gamma]\nlow = 0.9\nhihg = 1", "unknown key 'hihg'; did you mean 'high'"),
         ("[gamma]\nlow = 0\nhigh = 1\nlog = true", "only above 0"),
+        ("[gamma]\nlow = 0\nhigh = 1\nstep = nan", "step is a number above 0"),
+        ("[num_steps]\nlow = 1\nhigh = 9\nstep = 0.5", "goes in whole steps, not in steps of 0.5"),
         ("[num_steps]\nchoices = [1]", "two choices or more"),
         ("gamma = 1", "is a table"),
         ("[gamma", "is no TOML"),

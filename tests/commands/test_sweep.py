@@ -183,6 +183,15 @@ def test_dry_run_asks_with_what_varies_and_refuses_no_sweep_for_one_trial(mosaic
     assert told.code == 2 and not told.out and len(told.err.splitlines()) == 1, told.err
 
 
+@pytest.mark.parametrize("pieces", ["2,4,8", "8,4,2"])
+def test_dry_run_asks_across_two_parameters_whatever_the_order_of_their_values(
+    mosaic: Callable[..., Any], pieces: str
+) -> None:
+    words = ["sweep", "ppo", "CartPole-v1", "--set", "num_steps=2", "--dry-run", "--vary", "num_envs=1,2,4"]
+    told = mosaic(*words, "--vary", f"num_minibatches={pieces}")  # they fit as 2 and 2, 4 and 2, 4 and 4
+    assert told.code == 0 and "6 of 9 trials across the space would be refused" in told.err, told.err
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

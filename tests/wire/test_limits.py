@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from mosaic.wire.limits import Limits
+from mosaic.wire.limits import Limits, number_of
 
 OTHERS = {"num_envs": 4, "num_steps": 8, "one": 1, "unknown": None}
 
@@ -43,3 +43,14 @@ OTHERS = {"num_envs": 4, "num_steps": 8, "one": 1, "unknown": None}
 )
 def test_a_value_is_taken_or_refused_with_what_is_allowed(limits: Limits, value: float, why: str | None) -> None:
     assert limits.refusal(value, OTHERS.__getitem__) == why
+
+
+@pytest.mark.parametrize(
+    ("bound", "number"),
+    [
+        *((None, None), (0.5, 0.5), ("num_envs", 4), ("8 * num_envs", 32), ("num_envs*2* num_steps", 64)),
+        *(("3", 3), ("2 * unknown", None)),
+    ],
+)
+def test_a_bound_is_a_number_a_parameter_or_a_product(bound: float | str | None, number: float | None) -> None:
+    assert number_of(bound, OTHERS.__getitem__) == number

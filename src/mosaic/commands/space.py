@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mosaic.wire.errors import ConfigError, nearest, shown
-from mosaic.wire.limits import Limits
+from mosaic.wire.limits import Limits, number_of
 from mosaic.wire.settings import parse_setting
 from mosaic.wire.sweeps import Dimension
 
@@ -121,7 +121,7 @@ def _from_table(name: str, table: Any, schema: Mapping[str, Any], path: Path) ->
     if not isinstance(table.get("log", False), bool):
         raise ConfigError(f"{place} log is true or false, not {shown(table['log'])}")
     step = table.get("step")
-    if step is not None and (not isinstance(step, int | float) or isinstance(step, bool) or step <= 0):
+    if step is not None and (not isinstance(step, int | float) or isinstance(step, bool) or not 0 < step < math.inf):
         raise ConfigError(f"{place} step is a number above 0, not {shown(step)}")
     return _between(field, low, high, table.get("log"), step)  # type: ignore[arg-type]
 
@@ -145,6 +145,8 @@ def _between(
     for end in (low, high):
         if why := limits.refusal(end, lambda other: None):
             raise ConfigError(f"{name} cannot vary between {low:g} and {high:g}: {why}")
+    if whole and step is not None and step != int(step):
+        raise ConfigError(f"{name} is a whole number and goes in whole steps, not in steps of {step:g}")
     if log is None:
         log = step is None and low > 0 and high / low >= 20
     if log and (low <= 0 or step is not None):
@@ -179,9 +181,7 @@ def _sure_limits(field: Mapping[str, Any]) -> Limits:
     """What holds whatever the other parameters are; the worker's dry run knows the rest."""
     given = Limits(**(field.get("limits") or {}))
     above, most, below = (None if isinstance(bound, str) else bound for bound in (given.above, given.most, given.below))
-    least = given.least
-    if isinstance(least, str):  # a product of counts: no less than its numbers
-        least = math.prod(int(factor) for factor in least.split("*") if factor.strip().isdecimal())
+    least = number_of(given.least, lambda count: 1)  # what is named there is a count: 1 or more
     return Limits(least, most, above, below)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from mosaic.commands.connection import Steady, connect_or_start, home_of, page_address
 from mosaic.commands.printing import add_json, print_json, say
-from mosaic.commands.settings import add_settings, find_schema, parse_settings, payload_of, resources_of, split_settings
+from mosaic.commands.settings import add_settings, find_schema, parse_settings, resources_of, split_settings
 from mosaic.wire.errors import ConfigError, nearest
 from mosaic.wire.settings import parse_seeds
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 METRIC, LAST, REPORTS, TRIALS, SEEDS = "charts/episodic_return", 100, 10, 20, "1"
 SAMPLERS, PRUNERS = ("tpe", "random"), ("median", "hyperband", "none")
 STARTUP = 5
-MOST_ASKED = 8  # trials, of a third of a second each
 LEFT = 130  # what shells use for a command that Ctrl-C ended
 
 
@@ -92,9 +91,12 @@ def sweep(args: argparse.Namespace) -> int:
 def _preview(args: argparse.Namespace) -> int:
     if args.algo is None:
         raise ConfigError("give ALGO and ENV with --dry-run")
+    from mosaic.commands.survey import survey
+
     spec = new_spec(args, find_schema(args.algo))
     space = spec.space
-    _ask(spec, args)
+    if refused := survey(spec, args):
+        say(refused)
     if args.json:
         print_json({"space": [one.model_dump() for one in space]})
         return 0
@@ -102,26 +104,6 @@ def _preview(args: argparse.Namespace) -> int:
 
     tables.show(("parameter", "type", "values"), [(one.name, one.kind, one.told) for one in space])
     return 0
-
-
-def _ask(spec: Spec, args: argparse.Namespace) -> None:
-    """Ask the worker for trials from one end of the space to the other: one refused trial refuses no sweep."""
-    from mosaic.commands.asking import refusals
-    from mosaic.commands.trials import show_params
-
-    parts = min(MOST_ASKED, max([2, *(len(one.choices) for one in spec.space)])) - 1
-    trials = [{one.name: one.at(part / parts) for one in spec.space} for part in range(parts + 1)]
-    payloads = [payload_of(spec.config_of(params, spec.seeds[0]), args) for params in trials]
-    reasons = refusals(payloads, "asking the worker whether it would run a trial")
-    refused = [(params, why) for params, why in zip(trials, reasons, strict=True) if why]
-    if len({why for _, why in refused}) == 1 and len(refused) == len(trials):
-        raise ConfigError(refused[0][1])
-    if refused:
-        of = f"{len(refused)} of {len(trials)} trials across the space would be refused"
-        line = f"{of}, as with {show_params(refused[0][0])}: {refused[0][1]}"
-        if len(refused) == len(trials):
-            raise ConfigError(line)
-        say(line)
 
 
 def _delete(name: str, study: Study, folder: Path, home: Path) -> int:

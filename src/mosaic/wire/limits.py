@@ -35,7 +35,7 @@ class Limits:
     def refusal(self, value: float, other: Callable[[str], Any]) -> str | None:
         """Why `value` is refused, None where it is not; `other` gives another parameter's value, None if unknown."""
         least, most, above, below, whole = (
-            _number(bound, other) for bound in (self.least, self.most, self.above, self.below, self.divides)
+            number_of(bound, other) for bound in (self.least, self.most, self.above, self.below, self.divides)
         )
         inside = (least is None or least <= value) and (most is None or value <= most)  # NaN is within nothing
         if inside and (above is None or above < value) and (below is None or value < below):
@@ -55,12 +55,12 @@ class Limits:
         return f"a number between {_told(least, self.least)} and {_told(most, self.most)} is needed, not {value}"
 
 
-def _number(bound: Bound, other: Callable[[str], Any]) -> float | None:
+def number_of(bound: Bound, other: Callable[[str], Any]) -> float | None:
     """What a bound is beside the other parameters; None where there is none, or one of them is not known."""
     if not isinstance(bound, str):
         return bound
     names = (name.strip() for name in bound.split("*"))
-    factors = [float(name) if name.isdecimal() else other(name) for name in names]
+    factors = [int(name) if name.isdecimal() else other(name) for name in names]
     return None if None in factors else math.prod(factors)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from fractions import Fraction
 from pathlib import Path
 from typing import Literal
 
@@ -46,10 +47,35 @@ class Dimension(_Part):
         """The value that lies so far into it: 0 is the first, 1 the last."""
         if self.kind == "choice":
             return self.choices[round(share * (len(self.choices) - 1))]
-        value = self.low * (self.high / self.low) ** share if self.log else self.low + share * (self.high - self.low)
+        if self.log:
+            value = min(self.high, self.low * (self.high / self.low) ** share)  # powers may end a hair above
+            return round(value) if self.kind == "int" else value
+        if self._stride is None:
+            return self.low + share * (self.high - self.low)
+        return self._after(round(Fraction(share) * self._strides))
+
+    def values(self, most: int) -> tuple[Value, ...] | None:
+        """All that it can be, in order; None where that is more than `most`."""
+        if self.kind == "choice":
+            return self.choices if len(self.choices) <= most else None
+        if self._stride is None or self._strides >= most:
+            return None
+        return tuple(self._after(count) for count in range(self._strides + 1))
+
+    @property
+    def _stride(self) -> Fraction | None:
+        """From a value to the next, as it was written: in floats 1 // 0.1 is 9."""
         if self.step:
-            value = self.low + (value - self.low) // self.step * self.step
-        return round(value) if self.kind == "int" else value
+            return Fraction(str(self.step))
+        return Fraction(1) if self.kind == "int" else None
+
+    @property
+    def _strides(self) -> int:
+        return int((Fraction(str(self.high)) - Fraction(str(self.low))) // (self._stride or 1))
+
+    def _after(self, strides: int) -> Value:
+        value = Fraction(str(self.low)) + strides * (self._stride or 1)
+        return int(value) if self.kind == "int" else float(value)
 
 
 class Trial(_Part):
