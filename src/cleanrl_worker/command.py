@@ -16,8 +16,10 @@ from cleanrl_worker.environments import check_environment, only_envpool_has
 from cleanrl_worker.interpreter import find_interpreter, locate
 from cleanrl_worker.saved import find_checkpoint, find_file, find_path, run_before
 from cleanrl_worker.source import locate_module
+from mosaic import catalog
 from mosaic.wire import variables
 from mosaic.wire.errors import ConfigError, nearest, shown
+from mosaic.wire.flags import written
 from mosaic.wire.limits import COMPUTED, batch_trouble
 from mosaic.wire.paths import RunPaths
 
@@ -88,6 +90,7 @@ def make_plan(config: CleanRLWorkerConfig, paths: RunPaths, registry: Mapping[st
     argv, num_threads, told = _command_line(config, paths, target, warnings)
     if told("env_id") is not None:
         warnings += _check_environment(config, target, argv, stages, told)
+        _check_together(config, target, stages, told)
     return Plan(
         module=target.module,
         script=target.script,
@@ -196,6 +199,28 @@ def _check_environment(
     return warnings
 
 
+def _check_together(
+    config: CleanRLWorkerConfig, target: _Target, stages: list[str], told: Callable[[str], Any]
+) -> None:
+    """Refuse what the run would refuse after its start: parameters that fit neither each other nor the environment."""
+    if not target.ours or target.source is None:
+        return
+    env_id = next(iter(stages), config.env_id)  # all stages have the same spaces
+    known, network = catalog.find(env_id), told("network")
+    if stages and known and known.players > 1:
+        raise ConfigError(f"{schedule.PLACE}: a curriculum is for one player, and {env_id} is for {known.players}")
+    seen = known.observation_space if known else None
+    if seen and network != seen and network in schema.read_scope(target.source).observation_spaces:
+        raise ConfigError(
+            f"extras.algo_params.network: {network!r} is for {network} observations, but {env_id!r} gives {seen} ones; "
+            "set it to auto"
+        )
+    if told("upload_model") and told("save_model") is False:
+        raise ConfigError("extras.upload_model needs save_model: there would be no policy to push")
+    if why := schema.trouble(target.source, told, seen):
+        raise ConfigError(f"extras.algo_params: {why}")
+
+
 def _command_line(
     config: CleanRLWorkerConfig, paths: RunPaths, target: _Target, warnings: list[str]
 ) -> tuple[list[str], int, Callable[[str], Any]]:
@@ -223,7 +248,9 @@ def _command_line(
         value = _fitting(setting, field)
         if target.ours and field.type == "path" and setting.name not in _PATHS_OF_ANY_RUN:
             value = find_file(f"{setting.place}.{setting.name}", str(value))
-        argv += _written(setting, value) if target.ours else _written_for_script(field, value)
+        argv += (
+            field.written(value) if isinstance(field, schema.Flag) else written(setting.name, value, setting.as_param)
+        )
     if target.ours:
         _check_limits(settings, declared, value_of)
     field = declared.get("num_threads") or schema.Field("num_threads", "int", 0)
@@ -369,29 +396,3 @@ def _convert(value: Any, kind: str) -> Any:
             raise ValueError
         return value if isinstance(value, int) else float(value)
     return str(value)
-
-
-def _written(setting: _Setting, value: Any) -> list[str]:
-    flag = "--" + setting.name.replace("_", "-")
-    if isinstance(value, list | tuple):
-        return [f"{flag}={item}" for item in value]
-    if isinstance(value, bool) and setting.as_param:
-        return [flag if value else f"--no-{flag[2:]}"]
-    return [f"{flag}={_text(value)}"]
-
-
-def _written_for_script(field: schema.Field, value: Any) -> list[str]:
-    assert isinstance(field, schema.Flag)
-    if isinstance(value, list | tuple):
-        words = [_text(item) for item in value]
-        return [field.option, *words] if field.many == "words" else [f"{field.option}={word}" for word in words]
-    if isinstance(value, bool) and field.switch != "value":
-        if field.switch == "pair":
-            group, dot, name = field.option[2:].rpartition(".")  # tyro writes --group.no-name
-            return [field.option if value else f"--{group}{dot}no-{name}"]
-        return [field.option] if value == (field.switch == "on") else []
-    return [f"{field.option}={_text(value)}"]
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,3 +1,4 @@
+import importlib
 import json
 import sys
 from pathlib import Path
@@ -219,6 +220,63 @@ def test_parameters_that_do_not_go_together_are_refused_before_anything_is_writt
     algo: str, env_id: str, params: dict[str, Any], message: str
 ) -> None:
     assert message in refusal(algo, env_id, algo_params=params)
+
+
+GRID, GAME = "MiniGrid-Empty-5x5-v0", "Pong-v5"
+ONE_STAGE = '[{"env_id": "%s"}]'
+
+
+@pytest.mark.parametrize(
+    ("algo", "env_id", "params", "message"),
+    [
+        ("ppo", GRID, {"memory": True, "num_envs": 4, "num_minibatches": 3}, "--num-envs (4) must be a multiple of --"),
+        ("ppo", GRID, {"memory": True, "network": "shared"}, "--memory is for grids: use --network grid, not shared"),
+        ("ppo", "CartPole-v1", {"memory": True}, "--memory is for grids, and this environment gives vector obs"),
+        ("ppo", "CartPole-v1", {"mission": True}, "--mission is for grids, and this environment gives vector obs"),
+        ("ppo", "CartPole-v1", {"network": "grid"}, "network: 'grid' is for grid observations, but 'CartPole-v1' giv"),
+        ("ppo_jax", "CartPole-v1", {"network": "grid"}, "gives vector ones; set it to auto"),
+        ("ppo_jax", "CartPole-v1", {"network": "image"}, "'image' is for image observations, but 'CartPole-v1' gives"),
+        ("ppo_jax", GRID, {"network": "image"}, "gives grid ones; set it to auto"),
+        ("ppo", "CartPole-v1", {"upload_model": True}, "extras.upload_model needs save_model: there would be no poli"),
+        ("ppo_atari_multigpu", GAME, {"device_ids": [0, 1], "world_size": 1}, "--world-size 1 needs as many --device"),
+        ("ppo_atari_multigpu", GAME, {"curriculum_schedule": ONE_STAGE % GAME}, "knows no curricula; ppo_atari does"),
+    ],
+)
+def test_parameters_that_the_run_would_refuse_after_its_start_are_refused_before_it(
+    algo: str, env_id: str, params: dict[str, Any], message: str
+) -> None:
+    extras = {name: params.pop(name) for name in list(params) if name == "curriculum_schedule"}
+    assert message in refusal(algo, env_id, algo_params=params, **extras)
+
+
+def test_parameters_that_do_go_together_are_taken() -> None:
+    assert plan("ppo", GRID, algo_params={"memory": True, "mission": True}).argv
+    assert plan("ppo", GRID, algo_params={"memory": True, "network": "grid", "num_minibatches": 2}).argv
+    assert plan("ppo", GRID, algo_params={"network": "separate"}).argv
+    assert plan(algo_params={"upload_model": True, "save_model": True}).argv
+    for processes in ({"device_ids": [0, 1], "world_size": 2}, {"device_ids": [0, 1]}, {"world_size": 2}):
+        assert plan("ppo_atari_multigpu", GAME, algo_params=processes).argv
+
+
+def test_a_curriculum_of_a_game_for_several_players_is_refused() -> None:
+    message = refusal("ppo_pettingzoo_ma_atari", "pong_v3", curriculum_schedule=ONE_STAGE % "pong_v3")
+    assert message == "extras.curriculum_schedule: a curriculum is for one player, and pong_v3 is for 2"
+
+
+def test_processes_and_curricula_are_refused_by_the_run_in_the_words_of_the_dry_run() -> None:
+    module = importlib.import_module("cleanrl_worker.algorithms.ppo_atari_multigpu")
+    for given in ({"device_ids": [0, 1], "world_size": 1}, {"curriculum_schedule": ONE_STAGE % GAME}):
+        with pytest.raises(SystemExit, match=r"needs as many --device-ids|knows no curricula"):
+            module.settle(module.Args(env_id=GAME, **given))
+
+
+def test_what_a_saved_run_does_not_tell_is_not_judged(home: Path) -> None:
+    (home / "policy").write_bytes(b"x")
+    resumed = {"mode": "resume_training", "checkpoint_path": "policy", "algo_params": {"memory": True}}
+    assert plan("ppo", GRID, **resumed).argv  # its network, and how many environments it had
+    saved = {"network": "grid", "mission": False, "num_envs": 3, "num_minibatches": 2}
+    (home / "policy.json").write_text(json.dumps({"args": saved}))
+    assert "--num-envs (3) must be a multiple of --num-minibatches (2)" in refusal("ppo", GRID, **resumed)
 
 
 def test_levels_that_a_game_of_procgen_has_are_taken() -> None:
