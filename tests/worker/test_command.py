@@ -431,8 +431,12 @@ def test_policy_is_not_evaluated_on_another_family(home: Path) -> None:
 
 def test_policy_of_levels_that_a_game_lacks_is_not_evaluated_on_it(home: Path) -> None:
     trained = evaluated(home, "ppo_procgen", "coinrun", {"args": {"distribution_mode": "memory"}})
-    assert "has no memory levels" in refusal("ppo_procgen", "starpilot", **trained)
-    assert plan("ppo_procgen", "maze", **trained).argv
+    has_none = "has no memory levels, on which the policy was trained (distribution_mode); evaluate it on"
+    other = refusal("ppo_procgen", "starpilot", **trained)
+    assert has_none in other and other.endswith("or MinerMemory-v0") and "Starpilot" not in other
+    assert refusal("ppo_procgen", "MazeHard-v0", **trained) == f"environment 'MazeHard-v0' {has_none} MazeMemory-v0"
+    for env_id in ("maze", "MazeMemory-v0"):
+        assert plan("ppo_procgen", env_id, **trained).argv
 
 
 def test_constants_of_a_script_limit_its_actions_only(home: Path) -> None:
