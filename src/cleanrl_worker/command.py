@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -252,7 +251,7 @@ def _command_line(
             field.written(value) if isinstance(field, schema.Flag) else written(setting.name, value, setting.as_param)
         )
     if target.ours:
-        _check_limits(settings, declared, value_of)
+        _check_limits(settings, declared, saved, value_of)
     field = declared.get("num_threads") or schema.Field("num_threads", "int", 0)
     asked = settings.get("num_threads")
     threads = int(_fitting(asked, field) if asked else field.default or 0)
@@ -343,10 +342,10 @@ def _drop(setting: _Setting, target: _Target, declared: Mapping[str, object], wa
 def _fitting(setting: _Setting, field: schema.Field) -> Any:
     """The value as its field's type, or a refusal."""
     try:
-        value = _convert(setting.value, field.type)
+        value = schema.convert(setting.value, field.type)
     except (TypeError, ValueError, KeyError, OverflowError):
         raise ConfigError(
-            f"{setting.place}.{setting.name}: {_TYPE_WORDS.get(field.type, field.type)} is needed, "
+            f"{setting.place}.{setting.name}: {schema.TYPE_WORDS.get(field.type, field.type)} is needed, "
             f"not {shown(setting.value)} (default {field.default})"
         ) from None
     items = value if isinstance(value, list) else [value]
@@ -360,39 +359,19 @@ def _fitting(setting: _Setting, field: schema.Field) -> Any:
 
 
 def _check_limits(
-    settings: Mapping[str, _Setting], declared: Mapping[str, schema.Field], value_of: Callable[[str], Any]
+    settings: Mapping[str, _Setting],
+    declared: Mapping[str, schema.Field],
+    saved: Mapping[str, Any],
+    value_of: Callable[[str], Any],
 ) -> None:
     """Refuse what the algorithm's `Args` says it does not take; a default may be too much beside what is given."""
     for name, field in declared.items():
         if field.limits is None or (value := value_of(name)) is None:
             continue
         if why := field.limits.refusal(value, value_of):
+            if name not in settings and name in saved:
+                raise ConfigError(f"extras.algo_params.{name} is left as the saved run had it: {why}; give it, too")
             place = settings[name].place if name in settings else "extras.algo_params"
             raise ConfigError(f"{place}.{name}: {why} (default {field.default})")
     if why := batch_trouble(value_of):
         raise ConfigError(f"extras.algo_params: {why}")
-
-
-_TYPE_WORDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text", "path": "a path"}
-
-
-def _convert(value: Any, kind: str) -> Any:
-    """Numbers and switches may also come as text, as on a command line: the flag is the same."""
-    if kind.startswith("list["):
-        items = value if isinstance(value, list | tuple) else [value]
-        return [_convert(item, kind[5:-1]) for item in items]
-    if kind not in _TYPE_WORDS:
-        return value
-    if kind == "bool":
-        return {"true": True, "false": False}[str(value).lower()]
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise TypeError
-    if kind == "int":
-        if isinstance(value, float) and not value.is_integer():
-            raise ValueError
-        return int(value)
-    if kind == "float":
-        if math.isnan(float(value)):
-            raise ValueError
-        return value if isinstance(value, int) else float(value)
-    return str(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -169,6 +170,31 @@ class _Parameters:
         if (value := self.value_of(name)) is None:
             raise _NotKnown(name)
         return value
+
+
+TYPE_WORDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text", "path": "a path"}
+
+
+def convert(value: Any, kind: str) -> Any:
+    """A given value as a field's type, or an error; numbers and switches may also come as text, as for a flag."""
+    if kind.startswith("list["):
+        items = value if isinstance(value, list | tuple) else [value]
+        return [convert(item, kind[5:-1]) for item in items]
+    if kind not in TYPE_WORDS:
+        return value
+    if kind == "bool":
+        return {"true": True, "false": False}[str(value).lower()]
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise TypeError
+    if kind == "int":
+        if isinstance(value, float) and not value.is_integer():
+            raise ValueError
+        return int(value)
+    if kind == "float":
+        if math.isnan(float(value)):
+            raise ValueError
+        return value if isinstance(value, int) else float(value)
+    return str(value)
 
 
 def action_spaces(path: Path) -> tuple[str, ...]:

@@ -297,8 +297,23 @@ def test_limits_hang_on_the_parameters_that_are_given_or_saved(home: Path) -> No
     game = ("ppo_atari", "Pong-v5")
     assert "a native vector is not filmed" in refusal(*game, **resumed, capture_video=True)
     assert plan(*game, **resumed).argv and plan(*game, **resumed, capture_video=True, vectorization="sync").argv
+    (home / "policy.json").write_text(json.dumps({"args": None}))  # of a file of CleanRL's
+    assert plan(**resumed).argv
     (home / "policy.json").write_text(json.dumps({"args": {"num_envs": "many"}}))
     assert "the saved run.num_envs: a whole number is needed, not 'many'" in refusal(**resumed)
+
+
+def test_value_of_the_saved_run_is_not_called_the_persons(home: Path) -> None:
+    (home / "policy").write_bytes(b"x")
+    (home / "policy.json").write_text(json.dumps({"args": {"buffer_size": 100}}))
+    resumed = {"mode": "resume_training", "checkpoint_path": "policy"}
+    message = refusal("dqn_atari", "Pong-v5", **resumed, algo_params={"num_envs": 13})
+    assert message == (
+        "extras.algo_params.buffer_size is left as the saved run had it: 104 (8 * num_envs) or more is needed, "
+        "not 100; give it, too"
+    )
+    asked = refusal("dqn_atari", "Pong-v5", **resumed, algo_params={"num_envs": 13, "buffer_size": 99})
+    assert asked == "extras.algo_params.buffer_size: 104 (8 * num_envs) or more is needed, not 99 (default 1000000)"
 
 
 def test_counts_of_which_none_is_too_few_are_refused_and_zeros_with_a_meaning_taken() -> None:
