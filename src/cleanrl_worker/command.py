@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -16,8 +15,10 @@ from cleanrl_worker.environments import check_environment, only_envpool_has
 from cleanrl_worker.interpreter import find_interpreter, locate
 from cleanrl_worker.saved import find_checkpoint, find_file, find_path, run_before
 from cleanrl_worker.source import locate_module
+from mosaic import catalog
 from mosaic.wire import variables
 from mosaic.wire.errors import ConfigError, nearest, shown
+from mosaic.wire.flags import written
 from mosaic.wire.limits import COMPUTED, batch_trouble
 from mosaic.wire.paths import RunPaths
 
@@ -88,6 +89,7 @@ def make_plan(config: CleanRLWorkerConfig, paths: RunPaths, registry: Mapping[st
     argv, num_threads, told = _command_line(config, paths, target, warnings)
     if told("env_id") is not None:
         warnings += _check_environment(config, target, argv, stages, told)
+        _check_together(config, target, stages, told)
     return Plan(
         module=target.module,
         script=target.script,
@@ -196,6 +198,28 @@ def _check_environment(
     return warnings
 
 
+def _check_together(
+    config: CleanRLWorkerConfig, target: _Target, stages: list[str], told: Callable[[str], Any]
+) -> None:
+    """Refuse what the run would refuse after its start: parameters that fit neither each other nor the environment."""
+    if not target.ours or target.source is None:
+        return
+    env_id = next(iter(stages), config.env_id)  # all stages have the same spaces
+    known, network = catalog.find(env_id), told("network")
+    if stages and known and known.players > 1:
+        raise ConfigError(f"{schedule.PLACE}: a curriculum is for one player, and {env_id} is for {known.players}")
+    seen = known.observation_space if known else None
+    if seen and network != seen and network in schema.read_scope(target.source).observation_spaces:
+        raise ConfigError(
+            f"extras.algo_params.network: {network!r} is for {network} observations, but {env_id!r} gives {seen} ones; "
+            "set it to auto"
+        )
+    if told("upload_model") and told("save_model") is False:
+        raise ConfigError("extras.upload_model needs save_model: there would be no policy to push")
+    if why := schema.trouble(target.source, told, seen):
+        raise ConfigError(f"extras.algo_params: {why}")
+
+
 def _command_line(
     config: CleanRLWorkerConfig, paths: RunPaths, target: _Target, warnings: list[str]
 ) -> tuple[list[str], int, Callable[[str], Any]]:
@@ -223,9 +247,11 @@ def _command_line(
         value = _fitting(setting, field)
         if target.ours and field.type == "path" and setting.name not in _PATHS_OF_ANY_RUN:
             value = find_file(f"{setting.place}.{setting.name}", str(value))
-        argv += _written(setting, value) if target.ours else _written_for_script(field, value)
+        argv += (
+            field.written(value) if isinstance(field, schema.Flag) else written(setting.name, value, setting.as_param)
+        )
     if target.ours:
-        _check_limits(settings, declared, value_of)
+        _check_limits(settings, declared, saved, value_of)
     field = declared.get("num_threads") or schema.Field("num_threads", "int", 0)
     asked = settings.get("num_threads")
     threads = int(_fitting(asked, field) if asked else field.default or 0)
@@ -316,10 +342,10 @@ def _drop(setting: _Setting, target: _Target, declared: Mapping[str, object], wa
 def _fitting(setting: _Setting, field: schema.Field) -> Any:
     """The value as its field's type, or a refusal."""
     try:
-        value = _convert(setting.value, field.type)
+        value = schema.convert(setting.value, field.type)
     except (TypeError, ValueError, KeyError, OverflowError):
         raise ConfigError(
-            f"{setting.place}.{setting.name}: {_TYPE_WORDS.get(field.type, field.type)} is needed, "
+            f"{setting.place}.{setting.name}: {schema.TYPE_WORDS.get(field.type, field.type)} is needed, "
             f"not {shown(setting.value)} (default {field.default})"
         ) from None
     items = value if isinstance(value, list) else [value]
@@ -333,65 +359,19 @@ def _fitting(setting: _Setting, field: schema.Field) -> Any:
 
 
 def _check_limits(
-    settings: Mapping[str, _Setting], declared: Mapping[str, schema.Field], value_of: Callable[[str], Any]
+    settings: Mapping[str, _Setting],
+    declared: Mapping[str, schema.Field],
+    saved: Mapping[str, Any],
+    value_of: Callable[[str], Any],
 ) -> None:
     """Refuse what the algorithm's `Args` says it does not take; a default may be too much beside what is given."""
     for name, field in declared.items():
         if field.limits is None or (value := value_of(name)) is None:
             continue
         if why := field.limits.refusal(value, value_of):
+            if name not in settings and name in saved:
+                raise ConfigError(f"extras.algo_params.{name} is left as the saved run had it: {why}; give it, too")
             place = settings[name].place if name in settings else "extras.algo_params"
             raise ConfigError(f"{place}.{name}: {why} (default {field.default})")
     if why := batch_trouble(value_of):
         raise ConfigError(f"extras.algo_params: {why}")
-
-
-_TYPE_WORDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text", "path": "a path"}
-
-
-def _convert(value: Any, kind: str) -> Any:
-    """Numbers and switches may also come as text, as on a command line: the flag is the same."""
-    if kind.startswith("list["):
-        items = value if isinstance(value, list | tuple) else [value]
-        return [_convert(item, kind[5:-1]) for item in items]
-    if kind not in _TYPE_WORDS:
-        return value
-    if kind == "bool":
-        return {"true": True, "false": False}[str(value).lower()]
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise TypeError
-    if kind == "int":
-        if isinstance(value, float) and not value.is_integer():
-            raise ValueError
-        return int(value)
-    if kind == "float":
-        if math.isnan(float(value)):
-            raise ValueError
-        return value if isinstance(value, int) else float(value)
-    return str(value)
-
-
-def _written(setting: _Setting, value: Any) -> list[str]:
-    flag = "--" + setting.name.replace("_", "-")
-    if isinstance(value, list | tuple):
-        return [f"{flag}={item}" for item in value]
-    if isinstance(value, bool) and setting.as_param:
-        return [flag if value else f"--no-{flag[2:]}"]
-    return [f"{flag}={_text(value)}"]
-
-
-def _written_for_script(field: schema.Field, value: Any) -> list[str]:
-    assert isinstance(field, schema.Flag)
-    if isinstance(value, list | tuple):
-        words = [_text(item) for item in value]
-        return [field.option, *words] if field.many == "words" else [f"{field.option}={word}" for word in words]
-    if isinstance(value, bool) and field.switch != "value":
-        if field.switch == "pair":
-            group, dot, name = field.option[2:].rpartition(".")  # tyro writes --group.no-name
-            return [field.option if value else f"--{group}{dot}no-{name}"]
-        return [field.option] if value == (field.switch == "on") else []
-    return [f"{field.option}={_text(value)}"]
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

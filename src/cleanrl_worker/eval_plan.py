@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from cleanrl_worker import backends
+from mosaic import catalog
 from mosaic.wire.errors import ConfigError, nearest, shown
 from mosaic.wire.sidecars import read_sidecar
 
@@ -75,7 +76,7 @@ def check_game(config: CleanRLWorkerConfig, algo: str, source: Path | None) -> l
 
     scope = schema.read_scope(source) if source else schema.Scope()
     backend = backend_of(config)
-    return check_environment(
+    warnings = check_environment(
         config.env_id,
         algo,
         scope.action_spaces,
@@ -86,7 +87,21 @@ def check_game(config: CleanRLWorkerConfig, algo: str, source: Path | None) -> l
         families=scope.families,
         film=config.mode == "policy_eval" and bool(config.extras.get("eval_capture_video")),
         advise=config.mode == "policy_eval",
-        levels=str(_saved_args(config).get("distribution_mode", "auto")),
+    )
+    _check_levels(config)
+    return warnings
+
+
+def _check_levels(config: CleanRLWorkerConfig) -> None:
+    """Refuse a game of Procgen without the levels of the training: an evaluation plays those."""
+    mode = str(_saved_args(config).get("distribution_mode", "auto"))
+    if catalog.level_trouble(config.env_id, mode) is None:
+        return
+    able = [env_id for env_id in catalog.ids("procgen") if env_id.endswith(f"{mode.capitalize()}-v0")]
+    same = [env_id for env_id in able if env_id.lower().removesuffix(f"{mode}-v0") in config.env_id.lower()]
+    raise ConfigError(
+        f"environment {config.env_id!r} has no {mode} levels, on which the policy was trained (distribution_mode)"
+        + (f"; evaluate it on {' or '.join(same or able)}" if able else "")
     )
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from cleanrl_worker import algorithms
 from cleanrl_worker.kit import policy as policies
+from cleanrl_worker.kit.episodes import spaces_of
 from cleanrl_worker.kit.policy import UNREADABLE, Policy, normalized
 from cleanrl_worker.wrappers.views import plays_frames
 from mosaic.wire.errors import ConfigError, nearest
@@ -34,6 +35,10 @@ class SavedPolicy:
     args: dict[str, Any] = field(default_factory=dict)
     statistics: dict[str, np.ndarray] | None = None
     state: dict[str, Any] = field(default_factory=dict, repr=False)
+    trained_on: str | None = None
+    """the environment of its training, where another may be played"""
+    spaces: str | None = None
+    """of its training, as `spaces_of` tells them"""
 
     @property
     def is_atari(self) -> bool:
@@ -62,6 +67,8 @@ def read_policy(path: Path | str, *, algo: str | None = None, env_id: str | None
         args=args,
         statistics={key: np.asarray(value) for key, value in statistics.items()} if statistics else None,
         state=state,
+        trained_on=known.get("env_id"),
+        spaces=known.get("spaces"),
     )
 
 
@@ -75,6 +82,11 @@ def build_policy(saved: SavedPolicy, spaces: Any) -> Policy:
     except ConfigError:
         raise
     except UNREADABLE as error:
+        if saved.spaces and saved.spaces != (here := spaces_of(spaces)):
+            raise ConfigError(
+                f"policy {saved.path.name} was trained on {saved.trained_on}, with {saved.spaces}; {saved.env_id} has "
+                f"{here}: play it where they are the same"
+            ) from error
         reason = " ".join(str(error).split())[:300]
         raise ConfigError(
             f"policy {saved.path} is no {saved.algo!r} policy for observations {spaces.single_observation_space} and "

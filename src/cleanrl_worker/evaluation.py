@@ -21,12 +21,13 @@ from cleanrl_worker.kit import episodes, play
 from cleanrl_worker.kit.policy import Policy
 from cleanrl_worker.wrappers.views import view_of
 from mosaic.wire import metrics
-from mosaic.wire.errors import MosaicError
+from mosaic.wire.errors import ConfigError, MosaicError
 from mosaic.wire.paths import write_atomic
 from mosaic.wire.tensorboard import ScalarWriter
 
 GAMMA = 0.99
 AT_ONCE = 4
+EXIT_REFUSED = 2
 STOP_SECONDS = 0.2  # how long a request to stop may go unseen between two episodes
 # In eval_summary.json, and under eval/ in TensorBoard.
 BATCH_NUMBERS = ("episodes", "avg_return", "min_return", "max_return", "median_return", "std_return", "duration_sec")
@@ -95,13 +96,16 @@ class Batch:
 
 
 def main(args: EvalArgs | None = None) -> None:
-    """Evaluate as the command line says; a refusal is one line on stderr."""
+    """Evaluate as the command line says; a refusal is one line on stderr, and exit code 2 where nothing was written."""
     args = args or tyro.cli(EvalArgs, description=__doc__)
     stop = threading.Event()
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, lambda *_: stop.set())
     try:
         run_batched_evaluation(args, stop)
+    except ConfigError as error:  # of the policy, which is read before anything is written
+        print(" ".join(str(error).split()), file=sys.stderr, flush=True)
+        raise SystemExit(EXIT_REFUSED) from error
     except MosaicError as error:
         raise SystemExit(" ".join(str(error).split())) from error
     if stop.is_set() and not args.repeat:  # stopping is how a repeated evaluation ends; others were cut

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cleanrl_worker import schema, vitals
-from cleanrl_worker.source import locate_module
+from cleanrl_worker.source import Source, locate_module
 from mosaic import catalog
 from mosaic.wire.checkpoints import saved_args
 from mosaic.wire.twins import room
@@ -29,6 +29,7 @@ FRAME = 84 * 84
 PROCGEN_FRAME = 64 * 64 * 3
 # What the layers keep of each frame of a minibatch until its gradient is known: DQN's network, and IMPALA's.
 SMALL_LAYERS, RESIDUAL_LAYERS = 300_000, 1_400_000
+IMPALA = ("ResidualBlock", "ImpalaNetwork")  # a class of each file that has IMPALA's network, in torch or in JAX
 SEGMENT_ROWS = 25_000  # transitions that are in memory three times more while a checkpoint is written
 # A transition of wrappers.frames: one frame and a sixteenth, five numbers of frames, and the rest.
 IMAGE_TRANSITION = FRAME * 17 // 16 + 5 * 8 + 8 + 4 + 8 + 4 + 4
@@ -85,7 +86,9 @@ def needs_of(plan: Plan) -> Needs | None:
         values["world_size"] = sum(flag.startswith("--device-ids=") for flag in plan.argv)
     known = catalog.find(str(values["env_id"]))
     uses_gpu = "--no-cuda" not in plan.argv and str(values.get("cuda")).lower() != "false"
-    return _needs(values, images=known is not None and known.observation_space == "image", uses_gpu=uses_gpu)
+    images = known is not None and known.observation_space == "image"
+    residual = any(Source.read(source).find(name) for name in IMPALA)
+    return _needs(values, images, uses_gpu, RESIDUAL_LAYERS if residual else SMALL_LAYERS)
 
 
 def shortages(needs: Needs, folder: Path) -> list[str]:
@@ -108,7 +111,7 @@ def shortages(needs: Needs, folder: Path) -> list[str]:
     return found
 
 
-def _needs(values: Mapping[str, Any], images: bool, uses_gpu: bool) -> Needs:
+def _needs(values: Mapping[str, Any], images: bool, uses_gpu: bool, layers: int) -> Needs:
     number = {name: int(float(value)) for name, value in values.items() if _is_number(value)}
     state = IMAGE_STATE if images else FLAT_STATE
     ranks = number.get("world_size") or 1
@@ -120,8 +123,9 @@ def _needs(values: Mapping[str, Any], images: bool, uses_gpu: bool) -> Needs:
     saving = 3 * min(held, SEGMENT_ROWS) * transition
     phase = number.get("num_steps", 0) * envs * number.get("n_iteration", 0) * PROCGEN_FRAME  # what PPG distils
     free = vitals.free_gpu_memory() if images and uses_gpu else None
-    layers = RESIDUAL_LAYERS if "distribution_mode" in values else SMALL_LAYERS
     frames = number.get("num_steps", 0) * envs // max(number.get("num_minibatches", 1), 1)
+    if held:  # a minibatch is a sample of the replay memory
+        frames = number.get("batch_size", 0)
     learning = frames * layers if images and free is None else 0
     memory = ranks * (PROCESS + 2 * state + 2 * rollout + learning) + replay + saving + phase
     disk = KEPT * state + 2 * replay  # the best checkpoint may hold transitions that the newest has long overwritten

@@ -117,7 +117,7 @@ def _fill_from_checkpoint(source: Path, values: dict[str, Any], more: object) ->
     state = saved_state(source)
     if not state:
         raise ConfigError(f"all checkpoints in {source} are damaged ({', '.join(path.name for path in found)})")
-    args = {"algo": state.get("algo"), **state.get("args", {})}
+    args = {"algo": state.get("algo"), **(state.get("args") or {})}
     for name in ("algo", "env_id", "seed", "total_timesteps"):
         if values[name] is None:
             values[name] = args.get(name)

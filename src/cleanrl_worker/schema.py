@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from cleanrl_worker.source import Definition, Source, dotted, locate_module, package_exists
 from mosaic.wire.errors import ConfigError
 from mosaic.wire.extras import pip_line
+from mosaic.wire.flags import plain
 from mosaic.wire.limits import Limits
 
 
@@ -36,6 +38,18 @@ class Flag(Field):
     """how a bool is written: `pair` (--x, --no-x), `value` (--x=true), `on` (--x or nothing), `off` (the reverse)"""
     many: str = "words"
     """how a sequence is written: `words` (--x a b) or `repeat` (--x=a --x=b)"""
+
+    def written(self, value: Any) -> list[str]:
+        """A value in the script's dialect."""
+        if isinstance(value, list | tuple):
+            words = [plain(item) for item in value]
+            return [self.option, *words] if self.many == "words" else [f"{self.option}={word}" for word in words]
+        if isinstance(value, bool) and self.switch != "value":
+            if self.switch == "pair":
+                group, dot, name = self.option[2:].rpartition(".")  # tyro writes --group.no-name
+                return [self.option if value else f"--{group}{dot}no-{name}"]
+            return [self.option] if value == (self.switch == "on") else []
+        return [f"{self.option}={plain(value)}"]
 
 
 @dataclass(frozen=True)
@@ -120,6 +134,67 @@ def read_scope(path: Path) -> Scope:
 
     backend = source.value(source.constants.get("DEFAULT_BACKEND")) or Scope.default_backend
     return Scope(words("ACTION_SPACES"), words("OBSERVATION_SPACES"), words("FAMILIES"), str(backend))
+
+
+def trouble(path: Path, value_of: Callable[[str], Any], observations: str | None) -> str | None:
+    """What the file's own `trouble(args, observations)` says of parameters that do not go together; None for nothing.
+
+    That function alone is run, not the file, whose imports take seconds: it uses nothing but what it is given. It says
+    nothing where it asks for a parameter that is not known (`value_of` gives None).
+    """
+    source = Source.read(path)
+    function = source.definitions.get(trouble.__name__)
+    if not isinstance(function, ast.FunctionDef):
+        return None
+    names: dict[str, Any] = {}
+    # annotations stay text, as in this module: `Args` is not there
+    exec(compile(ast.Module([function], []), str(path), "exec"), names)
+    try:
+        told: str | None = names[function.name](_Parameters(value_of), observations)
+    except _NotKnown:
+        return None
+    return told
+
+
+class _NotKnown(Exception):
+    """A parameter that the saved run decides, which does not tell it."""
+
+
+@dataclass(frozen=True)
+class _Parameters:
+    """What an algorithm's `args` will be, as far as it is known."""
+
+    value_of: Callable[[str], Any]
+
+    def __getattr__(self, name: str) -> Any:
+        if (value := self.value_of(name)) is None:
+            raise _NotKnown(name)
+        return value
+
+
+TYPE_WORDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text", "path": "a path"}
+
+
+def convert(value: Any, kind: str) -> Any:
+    """A given value as a field's type, or an error; numbers and switches may also come as text, as for a flag."""
+    if kind.startswith("list["):
+        items = value if isinstance(value, list | tuple) else [value]
+        return [convert(item, kind[5:-1]) for item in items]
+    if kind not in TYPE_WORDS:
+        return value
+    if kind == "bool":
+        return {"true": True, "false": False}[str(value).lower()]
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise TypeError
+    if kind == "int":
+        if isinstance(value, float) and not value.is_integer():
+            raise ValueError
+        return int(value)
+    if kind == "float":
+        if math.isnan(float(value)):
+            raise ValueError
+        return value if isinstance(value, int) else float(value)
+    return str(value)
 
 
 def action_spaces(path: Path) -> tuple[str, ...]:

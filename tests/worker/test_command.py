@@ -1,3 +1,4 @@
+import importlib
 import json
 import sys
 from pathlib import Path
@@ -221,6 +222,63 @@ def test_parameters_that_do_not_go_together_are_refused_before_anything_is_writt
     assert message in refusal(algo, env_id, algo_params=params)
 
 
+GRID, GAME = "MiniGrid-Empty-5x5-v0", "Pong-v5"
+ONE_STAGE = '[{"env_id": "%s"}]'
+
+
+@pytest.mark.parametrize(
+    ("algo", "env_id", "params", "message"),
+    [
+        ("ppo", GRID, {"memory": True, "num_envs": 4, "num_minibatches": 3}, "--num-envs (4) must be a multiple of --"),
+        ("ppo", GRID, {"memory": True, "network": "shared"}, "--memory is for grids: use --network grid, not shared"),
+        ("ppo", "CartPole-v1", {"memory": True}, "--memory is for grids, and this environment gives vector obs"),
+        ("ppo", "CartPole-v1", {"mission": True}, "--mission is for grids, and this environment gives vector obs"),
+        ("ppo", "CartPole-v1", {"network": "grid"}, "network: 'grid' is for grid observations, but 'CartPole-v1' giv"),
+        ("ppo_jax", "CartPole-v1", {"network": "grid"}, "gives vector ones; set it to auto"),
+        ("ppo_jax", "CartPole-v1", {"network": "image"}, "'image' is for image observations, but 'CartPole-v1' gives"),
+        ("ppo_jax", GRID, {"network": "image"}, "gives grid ones; set it to auto"),
+        ("ppo", "CartPole-v1", {"upload_model": True}, "extras.upload_model needs save_model: there would be no poli"),
+        ("ppo_atari_multigpu", GAME, {"device_ids": [0, 1], "world_size": 1}, "--world-size 1 needs as many --device"),
+        ("ppo_atari_multigpu", GAME, {"curriculum_schedule": ONE_STAGE % GAME}, "knows no curricula; ppo_atari does"),
+    ],
+)
+def test_parameters_that_the_run_would_refuse_after_its_start_are_refused_before_it(
+    algo: str, env_id: str, params: dict[str, Any], message: str
+) -> None:
+    extras = {name: params.pop(name) for name in list(params) if name == "curriculum_schedule"}
+    assert message in refusal(algo, env_id, algo_params=params, **extras)
+
+
+def test_parameters_that_do_go_together_are_taken() -> None:
+    assert plan("ppo", GRID, algo_params={"memory": True, "mission": True}).argv
+    assert plan("ppo", GRID, algo_params={"memory": True, "network": "grid", "num_minibatches": 2}).argv
+    assert plan("ppo", GRID, algo_params={"network": "separate"}).argv
+    assert plan(algo_params={"upload_model": True, "save_model": True}).argv
+    for processes in ({"device_ids": [0, 1], "world_size": 2}, {"device_ids": [0, 1]}, {"world_size": 2}):
+        assert plan("ppo_atari_multigpu", GAME, algo_params=processes).argv
+
+
+def test_a_curriculum_of_a_game_for_several_players_is_refused() -> None:
+    message = refusal("ppo_pettingzoo_ma_atari", "pong_v3", curriculum_schedule=ONE_STAGE % "pong_v3")
+    assert message == "extras.curriculum_schedule: a curriculum is for one player, and pong_v3 is for 2"
+
+
+def test_processes_and_curricula_are_refused_by_the_run_in_the_words_of_the_dry_run() -> None:
+    module = importlib.import_module("cleanrl_worker.algorithms.ppo_atari_multigpu")
+    for given in ({"device_ids": [0, 1], "world_size": 1}, {"curriculum_schedule": ONE_STAGE % GAME}):
+        with pytest.raises(SystemExit, match=r"needs as many --device-ids|knows no curricula"):
+            module.settle(module.Args(env_id=GAME, **given))
+
+
+def test_what_a_saved_run_does_not_tell_is_not_judged(home: Path) -> None:
+    (home / "policy").write_bytes(b"x")
+    resumed = {"mode": "resume_training", "checkpoint_path": "policy", "algo_params": {"memory": True}}
+    assert plan("ppo", GRID, **resumed).argv  # its network, and how many environments it had
+    saved = {"network": "grid", "mission": False, "num_envs": 3, "num_minibatches": 2}
+    (home / "policy.json").write_text(json.dumps({"args": saved}))
+    assert "--num-envs (3) must be a multiple of --num-minibatches (2)" in refusal("ppo", GRID, **resumed)
+
+
 def test_levels_that_a_game_of_procgen_has_are_taken() -> None:
     for env_id, mode in (("starpilot", "extreme"), ("procgen-heist-v0", "memory"), ("MazeEasy-v0", "easy")):
         assert plan("ppo_procgen", env_id, algo_params={"distribution_mode": mode}).argv
@@ -239,8 +297,23 @@ def test_limits_hang_on_the_parameters_that_are_given_or_saved(home: Path) -> No
     game = ("ppo_atari", "Pong-v5")
     assert "a native vector is not filmed" in refusal(*game, **resumed, capture_video=True)
     assert plan(*game, **resumed).argv and plan(*game, **resumed, capture_video=True, vectorization="sync").argv
+    (home / "policy.json").write_text(json.dumps({"args": None}))  # of a file of CleanRL's
+    assert plan(**resumed).argv
     (home / "policy.json").write_text(json.dumps({"args": {"num_envs": "many"}}))
     assert "the saved run.num_envs: a whole number is needed, not 'many'" in refusal(**resumed)
+
+
+def test_value_of_the_saved_run_is_not_called_the_persons(home: Path) -> None:
+    (home / "policy").write_bytes(b"x")
+    (home / "policy.json").write_text(json.dumps({"args": {"buffer_size": 100}}))
+    resumed = {"mode": "resume_training", "checkpoint_path": "policy"}
+    message = refusal("dqn_atari", "Pong-v5", **resumed, algo_params={"num_envs": 13})
+    assert message == (
+        "extras.algo_params.buffer_size is left as the saved run had it: 104 (8 * num_envs) or more is needed, "
+        "not 100; give it, too"
+    )
+    asked = refusal("dqn_atari", "Pong-v5", **resumed, algo_params={"num_envs": 13, "buffer_size": 99})
+    assert asked == "extras.algo_params.buffer_size: 104 (8 * num_envs) or more is needed, not 99 (default 1000000)"
 
 
 def test_counts_of_which_none_is_too_few_are_refused_and_zeros_with_a_meaning_taken() -> None:
@@ -373,8 +446,12 @@ def test_policy_is_not_evaluated_on_another_family(home: Path) -> None:
 
 def test_policy_of_levels_that_a_game_lacks_is_not_evaluated_on_it(home: Path) -> None:
     trained = evaluated(home, "ppo_procgen", "coinrun", {"args": {"distribution_mode": "memory"}})
-    assert "has no memory levels" in refusal("ppo_procgen", "starpilot", **trained)
-    assert plan("ppo_procgen", "maze", **trained).argv
+    has_none = "has no memory levels, on which the policy was trained (distribution_mode); evaluate it on"
+    other = refusal("ppo_procgen", "starpilot", **trained)
+    assert has_none in other and other.endswith("or MinerMemory-v0") and "Starpilot" not in other
+    assert refusal("ppo_procgen", "MazeHard-v0", **trained) == f"environment 'MazeHard-v0' {has_none} MazeMemory-v0"
+    for env_id in ("maze", "MazeMemory-v0"):
+        assert plan("ppo_procgen", env_id, **trained).argv
 
 
 def test_constants_of_a_script_limit_its_actions_only(home: Path) -> None:

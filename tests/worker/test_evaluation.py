@@ -24,7 +24,9 @@ from cleanrl_worker.algorithms import ppo
 from cleanrl_worker.eval_registry import build_policy, read_policy
 from cleanrl_worker.evaluation import BATCH_NUMBERS, EvalArgs, run_batched_evaluation
 from cleanrl_worker.kit import play
+from cleanrl_worker.kit.episodes import spaces_of
 from cleanrl_worker.runtime import DEFAULT_ALGO_REGISTRY
+from cleanrl_worker.wrappers.views import view_of
 from mosaic.wire import metrics
 from mosaic.wire.events import Event, replay
 from mosaic.wire.paths import RunPaths
@@ -315,9 +317,29 @@ def test_shell_tells_an_evaluation_by_episodes_and_batches(home: Path, cartpole:
 def test_failing_evaluation_is_a_failed_run(home: Path, cartpole: Path) -> None:
     cartpole.write_bytes(b"no policy")
     code, events, _, _ = run_shell(home, {"policy_path": str(cartpole), "eval_episodes": 2})
-    assert code == 1
+    assert code == evaluation.EXIT_REFUSED
     assert [event.event for event in events] == ["run_started", "run_failed"]
     assert "ppo.cleanrl_model" in events[-1].payload["stderr_tail"][-1]
+
+
+def test_policy_of_a_game_with_other_buttons_is_refused_in_a_line_before_anything_is_written(home: Path) -> None:
+    needed("ppo_pettingzoo_ma_atari")
+    module = importlib.import_module(DEFAULT_ALGO_REGISTRY["ppo_pettingzoo_ma_atari"])
+    game = play.make_game("pong_v3", atari=False, view=view_of("pong_v3", {}))
+    policy = home / "x.cleanrl_model"
+    torch.save(module.Agent(game).state_dict(), policy)
+    known = {"algo": "ppo_pettingzoo_ma_atari", "env_id": "pong_v3", "seed": 1, "step": 0, "spaces": spaces_of(game)}
+    (home / "x.cleanrl_model.json").write_text(json.dumps(known))
+    game.close()
+    code, events, _, paths = run_shell(home, {"policy_path": str(policy), "eval_episodes": 1}, env_id="tennis_v3")
+    assert code == evaluation.EXIT_REFUSED
+    (line,) = events[-1].payload["stderr_tail"]
+    told = "observations of shape (2, 6, 84, 84) and actions MultiDiscrete"
+    assert line == (
+        f"policy x.cleanrl_model was trained on pong_v3, with {told}([6 6]); tennis_v3 has {told}([18 18]): "
+        "play it where they are the same"
+    )
+    assert not paths.metrics.exists() and not (paths.folder / "eval_summary.json").exists()
 
 
 @pytest.mark.parametrize("size", [2, 1_000_000])

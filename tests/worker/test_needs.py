@@ -125,6 +125,26 @@ def test_what_layers_keep_of_a_minibatch_is_counted_where_they_are(monkeypatch: 
     assert here - there == 64 * 256 // 8 * needs.RESIDUAL_LAYERS
 
 
+@pytest.mark.parametrize(
+    ("algo", "layers"),
+    [
+        ("dqn_atari", needs.SMALL_LAYERS),
+        ("dqn_atari_jax", needs.SMALL_LAYERS),
+        ("qdagger_dqn_atari_impalacnn", needs.RESIDUAL_LAYERS),
+        ("qdagger_dqn_atari_jax_impalacnn", needs.RESIDUAL_LAYERS),
+    ],
+)
+def test_a_sample_of_a_memory_is_counted_by_the_network_that_the_file_has(
+    algo: str, layers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "jax" in algo:
+        pytest.importorskip("jax")
+    monkeypatch.setattr(vitals, "free_gpu_memory", lambda: None)
+    lesson = {"offline_steps": 100} if algo.startswith("qdagger") else {}
+    few, many = (needed(algo, "Pong-v5", batch_size=size, **lesson).memory for size in (32, 64))
+    assert many - few == 32 * layers
+
+
 def test_the_batches_that_a_phase_of_ppg_keeps_are_counted() -> None:
     tests_needs.needed("procgen")
     one, whole = (needed("ppg_procgen", "starpilot", n_iteration=count) for count in (1, 32))

@@ -1,3 +1,5 @@
+import ast
+import builtins
 import json
 import subprocess
 import sys
@@ -327,3 +329,39 @@ def test_all_algorithms_are_described_by_reading_each_file_once_and_only_its_hea
         path = locate_module(module)
         assert path is not None
         assert "main" not in Source.read(path, head=True).definitions, f"{module}: its training loop was parsed too"
+
+
+TROUBLE = """
+    import heavy_package_that_is_not_there
+
+    class Args:
+        x: int = 1
+
+    def trouble(args: Args, observations: str | None) -> str | None:
+        return f"{args.x} on {observations}" if args.x > 1 and args.y else None
+"""
+
+
+def test_what_a_file_says_of_its_parameters_is_asked_without_running_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "algo.py"
+    path.write_text(dedent(TROUBLE))
+    assert schema.trouble(path, {"x": 2, "y": True}.get, "grid") == "2 on grid"
+    assert schema.trouble(path, {"x": 1, "y": True}.get, None) is None
+    assert schema.trouble(path, {"x": 2}.get, None) is None  # y is not known
+    path.write_text("x = 1\n")
+    assert schema.trouble(path, {}.get, None) is None
+
+
+def test_what_is_asked_of_a_file_without_running_it_uses_nothing_of_the_file() -> None:
+    asked = []
+    for module in DEFAULT_ALGO_REGISTRY.values():
+        path = schema.locate_module(module)
+        assert path is not None
+        function = schema.Source.read(path).definitions.get("trouble")
+        if not isinstance(function, ast.FunctionDef):
+            continue
+        names = [node for line in function.body for node in ast.walk(line) if isinstance(node, ast.Name)]
+        own = {"args", "observations"} | {node.id for node in names if isinstance(node.ctx, ast.Store)}
+        assert {node.id for node in names} - own <= set(dir(builtins)), module
+        asked.append(module.rpartition(".")[2])
+    assert asked == ["ppo", "ppo_atari_multigpu"]

@@ -107,18 +107,33 @@ def make_agent(network: str, envs: Any, mission: bool, memory: bool) -> MLPAgent
     return MLPAgent(envs) if network == "shared" else SeparateMLPAgent(envs)
 
 
+def trouble(args: Args, observations: str | None) -> str | None:
+    """Why these parameters do not go together; None where they do.
+
+    The dry run asks this function alone, before anything is imported: it uses nothing but what it is given.
+    `observations` is the catalog's word for what the environment gives; None where that is not known.
+    """
+    for name in ("mission", "memory"):
+        if not getattr(args, name):
+            continue
+        if observations not in ("grid", None):
+            return f"--{name} is for grids, and this environment gives {observations} observations: leave it out"
+        if args.network not in ("grid", "auto"):
+            return f"--{name} is for grids: use --network grid, not {args.network}, or leave it out"
+    if args.memory and args.num_envs % args.num_minibatches:
+        return (
+            f"--memory learns from whole environments: --num-envs ({args.num_envs}) must be a multiple of "
+            f"--num-minibatches ({args.num_minibatches})"
+        )
+    return None
+
+
 def check_network(args: Args) -> None:
     """Say which network `auto` is, and refuse what only grids have."""
     if args.network == "auto":
         args.network = "grid" if is_grid(args.env_id) else "separate"
-    for name in ("mission", "memory"):
-        if getattr(args, name) and args.network != "grid":
-            raise SystemExit(f"--{name} is for grids: use --network grid, not {args.network}, or leave it out")
-    if args.memory and args.num_envs % args.num_minibatches:
-        raise SystemExit(
-            f"--memory learns from whole environments: --num-envs ({args.num_envs}) must be a multiple of "
-            f"--num-minibatches ({args.num_minibatches})"
-        )
+    if why := trouble(args, None):
+        raise SystemExit(why)
 
 
 def gae(

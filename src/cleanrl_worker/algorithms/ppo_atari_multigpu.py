@@ -143,10 +143,22 @@ def gae(
     return advantages
 
 
+def trouble(args: Args, observations: str | None) -> str | None:
+    """Why these parameters do not go together, which the dry run asks, too; None where they do.
+
+    It uses nothing but what it is given, and no `observations`: they are the same in all games.
+    """
+    if args.device_ids and args.world_size not in (0, len(args.device_ids)):
+        return f"--world-size {args.world_size} needs as many --device-ids, not {len(args.device_ids)}"
+    if args.curriculum_schedule or args.curriculum:
+        return "ppo_atari_multigpu knows no curricula; ppo_atari does"
+    return None
+
+
 def settle(args: Args) -> None:
     """What follows from the number of processes; refuses what they cannot share."""
-    if args.device_ids and args.world_size not in (0, len(args.device_ids)):
-        raise SystemExit(f"--world-size {args.world_size} needs as many --device-ids, not {len(args.device_ids)}")
+    if why := trouble(args, None):
+        raise SystemExit(why)
     gpus = torch.cuda.device_count() if args.cuda else 0
     if any(device >= gpus for device in args.device_ids):
         raise SystemExit(f"--device-ids {' '.join(map(str, args.device_ids))}: this machine has {gpus} GPUs to use")
@@ -154,8 +166,6 @@ def settle(args: Args) -> None:
         raise SystemExit(f"--backend {args.backend} is for GPUs, and there is none to use: take gloo")
     if args.backend == "mpi" and not torch.distributed.is_mpi_available():
         raise SystemExit("--backend mpi: this torch was built without MPI; take nccl or gloo")
-    if args.curriculum_schedule or args.curriculum:
-        raise SystemExit("ppo_atari_multigpu knows no curricula; ppo_atari does")
     args.world_size = args.world_size or len(args.device_ids) or max(gpus, 1)
     args.num_threads = args.num_threads or max(1, (os.cpu_count() or 1) // args.world_size)
 

@@ -178,9 +178,9 @@ def saved_state(source: Path) -> dict[str, Any]:
 def saved_args(source: Path) -> dict[str, Any]:
     """The arguments of the run that a checkpoint or a policy file is from; {} where that cannot be read."""
     if not source.is_file():
-        return dict(saved_state(source).get("args", {}))
+        return dict(saved_state(source).get("args") or {})
     try:
-        args = read_sidecar(source).get("args", {})
+        args = read_sidecar(source).get("args") or {}  # of files of CleanRL's, people write it by hand
     except (OSError, ValueError):  # it is refused with its policy
         return {}
     return {name: value for name, value in args.items() if name != "curriculum_schedule"}  # a policy has it behind it

@@ -14,6 +14,21 @@ def option(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
+def written(name: str, value: Any, paired: bool) -> list[str]:
+    """A value as flags of an algorithm of ours; a switch that is `paired` as --x and --no-x, others as --x=true."""
+    flag = option(name)
+    if isinstance(value, list | tuple):
+        return [f"{flag}={item}" for item in value]
+    if isinstance(value, bool) and paired:
+        return [flag if value else f"--no-{flag[2:]}"]
+    return [f"{flag}={plain(value)}"]
+
+
+def plain(value: Any) -> str:
+    """A value as a command line has it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def in_one_dialect(given: Iterable[str], fields: Mapping[str, Any]) -> list[str]:
     """As tyro reads flags of these types: `--x=false` as `--no-x`, `--x=1 --x=2` of a list as `--x 1 2`; or refused."""
     switches = [name for name, kind in fields.items() if kind is bool]
