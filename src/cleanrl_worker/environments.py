@@ -49,14 +49,14 @@ def check_environment(
     if known is None:
         if families:
             raise ConfigError(_not_in_catalog(env_id, algo, (action_spaces, observation_spaces), families))
-        warnings = _look_up(env_id, interpreter, ours, script_folder, backend)
-        known = _behind_module(env_id)
+        known, warnings = _look_up(env_id, interpreter, ours, script_folder, backend)
         if known is None and ":" in env_id and backend == backends.ENVPOOL:
             raise ConfigError(_made_only_by(env_id, (backends.GYMNASIUM,)))
         if warnings or known is None:
             _check_making(env_id, None, backend, vectorization, film)
             return warnings
     _check_fit(env_id, known, algo, action_spaces, observation_spaces, families)
+    _check_name(env_id, known)
     if auto and backend is not None:
         backend = backends.chosen(known, backend, vectorization, num_envs)
     made = known if backend is None else _on_backend(known, backend)
@@ -96,6 +96,13 @@ def _check_fit(
             f"algo {algo!r} learns from {', '.join(observation_spaces)} observations, but {env_id!r} gives "
             f"{known.observation_space} ones; {_algorithms_for(known)}"
         )
+
+
+def _check_name(env_id: str, known: catalog.Environment) -> None:
+    """Refuse `module:Id` where training tells by the id what an agent sees: of a grid world, or of raw frames."""
+    name = env_id.rpartition(":")[2]
+    if name != env_id and (known.observation_space == "grid" or "NoFrameskip" in name):
+        raise ConfigError(f"environment {env_id!r} goes by {name!r} here; use that id")
 
 
 def only_envpool_has(env_ids: Sequence[str]) -> bool:
@@ -166,21 +173,29 @@ def _check_making(
         raise ConfigError(f"environment {shown(env_id, 120)}: {refusal}")
 
 
-def _behind_module(env_id: str) -> catalog.Environment | None:
-    """What Gymnasium, which alone knows such ids, makes of `module:Id` where the catalog has the second part."""
+def _namesake(env_id: str) -> catalog.Environment | None:
+    """What Gymnasium, which alone knows such ids, makes of `module:Id` where it is the catalog's and not the module's.
+
+    A module may register another environment under a known id: whose it is, `ask_registry` tells.
+    """
+    if ":" not in env_id:
+        return None
     known = catalog.find(env_id.rpartition(":")[2])
     if known is None or backends.GYMNASIUM not in known.backends:
         return None
     return replace(known, env_id=env_id, backends=(backends.GYMNASIUM,))
 
 
-def _look_up(env_id: str, interpreter: str, ours: bool, script_folder: str | None, backend: str | None) -> list[str]:
+def _look_up(
+    env_id: str, interpreter: str, ours: bool, script_folder: str | None, backend: str | None
+) -> tuple[catalog.Environment | None, list[str]]:
+    """The environment of the catalog that `module:Id` is, and warnings."""
     answer = ask_registry(env_id, interpreter, script_folder)
     newer = catalog.successor(env_id)
     if answer.get("known") and newer and backend == backends.GYMNASIUM:
         raise ConfigError(f"Gymnasium lists environment {env_id!r}, but no longer makes it; use {newer!r}")
     if answer.get("known"):
-        return []
+        return _namesake(env_id) if answer.get("namesake") else None, []
     near = f"; did you mean {newer!r}?" if newer else _nearest_id(env_id, answer.get("ids", ()))
     if "problem" in answer:
         refusal = f"environment {shown(env_id, 120)}: {answer['problem']}{near if newer else ''}"
@@ -188,7 +203,7 @@ def _look_up(env_id: str, interpreter: str, ours: bool, script_folder: str | Non
         refusal = f"unknown environment {shown(env_id, 120)}: neither the catalog nor Gymnasium's registry has it{near}"
     if ours:
         raise ConfigError(refusal)
-    return [f"{refusal} (left to the script)"]
+    return None, [f"{refusal} (left to the script)"]
 
 
 def _nearest_id(env_id: str, registered: Sequence[str]) -> str:
@@ -203,13 +218,15 @@ def _nearest_id(env_id: str, registered: Sequence[str]) -> str:
 def ask_registry(env_id: str, interpreter: str = sys.executable, script_folder: str | None = None) -> dict[str, Any]:
     """Ask Gymnasium in a child process: `known`, or a `problem` in words, or the `ids` that it does have.
 
-    `package` is the last that could not be imported.
+    `package` is the last that could not be imported; `namesake` says of `module:Id` that it is the catalog's.
     """
+    namesake = _namesake(env_id)
+    owners = catalog.group_of(namesake).packages if namesake else ()
     # As for the algorithm: a script's folder comes first, the current one last and only for modules.
     folders = (script_folder, "") if script_folder else ("", os.getcwd())
     try:
         child = subprocess.run(
-            [interpreter, "-c", _LOOKUP, env_id, *folders],
+            [interpreter, "-c", _LOOKUP, env_id, *folders, *owners],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -241,7 +258,7 @@ import functools, importlib, json, os
 answer = os.fdopen(os.dup(1), "w")
 packages = []
 os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-env_id, first, last = sys.argv[1:]
+env_id, first, last, *owners = sys.argv[1:]
 sys.path[:] = [entry for entry in [first, *sys.path, last] if entry]
 
 def attempt(action):
@@ -262,12 +279,14 @@ def look_up():
     if gym is None:
         return {"problem": "gymnasium cannot be imported by %s (%s)" % (sys.executable, problem)}
     module, _, name = env_id.rpartition(":")
+    for owner in owners:
+        load(owner)
+    before = registered(gym).get(name)
     if module:
         problem = load(module)[1]
         if problem:
             return {"problem": "its module %r cannot be imported (%s)" % (module, problem)}
-    registry = gym.envs.registry
-    specs = registry if hasattr(registry, "keys") else registry.env_specs
+    specs = registered(gym)
     if name not in specs:
         return {"ids": sorted(specs)}
     entry = specs[name].entry_point
@@ -275,7 +294,16 @@ def look_up():
         problem = load(*entry.split(":"))[1]
     elif getattr(entry, "__module__", "").startswith("gymnasium.") and not isinstance(entry, type):
         problem = attempt(entry)[1]  # Gymnasium's way to say where an old environment has gone
-    return {"problem": "it cannot be made (%s)" % problem} if problem else {"known": True}
+    if problem:
+        return {"problem": "it cannot be made (%s)" % problem}
+    return {"known": True, "namesake": bool(owners) and what_it_is(specs[name]) == what_it_is(before)}
+
+def registered(gym):
+    registry = gym.envs.registry
+    return registry if hasattr(registry, "keys") else registry.env_specs
+
+def what_it_is(spec):
+    return repr([getattr(spec, part, None) for part in ("entry_point", "kwargs", "additional_wrappers")])
 
 json.dump({**look_up(), "package": "".join(packages[-1:])}, answer)
 answer.flush()

@@ -188,6 +188,38 @@ def test_environment_of_the_catalog_behind_its_module_is_checked_like_itself() -
     assert "is made by gymnasium only" in refusal("gymnasium:CartPole-v1", backend="envpool")
 
 
+def test_environment_that_a_module_registers_under_a_known_id_is_the_modules_own(folder: Path) -> None:
+    text = """
+        import gymnasium
+        import minigrid
+
+        class Env(gymnasium.Env):
+            pass
+
+        class Wrapped(gymnasium.Wrapper):
+            pass
+
+        gymnasium.register("Pendulum-v1", entry_point=Env)
+        gymnasium.register("MiniGrid-Empty-5x5-v0", entry_point="namesakes:Env")
+        gymnasium.register("Acrobot-v1", entry_point=gymnasium.spec("Acrobot-v1").entry_point, additional_wrappers=(
+            gymnasium.envs.registration.WrapperSpec("Wrapped", "namesakes:Wrapped", {}),
+        ))
+    """
+    (folder / "namesakes.py").write_text(dedent(text))
+    flat: dict[str, Any] = {"observation_spaces": ("vector",), "backend": "gymnasium"}
+    for env_id in ("Pendulum-v1", "MiniGrid-Empty-5x5-v0"):
+        assert check_environment(f"namesakes:{env_id}", "dqn", ("discrete",), **flat) == []
+    assert check_environment("namesakes:Acrobot-v1", "ppo_continuous_action", ("continuous",), **flat) == []
+    assert "takes discrete ones" in refusal("namesakes:CartPole-v1", ("continuous",)), "it registers none of its own"
+
+
+@pytest.mark.parametrize("env_id", ["minigrid:MiniGrid-Empty-5x5-v0", "ale_py:PongNoFrameskip-v4"])
+def test_environment_that_training_knows_by_its_id_is_refused_behind_a_module(env_id: str) -> None:
+    name = env_id.rpartition(":")[2]
+    assert refusal(env_id, backend="gymnasium") == f"environment {env_id!r} goes by {name!r} here; use that id"
+    assert "learns from vector observations" in refusal(env_id, observation_spaces=("vector",))
+
+
 @pytest.mark.parametrize(
     ("env_id", "limits", "said"),
     [
