@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mosaic import catalog
-from mosaic.wire.games import POOL_FROM
+from mosaic.wire.games import POOL_FROM, UNDRAWN
 
 GYMNASIUM, ENVPOOL, AUTO = "gymnasium", "envpool", "auto"
 NAMES = (AUTO, GYMNASIUM, ENVPOOL)
@@ -47,11 +47,9 @@ def refusal(
 ) -> str | None:
     """Why this backend cannot make it so; an environment that the catalog does not know is of the user's own."""
     if backend == ENVPOOL:
-        # to draw EnvPool's MuJoCo kills the process
-        undrawn = known is not None and film and known.family in ("mujoco", "dm_control")
-        if not undrawn:
+        if known is None or not film or not known.is_of(UNDRAWN):
             return None
-        elsewhere = known is not None and catalog.on_backend(known, GYMNASIUM)
+        elsewhere = catalog.on_backend(known, GYMNASIUM)
         instead = "set env_backend to gymnasium" if elsewhere else "take an environment of Gymnasium's"
         return f"EnvPool cannot film it; leave the video out, or {instead}"
     if vectorization == "native" and film:

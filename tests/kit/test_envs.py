@@ -199,6 +199,12 @@ def test_a_native_or_pooled_environment_says_that_it_is_not_filmed(tmp_path):
         kit_envs.atari(RunArgs(env_id="Pong-v5", **native), video_folder=tmp_path)
 
 
+def test_what_envpool_cannot_draw_is_refused_with_a_film_before_anything_is_stepped(tmp_path):
+    pytest.importorskip("envpool")
+    with pytest.raises(SystemExit, match=r"cannot be filmed: leave the video out, or use --env-backend gymnasium$"):
+        kit_envs.vector(RunArgs(env_id="FrozenLake-v1", env_backend="envpool"), video_folder=tmp_path)
+
+
 def test_an_environment_that_envpool_lacks_is_refused():
     with pytest.raises(SystemExit, match=r"EnvPool has no environment '.*', or use --env-backend gymnasium"):
         kit_envs.vector(RunArgs(env_id="Tiny/Terminating-v0", env_backend="envpool"))

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from cleanrl_worker import backends
+from cleanrl_worker.kit import pools
 from mosaic import catalog
 from mosaic.catalog import requirements
 
@@ -57,6 +58,34 @@ def test_a_policy_keeps_its_backend_where_that_has_the_environment() -> None:
     assert backends.that_has("Breakout-v5", "auto") == "auto"
     assert backends.that_has("own:Env-v0", "envpool", trained_on="CartPole-v1") == "auto"
     assert backends.that_has("Pusher-v4", "envpool", trained_on="Pusher-v4") == "envpool"
+
+
+POOLED = [env_id for env_id in catalog.ids() if "envpool" in found(env_id).backends]
+
+
+@pytest.mark.parametrize("env_id", [env_id for env_id in POOLED if found(env_id).family == "gymnasium"])
+def test_envpool_films_what_it_can_draw_and_nothing_else(env_id: str) -> None:
+    pytest.importorskip("envpool")
+    pool = pools.make_pool(env_id, 1, 1)
+    pool.reset()
+    try:
+        drawn = bool(pool.render(env_ids=[0]).any())
+    except RuntimeError:
+        drawn = False
+    assert pools.can_draw(env_id) is drawn
+    assert (backends.refusal(found(env_id), "envpool", "sync", True, ()) is None) is drawn
+
+
+def test_the_shell_and_the_kit_agree_on_every_environment_that_envpool_draws() -> None:
+    pytest.importorskip("envpool")
+    pools._import_envpool("every", pools.FAMILIES)
+    differing = [
+        env_id
+        for env_id in POOLED
+        if (backends.refusal(found(env_id), "envpool", "sync", True, ()) is None) is not pools.can_draw(env_id)
+    ]
+    assert differing == []
+    assert not any(map(pools.can_draw, ("FrozenLake-v1", "HalfCheetah-v5", "CheetahRun-v1")))
 
 
 def test_a_game_is_one_environment_for_both_whatever_its_capitals() -> None:

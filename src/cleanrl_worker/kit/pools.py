@@ -18,7 +18,7 @@ from cleanrl_worker.kit.episodes import Episode, Episodes, Step, View
 from cleanrl_worker.kit.video import EpisodeFilm
 from mosaic.wire import extras
 from mosaic.wire.errors import nearest as nearest
-from mosaic.wire.games import POOL_FROM
+from mosaic.wire.games import POOL_FROM, UNDRAWN
 from mosaic.wire.games import atari_game as atari_game
 from mosaic.wire.games import same_game as same_game
 
@@ -59,9 +59,10 @@ def knows(env_id: str) -> bool:
 
 
 def can_draw(env_id: str) -> bool:
-    """Whether EnvPool can draw an environment that it has made; to draw its MuJoCo tasks kills the process."""
+    """Whether EnvPool can draw an environment that it has made."""
     specs = sys.modules["envpool.registration"].registry.specs
-    return env_id not in specs or "mujoco" not in specs[env_id][0]  # an Atari game goes by other names, too
+    package = specs.get(env_id, ("envpool.atari",))[0]  # a game goes by other names, too
+    return package.removeprefix("envpool.") not in UNDRAWN.values()
 
 
 def plays(env_id: str, backend: str, vectorization: str = "sync", num_envs: int = 1) -> bool:

@@ -1,4 +1,4 @@
-"""Games: the ids that one Atari game goes by."""
+"""Games: the ids that one Atari game goes by, when EnvPool is the one to run them, and what it cannot draw."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from collections.abc import Iterable
 
 # EnvPool steps games in threads, ale-py one after the other: from so many on that is faster (docs/envpool_parity.md).
 POOL_FROM = 2
+# EnvPool's packages that cannot be drawn, by the catalog's families and groups: to draw a MuJoCo task kills the
+# process, and toy text has no picture there.
+UNDRAWN = {"mujoco": "mujoco.gym", "dm_control": "mujoco.dmc", "toy-text": "toy_text"}
 
 
 def atari_game(env_id: str) -> str:
