@@ -63,6 +63,13 @@ def test_a_native_environment_that_resets_one_step_late_is_refused():
         kit_envs.vector(RunArgs(env_id="Tiny/Late-v0", vectorization="native"))
 
 
+@pytest.mark.parametrize("vectorization", ["sync", "native"])
+def test_an_image_is_taken_for_no_row_whoever_makes_the_vector(vectorization):
+    pytest.importorskip("ale_py")
+    with pytest.raises(SystemExit, match=r"of ALE/Pong-v5 cannot be made flat: .*; for images take ppo_jax"):
+        kit_envs.vector(RunArgs(env_id="ALE/Pong-v5", vectorization=vectorization))
+
+
 def test_a_native_environment_that_does_not_exist_is_refused():
     with pytest.raises(SystemExit, match="no vector version of its own"):
         kit_envs.vector(RunArgs(env_id="Acrobot-v1", vectorization="native"))
