@@ -256,6 +256,20 @@ def test_auto_is_envpool_for_the_whole_run_where_nobody_else_makes_the_environme
         kit_envs.vector(RunArgs(env_id=env_id, env_backend="gymnasium"))
 
 
+@pytest.mark.parametrize(
+    ("env_id", "newer"),
+    [
+        *(("LunarLander-v2", "LunarLander-v3"), ("CliffWalking-v0", "CliffWalking-v1"), ("Taxi-v3", "Taxi-v4")),
+        *(("Pendulum-v0", "Pendulum-v1"), ("HalfCheetah-v3", "HalfCheetah-v5")),
+    ],
+)
+def test_a_version_that_envpool_keeps_and_gymnasium_has_replaced_is_refused_with_the_newer(env_id, newer):
+    pytest.importorskip("envpool")
+    for backend in ("envpool",) if env_id == "HalfCheetah-v3" else ("auto", "envpool"):
+        with pytest.raises(SystemExit, match=f"^environment '{env_id}' is out of date; use '{newer}'$"):
+            kit_envs.vector(RunArgs(env_id=env_id, env_backend=backend))
+
+
 def test_auto_stays_gymnasium_where_one_stage_of_a_curriculum_is_its_own():
     stages = [{"env_id": "CheetahRun-v1", "steps": 10}, {"env_id": "Tiny/Terminating-v0", "steps": 10}]
     args = RunArgs(env_id="Tiny/Terminating-v0", curriculum_schedule=json.dumps(stages))

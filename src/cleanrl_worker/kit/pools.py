@@ -18,7 +18,7 @@ from cleanrl_worker.kit.episodes import Episode, Episodes, Step, View
 from cleanrl_worker.kit.video import EpisodeFilm
 from mosaic.wire import extras
 from mosaic.wire.errors import nearest as nearest
-from mosaic.wire.games import POOL_FROM, UNDRAWN
+from mosaic.wire.games import POOL_FROM, UNDRAWN, newer_version
 from mosaic.wire.games import atari_game as atari_game
 from mosaic.wire.games import same_game as same_game
 
@@ -61,8 +61,7 @@ def knows(env_id: str) -> bool:
 def can_draw(env_id: str) -> bool:
     """Whether EnvPool can draw an environment that it has made."""
     specs = sys.modules["envpool.registration"].registry.specs
-    package = specs.get(env_id, ("envpool.atari",))[0]  # a game goes by other names, too
-    return package.removeprefix("envpool.") not in UNDRAWN.values()
+    return env_id not in specs or specs[env_id][0] not in UNDRAWN.values()  # an Atari game goes by other names, too
 
 
 def plays(env_id: str, backend: str, vectorization: str = "sync", num_envs: int = 1) -> bool:
@@ -116,6 +115,9 @@ def make_pool(env_id: str, num_envs: int, seed: int, **options: Any) -> Any:
     try:  # EnvPool knows Procgen's ids without Qt, and complains only when one of them is made
         envpool = _import_envpool(env_id, FAMILIES)
         if env_id in envpool.list_all_envs():
+            made = [name for name, spec in gym.registry.items() if not callable(spec.entry_point)]  # as errors are
+            if newer := newer_version(env_id, made):
+                raise SystemExit(f"environment {env_id!r} is out of date; use {newer!r}")
             return envpool.make_gymnasium(env_id, **options)
     except ImportError as error:
         raise SystemExit(f"{env_id} {extras.told_by(error) or error}") from error

@@ -1,4 +1,4 @@
-"""Games: the ids that one Atari game goes by, when EnvPool is the one to run them, and what it cannot draw."""
+"""Games: the ids that one Atari game goes by, and what of EnvPool's is taken, drawn, or too old."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 POOL_FROM = 2
 # EnvPool's packages that cannot be drawn, by the catalog's families and groups: to draw a MuJoCo task kills the
 # process, and toy text has no picture there.
-UNDRAWN = {"mujoco": "mujoco.gym", "dm_control": "mujoco.dmc", "toy-text": "toy_text"}
+UNDRAWN = {"mujoco": "envpool.mujoco.gym", "dm_control": "envpool.mujoco.dmc", "toy-text": "envpool.toy_text"}
 
 
 def atari_game(env_id: str) -> str:
@@ -26,3 +26,12 @@ def same_game(env_id: str, ids: Iterable[str]) -> str | None:
         return None
     wanted = f"{atari_game(env_id)}-v5".lower()
     return next((one for one in ids if one.removeprefix("ALE/").lower() == wanted), None)
+
+
+def newer_version(env_id: str, made: Iterable[str]) -> str | None:
+    """Of the ids that Gymnasium makes, the one that has replaced this; None where it makes this, or no later one."""
+    name, _, version = env_id.rpartition("-v")
+    versions = {int(one.rpartition("-v")[2]) for one in made if re.fullmatch(rf"{re.escape(name)}-v\d+", one)}
+    if not version.isdecimal() or int(version) in versions or max(versions, default=0) <= int(version):
+        return None
+    return f"{name}-v{max(versions)}"
