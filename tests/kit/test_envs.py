@@ -172,12 +172,20 @@ def test_an_environment_of_another_family_is_not_taken_for_a_misspelled_game():
         kit_envs.atari(RunArgs(env_id="CartPole-v1"))
 
 
-@pytest.mark.parametrize("env_id", ["Pong-v4", "PongNoFrameskip-v0", "Pong", "ALE/Pong", "PongDeterministic-v4"])
+@pytest.mark.parametrize(
+    "env_id",
+    [
+        *("Pong-v4", "PongNoFrameskip-v0", "Pong", "ALE/Pong", "PongDeterministic-v4"),
+        *("PongNoFrameskip-v5", "pong-v5", "TetrisNoFrameskip-v4"),
+    ],
+)
 @pytest.mark.parametrize("backend", ["envpool", "gymnasium"])
 def test_an_id_that_means_another_preparation_of_a_game_is_refused_with_the_nearest(env_id, backend):
     if backend == "envpool":
         pytest.importorskip("envpool")
-    with pytest.raises(SystemExit, match=f"'{env_id}' is no id of an Atari game here; did you mean '(ALE/)?Pong-v5'?"):
+    game = "Tetris" if "Tetris" in env_id else "Pong"
+    near = rf"did you mean '(ALE/)?{game}-v5'\? Other"
+    with pytest.raises(SystemExit, match=f"'{env_id}' is no id of an Atari game here; {near}"):
         kit_envs.atari(RunArgs(env_id=env_id, env_backend=backend))
 
 

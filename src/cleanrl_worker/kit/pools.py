@@ -18,7 +18,7 @@ from cleanrl_worker.kit.episodes import Episode, Episodes, Step, View
 from cleanrl_worker.kit.video import EpisodeFilm
 from mosaic.wire import extras
 from mosaic.wire.errors import nearest as nearest
-from mosaic.wire.games import POOL_FROM, UNDRAWN, newer_version
+from mosaic.wire.games import POOL_FROM, UNDRAWN, near_game, newer_version
 from mosaic.wire.games import atari_game as atari_game
 from mosaic.wire.games import same_game as same_game
 
@@ -100,9 +100,8 @@ def find_game(env_id: str, pool: bool = True) -> str:
     ids = list(_import_envpool(f"{atari_game(env_id)}-v5", ("atari",)).list_all_envs() if pool else registered)
     if found := same_game(env_id, ids):
         return found
-    game = f"{atari_game(env_id).removesuffix('Deterministic')}-v5"
     spec = gym.registry.get(env_id)  # CartPole-v1 is nobody's way to write Earthworld-v5
-    near = nearest(game, ids) if spec is None or "ale_py" in str(spec.entry_point) else ""
+    near = near_game(env_id, ids) if spec is None or "ale_py" in str(spec.entry_point) else ""
     raise SystemExit(
         f"{env_id!r} is no id of an Atari game here{near}{' O' if near else '; o'}ther environments: ppo and dqn"
     )
