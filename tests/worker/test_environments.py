@@ -176,9 +176,41 @@ def test_unknown_environment_is_refused_with_the_nearest() -> None:
     assert "did you mean 'HalfCheetah-v5'?" in refusal("HalfCheetah-v3", ("continuous",))
 
 
+FLAT = ("vector", "discrete", "tuple", "dict")
+
+
+@pytest.mark.parametrize(
+    ("written", "algo", "action_spaces"),
+    [
+        *(("pong", "ppo", "discrete"), ("halfcheetah", "ppo", "discrete"), ("pendulum", "dqn", "discrete")),
+        *(("cartpole", "ppo_continuous_action", "continuous"), ("acrobot", "ppo_continuous_action", "continuous")),
+        ("gymnasium:cartpole-v1", "ppo_continuous_action", "continuous"),
+    ],
+)
+def test_no_id_is_suggested_that_the_algorithm_would_refuse_next(written: str, algo: str, action_spaces: str) -> None:
+    said = refusal(written, (action_spaces,), algo, observation_spaces=FLAT, backend="gymnasium")
+    meant = said.partition("did you mean '")[2].rstrip("'?")
+    if meant:
+        assert check_environment(meant, algo, (action_spaces,), observation_spaces=FLAT, backend="gymnasium") == []
+
+
+@pytest.mark.parametrize(
+    ("written", "action_spaces", "meant"),
+    [("cartpole", "discrete", "CartPole-v1"), ("halfcheetah", "continuous", "HalfCheetah-v5")],
+)
+def test_an_id_that_the_algorithm_takes_is_still_suggested(written: str, action_spaces: str, meant: str) -> None:
+    assert refusal(written, (action_spaces,), observation_spaces=FLAT).endswith(f"did you mean {meant!r}?")
+
+
+def test_version_that_is_gone_is_judged_as_the_newer_one_that_would_be_refused_next() -> None:
+    assert "'HalfCheetah-v3' takes continuous ones; use ppo_continuous_action" in refusal("HalfCheetah-v3")
+    assert "'Pong-v0' gives image ones; use ppo_atari" in refusal("Pong-v0", observation_spaces=FLAT)
+
+
 def test_version_that_gymnasium_lists_but_cannot_make_is_refused_unless_envpool_makes_it() -> None:
     pytest.importorskip("mujoco")
     assert refusal("Pusher-v4", ("continuous",), backend="gymnasium").endswith("no longer makes it; use 'Pusher-v5'")
+    assert "takes continuous ones" in refusal("Pusher-v4", backend="gymnasium")
     assert check_environment("Pusher-v4", "any", ("continuous",), backend="envpool") == []
 
 
