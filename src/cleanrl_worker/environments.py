@@ -80,7 +80,7 @@ def check_environment(
     # What another interpreter has installed is its own affair.
     missing = catalog.missing_package(made, backend) if interpreter == sys.executable else None
     if missing:
-        other = backends.other_ready(made, backend) if backend and advise else None
+        other = backend and advise and backends.other_ready(made, backend, vectorization, film, families)
         raise ConfigError(f"environment {env_id!r}: {missing}" + (f"; or set env_backend to {other}" if other else ""))
     _check_making(env_id, known, backend, vectorization, film, families)
     if why := catalog.level_trouble(env_id, levels):

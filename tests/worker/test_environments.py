@@ -73,6 +73,27 @@ def test_another_backend_that_could_make_it_now_is_named(monkeypatch: pytest.Mon
     assert check_environment("LunarLander-v3", "ppo", ("discrete",), backend="envpool") == []
 
 
+def test_another_backend_is_not_named_where_it_would_refuse_the_film_or_the_vectorization(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(requirements, "find_spec", lambda name: name if name in ("envpool", "ale_py") else None)
+    install = "run: pip install 'mosaic-rl[mujoco]'"
+    cheetah: dict[str, Any] = {"action_spaces": ("continuous",), "film": True}
+    assert refusal("HalfCheetah-v5", backend="gymnasium", **cheetah).endswith(install)
+    assert refusal("HalfCheetah-v5", backend="envpool", **cheetah).endswith(
+        f"leave the video out, or set env_backend to gymnasium (mujoco and imageio are not installed; {install})"
+    )
+    monkeypatch.setattr(requirements, "find_spec", lambda name: None if name == "envpool" else name)
+    assert refusal("CartPole-v1", backend="envpool").endswith("; or set env_backend to gymnasium")
+    assert refusal("CartPole-v1", backend="envpool", vectorization="native").endswith("'mosaic-rl[envpool]'")
+
+
+def test_film_that_needs_another_vectorization_elsewhere_is_refused_with_both_settings() -> None:
+    said = refusal("FrozenLake-v1", backend="envpool", film=True, vectorization="native")
+    assert said.endswith("or set env_backend to gymnasium and vectorization to sync")
+    assert check_environment("FrozenLake-v1", "ppo", ("discrete",), backend="gymnasium", film=True) == []
+
+
 def test_another_backend_is_not_named_where_none_can_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(requirements, "find_spec", lambda name: None if name == "Box2D" else name)
     for limits in ({"backend": "gymnasium", "advise": False}, {}):
