@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mosaic import catalog
-from mosaic.wire.games import POOL_FROM
+from mosaic.wire.games import POOL_FROM, UNDRAWN
 
 GYMNASIUM, ENVPOOL, AUTO = "gymnasium", "envpool", "auto"
 NAMES = (AUTO, GYMNASIUM, ENVPOOL)
@@ -37,9 +37,16 @@ def that_has(env_id: str, backend: str, trained_on: str | None = None) -> str:
     return ENVPOOL if asked == GYMNASIUM else GYMNASIUM
 
 
-def other_ready(made: catalog.Environment, backend: str) -> str | None:
-    """Who else could make it as things are."""
-    return next((other for other in (GYMNASIUM, ENVPOOL) if other != backend and _is_ready(made, other)), None)
+def other_ready(
+    made: catalog.Environment, backend: str, vectorization: str, film: bool, families: Sequence[str]
+) -> str | None:
+    """Who else could make it so, as things are."""
+    for other in (GYMNASIUM, ENVPOOL):
+        if other != backend and _is_ready(made, other):
+            there = catalog.on_backend(made, other)
+            if refusal(there, other, vectorization, film, families) is None:
+                return other
+    return None
 
 
 def refusal(
@@ -47,19 +54,27 @@ def refusal(
 ) -> str | None:
     """Why this backend cannot make it so; an environment that the catalog does not know is of the user's own."""
     if backend == ENVPOOL:
-        # to draw EnvPool's MuJoCo kills the process
-        undrawn = known is not None and film and known.family in ("mujoco", "dm_control")
-        if not undrawn:
+        if known is None or not film or not known.is_of(UNDRAWN):
             return None
-        elsewhere = known is not None and catalog.on_backend(known, GYMNASIUM)
-        instead = "set env_backend to gymnasium" if elsewhere else "take an environment of Gymnasium's"
-        return f"EnvPool cannot film it; leave the video out, or {instead}"
+        return f"EnvPool cannot film it; leave the video out{_or_filmed_by_gymnasium(known, vectorization, families)}"
     if vectorization == "native" and film:
         return "a native vector is not filmed; leave the video out, or set vectorization to sync"
     able = _vectorizations(known, families)
     if vectorization not in able:
         return f"it cannot run with vectorization {vectorization}; set it to {' or '.join(able)}"
     return None
+
+
+def _or_filmed_by_gymnasium(known: catalog.Environment, vectorization: str, families: Sequence[str]) -> str:
+    """The other way out, with all that it takes."""
+    there = catalog.on_backend(known, GYMNASIUM)
+    if there is None:
+        return ", or take an environment of Gymnasium's"
+    settings = "env_backend to gymnasium"
+    if refusal(there, GYMNASIUM, vectorization, True, families):
+        settings += " and vectorization to sync"
+    missing = catalog.missing_package(there, GYMNASIUM)
+    return f", or set {settings}" + (f" ({missing})" if missing else "")
 
 
 def _vectorizations(known: catalog.Environment | None, families: Sequence[str]) -> tuple[str, ...]:

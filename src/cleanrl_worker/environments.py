@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cleanrl_worker import backends
@@ -17,6 +17,22 @@ from mosaic.wire.errors import ConfigError, nearest, shown
 
 # A module of the user's own that is imported for its environments may load anything; nobody waits longer than this.
 LOOKUP_SECONDS = 120.0
+
+
+@dataclass(frozen=True)
+class _Learner:
+    """An algorithm, and what it is for; spaces and families are empty where that is unknown."""
+
+    algo: str
+    action_spaces: Sequence[str]
+    observation_spaces: Sequence[str]
+    families: Sequence[str]
+
+    def misfit(self, known: catalog.Environment) -> str | None:
+        return catalog.misfit(known, self.action_spaces, self.observation_spaces, self.families)
+
+    def takes(self, known: catalog.Environment) -> bool:
+        return self.misfit(known) is None
 
 
 def check_environment(
@@ -45,25 +61,26 @@ def check_environment(
     A script of the user's own (`ours` false) may register environments itself: there, an id that nobody knows is a
     warning.
     """
+    learner = _Learner(algo, action_spaces, observation_spaces, families)
     known = catalog.find(env_id)
     if known is None:
         if families:
-            raise ConfigError(_not_in_catalog(env_id, algo, (action_spaces, observation_spaces), families))
-        warnings = _look_up(env_id, interpreter, ours, script_folder, backend)
-        known = _behind_module(env_id)
+            raise ConfigError(_not_in_catalog(env_id, learner))
+        known, warnings = _look_up(env_id, learner, interpreter, ours, script_folder, backend)
         if known is None and ":" in env_id and backend == backends.ENVPOOL:
             raise ConfigError(_made_only_by(env_id, (backends.GYMNASIUM,)))
         if warnings or known is None:
             _check_making(env_id, None, backend, vectorization, film)
             return warnings
-    _check_fit(env_id, known, algo, action_spaces, observation_spaces, families)
+    _check_fit(env_id, known, learner)
+    _check_name(env_id, known)
     if auto and backend is not None:
         backend = backends.chosen(known, backend, vectorization, num_envs)
     made = known if backend is None else _on_backend(known, backend)
     # What another interpreter has installed is its own affair.
     missing = catalog.missing_package(made, backend) if interpreter == sys.executable else None
     if missing:
-        other = backends.other_ready(made, backend) if backend and advise else None
+        other = backend and advise and backends.other_ready(made, backend, vectorization, film, families)
         raise ConfigError(f"environment {env_id!r}: {missing}" + (f"; or set env_backend to {other}" if other else ""))
     _check_making(env_id, known, backend, vectorization, film, families)
     if why := catalog.level_trouble(env_id, levels):
@@ -75,27 +92,27 @@ def check_environment(
     return []
 
 
-def _check_fit(
-    env_id: str,
-    known: catalog.Environment,
-    algo: str,
-    action_spaces: Sequence[str],
-    observation_spaces: Sequence[str],
-    families: Sequence[str],
-) -> None:
-    misfit = catalog.misfit(known, action_spaces, observation_spaces, families)
+def _check_fit(env_id: str, known: catalog.Environment, learner: _Learner) -> None:
+    misfit = learner.misfit(known)
     if misfit == "family":
-        raise ConfigError(_other_family(env_id, known, algo, families))
+        raise ConfigError(_other_family(env_id, known, learner))
     if misfit == "actions":
         raise ConfigError(
-            f"algo {algo!r} drives {' and '.join(action_spaces)} actions, but {env_id!r} takes {known.action_space} "
-            f"ones; {_algorithms_for(known)}"
+            f"algo {learner.algo!r} drives {' and '.join(learner.action_spaces)} actions, but {env_id!r} takes "
+            f"{known.action_space} ones; {_algorithms_for(known)}"
         )
     if misfit == "observations":
         raise ConfigError(
-            f"algo {algo!r} learns from {', '.join(observation_spaces)} observations, but {env_id!r} gives "
-            f"{known.observation_space} ones; {_algorithms_for(known)}"
+            f"algo {learner.algo!r} learns from {', '.join(learner.observation_spaces)} observations, but {env_id!r} "
+            f"gives {known.observation_space} ones; {_algorithms_for(known)}"
         )
+
+
+def _check_name(env_id: str, known: catalog.Environment) -> None:
+    """Refuse `module:Id` where training tells by the id what an agent sees: of a grid world, or of raw frames."""
+    name = env_id.rpartition(":")[2]
+    if name != env_id and (known.observation_space == "grid" or "NoFrameskip" in name):
+        raise ConfigError(f"environment {env_id!r} goes by {name!r} here; use that id")
 
 
 def only_envpool_has(env_ids: Sequence[str]) -> bool:
@@ -104,26 +121,24 @@ def only_envpool_has(env_ids: Sequence[str]) -> bool:
     return all(one is not None and catalog.on_backend(one, backends.GYMNASIUM) is None for one in known)
 
 
-def _other_family(env_id: str, known: catalog.Environment, algo: str, families: Sequence[str]) -> str:
-    return f"{_only_for(algo, families)}, and {env_id!r} is none; {_algorithms_for(known)}"
+def _other_family(env_id: str, known: catalog.Environment, learner: _Learner) -> str:
+    return f"{_only_for(learner)}, and {env_id!r} is none; {_algorithms_for(known)}"
 
 
-def _not_in_catalog(
-    env_id: str, algo: str, spaces: tuple[Sequence[str], Sequence[str]], families: Sequence[str]
-) -> str:
+def _not_in_catalog(env_id: str, learner: _Learner) -> str:
     """What to use instead: an id that the algorithm takes."""
     newer = catalog.find(catalog.successor(env_id) or "")
-    if newer is not None and not newer.is_of(families):
-        return _other_family(env_id, newer, algo, families)
-    meant = catalog.meant(env_id, lambda one: not catalog.misfit(one, *spaces, families))
+    if newer is not None and not newer.is_of(learner.families):
+        return _other_family(env_id, newer, learner)
+    meant = catalog.meant(env_id, learner.takes)
     if newer is not None and newer.env_id == meant:
         return f"environment {env_id!r} goes by {meant!r} here; use that id"
     near = f"; did you mean {meant!r}?" if meant else ""
-    return f"{_only_for(algo, families)}, and {shown(env_id, 120)} is no known one{near}"
+    return f"{_only_for(learner)}, and {shown(env_id, 120)} is no known one{near}"
 
 
-def _only_for(algo: str, families: Sequence[str]) -> str:
-    return f"algo {algo!r} is for {' and '.join(families)} environments only"
+def _only_for(learner: _Learner) -> str:
+    return f"algo {learner.algo!r} is for {' and '.join(learner.families)} environments only"
 
 
 def _algorithms_for(known: catalog.Environment) -> str:
@@ -166,50 +181,71 @@ def _check_making(
         raise ConfigError(f"environment {shown(env_id, 120)}: {refusal}")
 
 
-def _behind_module(env_id: str) -> catalog.Environment | None:
-    """What Gymnasium, which alone knows such ids, makes of `module:Id` where the catalog has the second part."""
+def _namesake(env_id: str) -> catalog.Environment | None:
+    """What Gymnasium, which alone knows such ids, makes of `module:Id` where it is the catalog's and not the module's.
+
+    A module may register another environment under a known id: whose it is, `ask_registry` tells.
+    """
+    if ":" not in env_id:
+        return None
     known = catalog.find(env_id.rpartition(":")[2])
     if known is None or backends.GYMNASIUM not in known.backends:
         return None
     return replace(known, env_id=env_id, backends=(backends.GYMNASIUM,))
 
 
-def _look_up(env_id: str, interpreter: str, ours: bool, script_folder: str | None, backend: str | None) -> list[str]:
+def _look_up(
+    env_id: str, learner: _Learner, interpreter: str, ours: bool, script_folder: str | None, backend: str | None
+) -> tuple[catalog.Environment | None, list[str]]:
+    """The environment of the catalog that `module:Id` is, and warnings."""
     answer = ask_registry(env_id, interpreter, script_folder)
     newer = catalog.successor(env_id)
-    if answer.get("known") and newer and backend == backends.GYMNASIUM:
+    gone = not answer.get("known") or backend == backends.GYMNASIUM
+    if gone and ours and newer and (known := catalog.find(newer)) is not None:
+        _check_fit(env_id, known, learner)  # the newer one would be refused next
+    if answer.get("known") and newer and gone:
         raise ConfigError(f"Gymnasium lists environment {env_id!r}, but no longer makes it; use {newer!r}")
     if answer.get("known"):
-        return []
-    near = f"; did you mean {newer!r}?" if newer else _nearest_id(env_id, answer.get("ids", ()))
+        return _namesake(env_id) if answer.get("namesake") else None, []
+    near = f"; did you mean {newer!r}?" if newer else _nearest_id(env_id, learner, answer.get("ids", ()))
     if "problem" in answer:
         refusal = f"environment {shown(env_id, 120)}: {answer['problem']}{near if newer else ''}"
     else:
         refusal = f"unknown environment {shown(env_id, 120)}: neither the catalog nor Gymnasium's registry has it{near}"
     if ours:
         raise ConfigError(refusal)
-    return [f"{refusal} (left to the script)"]
+    return None, [f"{refusal} (left to the script)"]
 
 
-def _nearest_id(env_id: str, registered: Sequence[str]) -> str:
+def _nearest_id(env_id: str, learner: _Learner, registered: Sequence[str]) -> str:
     """What the module of a `module:Id` registers is only there under its module's name."""
     module, colon, name = env_id.rpartition(":")
     if not module:
-        meant = catalog.meant(name, others=registered)
+        others = [one for one in registered if _is_strange(one)]
+        meant = catalog.meant(name, learner.takes, others)
         return f"; did you mean {meant!r}?" if meant else ""
-    return nearest(name, registered).replace("mean '", f"mean '{module}{colon}")
+    taken = [one for one in registered if (known := catalog.find(one)) is None or learner.takes(known)]
+    return nearest(name, taken).replace("mean '", f"mean '{module}{colon}")
+
+
+def _is_strange(env_id: str) -> bool:
+    """Whether the catalog knows nothing of the kind: no other version, and no twin such as phys2d/CartPole-v1."""
+    name = env_id.rpartition("/")[2]
+    return not any((catalog.find(env_id), catalog.find(name), catalog.successor(env_id), catalog.successor(name)))
 
 
 def ask_registry(env_id: str, interpreter: str = sys.executable, script_folder: str | None = None) -> dict[str, Any]:
     """Ask Gymnasium in a child process: `known`, or a `problem` in words, or the `ids` that it does have.
 
-    `package` is the last that could not be imported.
+    `package` is the last that could not be imported; `namesake` says of `module:Id` that it is the catalog's.
     """
+    namesake = _namesake(env_id)
+    owners = catalog.group_of(namesake).packages if namesake else ()
     # As for the algorithm: a script's folder comes first, the current one last and only for modules.
     folders = (script_folder, "") if script_folder else ("", os.getcwd())
     try:
         child = subprocess.run(
-            [interpreter, "-c", _LOOKUP, env_id, *folders],
+            [interpreter, "-c", _LOOKUP, env_id, *folders, *owners],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -241,7 +277,7 @@ import functools, importlib, json, os
 answer = os.fdopen(os.dup(1), "w")
 packages = []
 os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-env_id, first, last = sys.argv[1:]
+env_id, first, last, *owners = sys.argv[1:]
 sys.path[:] = [entry for entry in [first, *sys.path, last] if entry]
 
 def attempt(action):
@@ -262,12 +298,14 @@ def look_up():
     if gym is None:
         return {"problem": "gymnasium cannot be imported by %s (%s)" % (sys.executable, problem)}
     module, _, name = env_id.rpartition(":")
+    for owner in owners:
+        load(owner)
+    before = registered(gym).get(name)
     if module:
         problem = load(module)[1]
         if problem:
             return {"problem": "its module %r cannot be imported (%s)" % (module, problem)}
-    registry = gym.envs.registry
-    specs = registry if hasattr(registry, "keys") else registry.env_specs
+    specs = registered(gym)
     if name not in specs:
         return {"ids": sorted(specs)}
     entry = specs[name].entry_point
@@ -275,7 +313,16 @@ def look_up():
         problem = load(*entry.split(":"))[1]
     elif getattr(entry, "__module__", "").startswith("gymnasium.") and not isinstance(entry, type):
         problem = attempt(entry)[1]  # Gymnasium's way to say where an old environment has gone
-    return {"problem": "it cannot be made (%s)" % problem} if problem else {"known": True}
+    if problem:
+        return {"problem": "it cannot be made (%s)" % problem}
+    return {"known": True, "namesake": bool(owners) and what_it_is(specs[name]) == what_it_is(before)}
+
+def registered(gym):
+    registry = gym.envs.registry
+    return registry if hasattr(registry, "keys") else registry.env_specs
+
+def what_it_is(spec):
+    return repr([getattr(spec, part, None) for part in ("entry_point", "kwargs", "additional_wrappers")])
 
 json.dump({**look_up(), "package": "".join(packages[-1:])}, answer)
 answer.flush()

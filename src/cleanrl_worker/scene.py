@@ -145,6 +145,9 @@ def _make(env_id: str, flat: bool, atari: bool, backend: str, view: View | None)
             raise
         pool = pool or PoolEnv(env_id, view=known, flat=flat)
         return pool, None if pool.render_mode else "EnvPool cannot draw it"
+    if pool is not None and plain.observation_space.shape != pool.observation_space.shape:
+        plain.close()  # a policy needs the row that it was trained on, and Blackjack is another one there
+        return pool, "EnvPool cannot draw it"
     if "rgb_array" not in (plain.metadata.get("render_modes") or ()):
         return plain, "it has no rgb_array mode"
     try:

@@ -63,6 +63,13 @@ def test_a_native_environment_that_resets_one_step_late_is_refused():
         kit_envs.vector(RunArgs(env_id="Tiny/Late-v0", vectorization="native"))
 
 
+@pytest.mark.parametrize("vectorization", ["sync", "native"])
+def test_an_image_is_taken_for_no_row_whoever_makes_the_vector(vectorization):
+    pytest.importorskip("ale_py")
+    with pytest.raises(SystemExit, match=r"of ALE/Pong-v5 cannot be made flat: .*; for images take ppo_jax"):
+        kit_envs.vector(RunArgs(env_id="ALE/Pong-v5", vectorization=vectorization))
+
+
 def test_a_native_environment_that_does_not_exist_is_refused():
     with pytest.raises(SystemExit, match="no vector version of its own"):
         kit_envs.vector(RunArgs(env_id="Acrobot-v1", vectorization="native"))
@@ -165,12 +172,20 @@ def test_an_environment_of_another_family_is_not_taken_for_a_misspelled_game():
         kit_envs.atari(RunArgs(env_id="CartPole-v1"))
 
 
-@pytest.mark.parametrize("env_id", ["Pong-v4", "PongNoFrameskip-v0", "Pong", "ALE/Pong", "PongDeterministic-v4"])
+@pytest.mark.parametrize(
+    "env_id",
+    [
+        *("Pong-v4", "PongNoFrameskip-v0", "Pong", "ALE/Pong", "PongDeterministic-v4"),
+        *("PongNoFrameskip-v5", "pong-v5", "TetrisNoFrameskip-v4"),
+    ],
+)
 @pytest.mark.parametrize("backend", ["envpool", "gymnasium"])
 def test_an_id_that_means_another_preparation_of_a_game_is_refused_with_the_nearest(env_id, backend):
     if backend == "envpool":
         pytest.importorskip("envpool")
-    with pytest.raises(SystemExit, match=f"'{env_id}' is no id of an Atari game here; did you mean '(ALE/)?Pong-v5'?"):
+    game = "Tetris" if "Tetris" in env_id else "Pong"
+    near = rf"did you mean '(ALE/)?{game}-v5'\? Other"
+    with pytest.raises(SystemExit, match=f"'{env_id}' is no id of an Atari game here; {near}"):
         kit_envs.atari(RunArgs(env_id=env_id, env_backend=backend))
 
 
@@ -197,6 +212,12 @@ def test_a_native_or_pooled_environment_says_that_it_is_not_filmed(tmp_path):
     with pytest.raises(SystemExit, match="capture-video needs"):
         native = {"env_backend": "gymnasium", "vectorization": "native"}
         kit_envs.atari(RunArgs(env_id="Pong-v5", **native), video_folder=tmp_path)
+
+
+def test_what_envpool_cannot_draw_is_refused_with_a_film_before_anything_is_stepped(tmp_path):
+    pytest.importorskip("envpool")
+    with pytest.raises(SystemExit, match=r"cannot be filmed: leave the video out, or use --env-backend gymnasium$"):
+        kit_envs.vector(RunArgs(env_id="FrozenLake-v1", env_backend="envpool"), video_folder=tmp_path)
 
 
 def test_an_environment_that_envpool_lacks_is_refused():
@@ -241,6 +262,20 @@ def test_auto_is_envpool_for_the_whole_run_where_nobody_else_makes_the_environme
     envs.close()
     with pytest.raises(SystemExit, match=rf"'{env_id}'.* \(ids of EnvPool alone need --env-backend envpool\)$"):
         kit_envs.vector(RunArgs(env_id=env_id, env_backend="gymnasium"))
+
+
+@pytest.mark.parametrize(
+    ("env_id", "newer"),
+    [
+        *(("LunarLander-v2", "LunarLander-v3"), ("CliffWalking-v0", "CliffWalking-v1"), ("Taxi-v3", "Taxi-v4")),
+        *(("Pendulum-v0", "Pendulum-v1"), ("HalfCheetah-v3", "HalfCheetah-v5")),
+    ],
+)
+def test_a_version_that_envpool_keeps_and_gymnasium_has_replaced_is_refused_with_the_newer(env_id, newer):
+    pytest.importorskip("envpool")
+    for backend in ("envpool",) if env_id == "HalfCheetah-v3" else ("auto", "envpool"):
+        with pytest.raises(SystemExit, match=f"^environment '{env_id}' is out of date; use '{newer}'$"):
+            kit_envs.vector(RunArgs(env_id=env_id, env_backend=backend))
 
 
 def test_auto_stays_gymnasium_where_one_stage_of_a_curriculum_is_its_own():

@@ -73,6 +73,27 @@ def test_another_backend_that_could_make_it_now_is_named(monkeypatch: pytest.Mon
     assert check_environment("LunarLander-v3", "ppo", ("discrete",), backend="envpool") == []
 
 
+def test_another_backend_is_not_named_where_it_would_refuse_the_film_or_the_vectorization(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(requirements, "find_spec", lambda name: name if name in ("envpool", "ale_py") else None)
+    install = "run: pip install 'mosaic-rl[mujoco]'"
+    cheetah: dict[str, Any] = {"action_spaces": ("continuous",), "film": True}
+    assert refusal("HalfCheetah-v5", backend="gymnasium", **cheetah).endswith(install)
+    assert refusal("HalfCheetah-v5", backend="envpool", **cheetah).endswith(
+        f"leave the video out, or set env_backend to gymnasium (mujoco and imageio are not installed; {install})"
+    )
+    monkeypatch.setattr(requirements, "find_spec", lambda name: None if name == "envpool" else name)
+    assert refusal("CartPole-v1", backend="envpool").endswith("; or set env_backend to gymnasium")
+    assert refusal("CartPole-v1", backend="envpool", vectorization="native").endswith("'mosaic-rl[envpool]'")
+
+
+def test_film_that_needs_another_vectorization_elsewhere_is_refused_with_both_settings() -> None:
+    said = refusal("FrozenLake-v1", backend="envpool", film=True, vectorization="native")
+    assert said.endswith("or set env_backend to gymnasium and vectorization to sync")
+    assert check_environment("FrozenLake-v1", "ppo", ("discrete",), backend="gymnasium", film=True) == []
+
+
 def test_another_backend_is_not_named_where_none_can_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(requirements, "find_spec", lambda name: None if name == "Box2D" else name)
     for limits in ({"backend": "gymnasium", "advise": False}, {}):
@@ -176,9 +197,41 @@ def test_unknown_environment_is_refused_with_the_nearest() -> None:
     assert "did you mean 'HalfCheetah-v5'?" in refusal("HalfCheetah-v3", ("continuous",))
 
 
+FLAT = ("vector", "discrete", "tuple", "dict")
+
+
+@pytest.mark.parametrize(
+    ("written", "algo", "action_spaces"),
+    [
+        *(("pong", "ppo", "discrete"), ("halfcheetah", "ppo", "discrete"), ("pendulum", "dqn", "discrete")),
+        *(("cartpole", "ppo_continuous_action", "continuous"), ("acrobot", "ppo_continuous_action", "continuous")),
+        ("gymnasium:cartpole-v1", "ppo_continuous_action", "continuous"),
+    ],
+)
+def test_no_id_is_suggested_that_the_algorithm_would_refuse_next(written: str, algo: str, action_spaces: str) -> None:
+    said = refusal(written, (action_spaces,), algo, observation_spaces=FLAT, backend="gymnasium")
+    meant = said.partition("did you mean '")[2].rstrip("'?")
+    if meant:
+        assert check_environment(meant, algo, (action_spaces,), observation_spaces=FLAT, backend="gymnasium") == []
+
+
+@pytest.mark.parametrize(
+    ("written", "action_spaces", "meant"),
+    [("cartpole", "discrete", "CartPole-v1"), ("halfcheetah", "continuous", "HalfCheetah-v5")],
+)
+def test_an_id_that_the_algorithm_takes_is_still_suggested(written: str, action_spaces: str, meant: str) -> None:
+    assert refusal(written, (action_spaces,), observation_spaces=FLAT).endswith(f"did you mean {meant!r}?")
+
+
+def test_version_that_is_gone_is_judged_as_the_newer_one_that_would_be_refused_next() -> None:
+    assert "'HalfCheetah-v3' takes continuous ones; use ppo_continuous_action" in refusal("HalfCheetah-v3")
+    assert "'Pong-v0' gives image ones; use ppo_atari" in refusal("Pong-v0", observation_spaces=FLAT)
+
+
 def test_version_that_gymnasium_lists_but_cannot_make_is_refused_unless_envpool_makes_it() -> None:
     pytest.importorskip("mujoco")
     assert refusal("Pusher-v4", ("continuous",), backend="gymnasium").endswith("no longer makes it; use 'Pusher-v5'")
+    assert "takes continuous ones" in refusal("Pusher-v4", backend="gymnasium")
     assert check_environment("Pusher-v4", "any", ("continuous",), backend="envpool") == []
 
 
@@ -186,6 +239,38 @@ def test_environment_of_the_catalog_behind_its_module_is_checked_like_itself() -
     assert "takes discrete ones" in refusal("gymnasium:CartPole-v1", ("continuous",))
     assert check_environment("gymnasium:CartPole-v1", "ppo", ("discrete",), backend="gymnasium") == []
     assert "is made by gymnasium only" in refusal("gymnasium:CartPole-v1", backend="envpool")
+
+
+def test_environment_that_a_module_registers_under_a_known_id_is_the_modules_own(folder: Path) -> None:
+    text = """
+        import gymnasium
+        import minigrid
+
+        class Env(gymnasium.Env):
+            pass
+
+        class Wrapped(gymnasium.Wrapper):
+            pass
+
+        gymnasium.register("Pendulum-v1", entry_point=Env)
+        gymnasium.register("MiniGrid-Empty-5x5-v0", entry_point="namesakes:Env")
+        gymnasium.register("Acrobot-v1", entry_point=gymnasium.spec("Acrobot-v1").entry_point, additional_wrappers=(
+            gymnasium.envs.registration.WrapperSpec("Wrapped", "namesakes:Wrapped", {}),
+        ))
+    """
+    (folder / "namesakes.py").write_text(dedent(text))
+    flat: dict[str, Any] = {"observation_spaces": ("vector",), "backend": "gymnasium"}
+    for env_id in ("Pendulum-v1", "MiniGrid-Empty-5x5-v0"):
+        assert check_environment(f"namesakes:{env_id}", "dqn", ("discrete",), **flat) == []
+    assert check_environment("namesakes:Acrobot-v1", "ppo_continuous_action", ("continuous",), **flat) == []
+    assert "takes discrete ones" in refusal("namesakes:CartPole-v1", ("continuous",)), "it registers none of its own"
+
+
+@pytest.mark.parametrize("env_id", ["minigrid:MiniGrid-Empty-5x5-v0", "ale_py:PongNoFrameskip-v4"])
+def test_environment_that_training_knows_by_its_id_is_refused_behind_a_module(env_id: str) -> None:
+    name = env_id.rpartition(":")[2]
+    assert refusal(env_id, backend="gymnasium") == f"environment {env_id!r} goes by {name!r} here; use that id"
+    assert "learns from vector observations" in refusal(env_id, observation_spaces=("vector",))
 
 
 @pytest.mark.parametrize(

@@ -120,3 +120,10 @@ def test_pool_is_drawn_unless_that_would_kill_the_process() -> None:
     assert open_scene("HalfCheetah-v5", backend="envpool").no_picture is None  # Gymnasium's, which can be drawn
     old = open_scene("Pusher-v4", flat=True, backend="envpool")  # which Gymnasium, with today's MuJoCo, does not make
     assert old.no_picture == "EnvPool cannot draw it" and old.reset(1).shape == (23,)
+
+
+def test_toy_text_of_a_pool_is_drawn_by_gymnasium_where_a_policy_finds_its_row_there() -> None:
+    lake = open_scene("FrozenLake-v1", flat=True, backend="envpool")
+    assert lake.reset(1).shape == (16,) and lake.picture() is not None
+    cards = open_scene("Blackjack-v1", flat=True, backend="envpool")
+    assert cards.reset(1).shape == (3,) and cards.no_picture == "EnvPool cannot draw it"

@@ -46,15 +46,12 @@ def vector(args: RunArgs, video_folder: Path | None = None, view: View | None = 
     """Environments from the backend that `--env-backend` names; their observations are flat, or what a view makes."""
     if args.env_backend == "auto" and all(map(only_envpool_has, courses.stage_ids(args) or [args.env_id])):
         args.env_backend = "envpool"  # in its evaluations, too
-    return _presented(args, video_folder, lambda args, folder: _driven(args, _vector(args, folder, view)))
+    return _presented(args, video_folder, lambda args, folder: _driven(args, _vector(args, folder, view), view))
 
 
 def _vector(args: RunArgs, video_folder: Path | None, view: View | None) -> VectorEnvs:
     if args.env_backend == "envpool" or (args.env_backend == "auto" and pools.is_better(args, video_folder, view)):
-        pool = pools.make_seen(args.env_id, args.num_envs, args.seed, video_folder, view)
-        if view is None and len(pool.single_observation_space.shape or ()) != 1:
-            raise not_flat(args.env_id, pool.single_observation_space)
-        return pool
+        return pools.make_seen(args.env_id, args.num_envs, args.seed, video_folder, view)
     makers = [EnvMaker(args.env_id, video_folder if i == 0 else None, view=view) for i in range(args.num_envs)]
     if args.vectorization == "sync":
         return SyncEnvs(makers)
@@ -152,13 +149,11 @@ class EnvMaker:
         """Refuse what has no fixed number of values (text, graphs, sequences), and images."""
         if isinstance(env.observation_space, gym.spaces.Box) and len(env.observation_space.shape) == 1:
             return env
-        try:
+        with contextlib.suppress(NotImplementedError):  # a space of the environment's own, such as MiniGrid's mission
             flat = gym.wrappers.FlattenObservation(env)
-        except NotImplementedError:  # a space of the environment's own, such as MiniGrid's mission
-            flat = None
-        if flat is None or not isinstance(flat.observation_space, gym.spaces.Box) or is_image(env.observation_space):
-            raise not_flat(self.env_id, env.observation_space)
-        return flat
+            if isinstance(flat.observation_space, gym.spaces.Box) and not is_image(env.observation_space):
+                return flat
+        raise not_flat(self.env_id, env.observation_space)
 
 
 class NewWorld(gym.Wrapper[Any, Any, Any, Any]):
@@ -350,8 +345,11 @@ def _or_envpool(env_id: str) -> str:
     return " (ids of EnvPool alone need --env-backend envpool)" * pools.knows(env_id)
 
 
-def _driven(args: RunArgs, envs: VectorEnvs) -> VectorEnvs:
-    """Refuse actions that the algorithm does not drive (its file says which in ACTION_SPACES)."""
+def _driven(args: RunArgs, envs: VectorEnvs, view: View | None) -> VectorEnvs:
+    """Refuse what is no row without a view, and actions that are not of the ACTION_SPACES of the algorithm's file."""
+    if view is None and len(envs.single_observation_space.shape or ()) != 1:
+        envs.close()
+        raise not_flat(args.env_id, envs.single_observation_space)
     space = envs.single_action_space
     kind = next((name for base, name in ACTION_KINDS.items() if isinstance(space, base)), type(space).__name__)
     driven = getattr(sys.modules[type(args).__module__], "ACTION_SPACES", (kind,))

@@ -18,7 +18,7 @@ from cleanrl_worker.kit.episodes import Episode, Episodes, Step, View
 from cleanrl_worker.kit.video import EpisodeFilm
 from mosaic.wire import extras
 from mosaic.wire.errors import nearest as nearest
-from mosaic.wire.games import POOL_FROM
+from mosaic.wire.games import POOL_FROM, UNDRAWN, near_game, newer_version
 from mosaic.wire.games import atari_game as atari_game
 from mosaic.wire.games import same_game as same_game
 
@@ -59,9 +59,9 @@ def knows(env_id: str) -> bool:
 
 
 def can_draw(env_id: str) -> bool:
-    """Whether EnvPool can draw an environment that it has made; to draw its MuJoCo tasks kills the process."""
+    """Whether EnvPool can draw an environment that it has made."""
     specs = sys.modules["envpool.registration"].registry.specs
-    return env_id not in specs or "mujoco" not in specs[env_id][0]  # an Atari game goes by other names, too
+    return env_id not in specs or specs[env_id][0] not in UNDRAWN.values()  # an Atari game goes by other names, too
 
 
 def plays(env_id: str, backend: str, vectorization: str = "sync", num_envs: int = 1) -> bool:
@@ -100,9 +100,8 @@ def find_game(env_id: str, pool: bool = True) -> str:
     ids = list(_import_envpool(f"{atari_game(env_id)}-v5", ("atari",)).list_all_envs() if pool else registered)
     if found := same_game(env_id, ids):
         return found
-    game = f"{atari_game(env_id).removesuffix('Deterministic')}-v5"
     spec = gym.registry.get(env_id)  # CartPole-v1 is nobody's way to write Earthworld-v5
-    near = nearest(game, ids) if spec is None or "ale_py" in str(spec.entry_point) else ""
+    near = near_game(env_id, ids) if spec is None or "ale_py" in str(spec.entry_point) else ""
     raise SystemExit(
         f"{env_id!r} is no id of an Atari game here{near}{' O' if near else '; o'}ther environments: ppo and dqn"
     )
@@ -115,6 +114,9 @@ def make_pool(env_id: str, num_envs: int, seed: int, **options: Any) -> Any:
     try:  # EnvPool knows Procgen's ids without Qt, and complains only when one of them is made
         envpool = _import_envpool(env_id, FAMILIES)
         if env_id in envpool.list_all_envs():
+            made = [name for name, spec in gym.registry.items() if not callable(spec.entry_point)]  # as errors are
+            if newer := newer_version(env_id, made):
+                raise SystemExit(f"environment {env_id!r} is out of date; use {newer!r}")
             return envpool.make_gymnasium(env_id, **options)
     except ImportError as error:
         raise SystemExit(f"{env_id} {extras.told_by(error) or error}") from error
