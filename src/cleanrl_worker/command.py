@@ -215,7 +215,7 @@ def _check_together(
             "set it to auto"
         )
     if told("upload_model") and told("save_model") is False:
-        raise ConfigError("extras.upload_model needs save_model: there would be no policy to push")
+        raise ConfigError("upload_model needs save_model: there would be no policy to push")
     if why := schema.trouble(target.source, told, seen):
         raise ConfigError(f"extras.algo_params: {why}")
 

@@ -22,7 +22,7 @@ FILES = (qdagger_dqn_atari_impalacnn, qdagger_dqn_atari_jax_impalacnn)
 
 @pytest.mark.parametrize("module", FILES)
 def test_the_phases_are_stages_in_the_events(module, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(experiment.Run, "_is_silent", lambda _run: True)
+    monkeypatch.setattr(experiment.Run, "_begin_line", lambda _run: True)
     monkeypatch.setenv("MOSAIC_SHELL_PID", str(os.getppid()))
     (tmp_path / "logs").mkdir()
     lesson = tiny_envs.small_lesson(offline_steps=4)

@@ -89,6 +89,7 @@ def test_space_is_read_from_toml(tmp_path: Path) -> None:
         ("[gamma]\nlow = 0.9\nhihg = 1", "unknown key 'hihg'; did you mean 'high'"),
         ("[gamma]\nlow = 0\nhigh = 1\nlog = true", "only above 0"),
         ("[gamma]\nlow = 0\nhigh = 1\nstep = nan", "step is a number above 0"),
+        ("[num_steps]\nlow = 1\nhigh = inf", "num_steps cannot vary between 1 and inf"),
         ("[num_steps]\nlow = 1\nhigh = 9\nstep = 0.5", "goes in whole steps, not in steps of 0.5"),
         ("[num_steps]\nchoices = [1]", "two choices or more"),
         ("gamma = 1", "is a table"),

@@ -46,6 +46,10 @@ def test_number_of_parameters_does_not_change_how_many_are_asked(count: int) -> 
     assert (trials, whole) == ([{}], True) if not count else not whole and 2 <= len(trials) <= MOST_ASKED
 
 
+def test_a_single_parameter_is_asked_at_as_many_places_as_several() -> None:
+    assert len(trials_across([RATE])[0]) == MOST_ASKED
+
+
 def test_some_refusals_are_counted_and_the_first_is_shown() -> None:
     trials, whole = trials_across([ENVS, PIECES])
     fit = {(4, 4), (8, 4), (8, 8)}

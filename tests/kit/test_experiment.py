@@ -204,6 +204,32 @@ def test_a_long_closing_evaluation_says_how_far_it_is(
     run.finish(0)
 
 
+@pytest.mark.parametrize(
+    ("options", "backend"),
+    [
+        ({"env_id": "Pong-v5", "num_envs": 2}, "envpool"),
+        ({"env_id": "Pong-v5", "num_envs": 2, "env_backend": "gymnasium"}, "gymnasium"),
+        ({"env_id": "Pong-v5", "num_envs": 2, "vectorization": "native"}, "auto"),
+        ({"env_id": "Pong-v5"}, "auto"),
+        ({"env_id": "mosaic/Catch-v0", "num_envs": 2}, "auto"),  # also where a stage before it was EnvPool's
+    ],
+)
+def test_a_closing_evaluation_of_a_game_plays_on_the_backend_of_the_training(
+    options: dict[str, Any], backend: str, start: Callable[..., experiment.Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, asked = start(**options), []
+
+    def make_game(_env_id: str, **given: Any) -> None:
+        asked.append(given["backend"])
+        raise InterruptedError
+
+    monkeypatch.setattr(experiment.play, "make_game", make_game)
+    with pytest.raises(InterruptedError):
+        run.evaluate(0, lambda obs, _rng: obs, atari=True)
+    assert asked == [backend]
+    run.finish(0)
+
+
 def test_a_torch_policy_and_its_sidecar_come_back_as_saved(start: Callable[..., experiment.Run]) -> None:
     import torch
 

@@ -237,7 +237,7 @@ ONE_STAGE = '[{"env_id": "%s"}]'
         ("ppo_jax", "CartPole-v1", {"network": "grid"}, "gives vector ones; set it to auto"),
         ("ppo_jax", "CartPole-v1", {"network": "image"}, "'image' is for image observations, but 'CartPole-v1' gives"),
         ("ppo_jax", GRID, {"network": "image"}, "gives grid ones; set it to auto"),
-        ("ppo", "CartPole-v1", {"upload_model": True}, "extras.upload_model needs save_model: there would be no poli"),
+        ("ppo", "CartPole-v1", {"upload_model": True}, "upload_model needs save_model: there would be no policy to"),
         ("ppo_atari_multigpu", GAME, {"device_ids": [0, 1], "world_size": 1}, "--world-size 1 needs as many --device"),
         ("ppo_atari_multigpu", GAME, {"curriculum_schedule": ONE_STAGE % GAME}, "knows no curricula; ppo_atari does"),
     ],

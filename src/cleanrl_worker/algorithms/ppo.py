@@ -130,9 +130,10 @@ def trouble(args: Args, observations: str | None) -> str | None:
 
 def check_network(args: Args) -> None:
     """Say which network `auto` is, and refuse what only grids have."""
+    grid = is_grid(args.env_id)
     if args.network == "auto":
-        args.network = "grid" if is_grid(args.env_id) else "separate"
-    if why := trouble(args, None):
+        args.network = "grid" if grid else "separate"
+    if why := trouble(args, None if grid or args.network == "grid" else "other"):
         raise SystemExit(why)
 
 

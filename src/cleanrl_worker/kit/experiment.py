@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from cleanrl_worker.kit import episodes, play
+from cleanrl_worker.kit import episodes, play, pools
 from cleanrl_worker.kit import policy as policies
 from cleanrl_worker.kit.args import RunArgs, about, algo_name, as_json
 from cleanrl_worker.kit.checkpoint import Memory, Part
@@ -142,16 +142,16 @@ class Run:
         """Append `charts/SPS` and where the time goes, and say on the terminal how far training is."""
         speed = self.steps_per_second(step)
         self.log(step, {"charts/SPS": int(speed), **self._course.metrics(), **self._split.shares()})
-        if self._is_silent():
+        if self._begin_line():
             self._tell(step, speed)
 
     def say(self, text: str) -> None:
         """Tell on the terminal what goes on apart from the training, unless something was told just now."""
-        if self._is_silent():
+        if self._begin_line():
             print(text, flush=True)
 
-    def _is_silent(self) -> bool:
-        """Whether it is time for another line."""
+    def _begin_line(self) -> bool:
+        """Whether it is time for another line, which then counts as told."""
         now = time.monotonic()
         if now - self._told < self._tell_every:
             return False
@@ -195,8 +195,9 @@ class Run:
         """Close a training with a few sampled episodes, logged as CleanRL's `eval/episodic_return`."""
         started = time.monotonic()
         folder = None if self.video_folder is None else self.video_folder.with_name(f"{self.name}-eval")
-        env_id = self.args.env_id
-        backend = self._continuation.setting["env_backend"] if atari else self.args.env_backend
+        env_id, backend = self.args.env_id, self.args.env_backend
+        if atari and pools.plays(env_id, backend, self.args.vectorization, self.args.num_envs):
+            backend = "envpool"  # as in training: of a single game `auto` would take the other
         game = play.make_game(env_id, atari=atari, backend=backend, video_folder=folder, view=view)
         game = episodes.onlooker.evaluation(game, env_id) if episodes.onlooker else game
         returns: list[float] = []

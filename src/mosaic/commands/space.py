@@ -138,7 +138,7 @@ def _between(
         low = max(low, limits.least)
     if isinstance(limits.most, int | float):
         high = min(high, limits.most)
-    if whole:
+    if whole and math.isfinite(low) and math.isfinite(high):
         low, high = math.ceil(low), math.floor(high)
     if not (math.isfinite(low) and math.isfinite(high)) or low >= high:
         raise ConfigError(f"{name} cannot vary between {low:g} and {high:g}: the first must be below the second")

@@ -69,7 +69,8 @@ def _named(space: Sequence[Dimension], values: Iterable[Value]) -> Params:
 
 def _corners(count: int) -> list[list[float]]:
     """Corners of a space of `count` parameters in which neighbours meet in all four ways; of two they are all."""
-    return [[(even, odd)[place % 2] for place in range(count)] for even, odd in itertools.product((0.0, 1.0), repeat=2)]
+    found = [[pair[place % 2] for place in range(count)] for pair in itertools.product((0.0, 1.0), repeat=2)]
+    return found if count > 1 else found[::3]  # one parameter has two ends
 
 
 def _spread(count: int, rows: int) -> list[list[float]]:
