@@ -160,6 +160,11 @@ def test_algorithms_page_lists_the_registry() -> None:
     assert sorted(table("algorithms.md", "name")) == sorted(DEFAULT_ALGO_REGISTRY)
 
 
+@pytest.mark.parametrize("name", DEFAULT_ALGO_REGISTRY)
+def test_every_algorithm_shows_how_it_learns(name: str) -> None:
+    assert list((ROOT / "docs/img").glob(f"learning-{name}-*.svg"))
+
+
 def test_algorithms_page_says_what_the_files_say_now() -> None:
     spec = importlib.util.spec_from_file_location("docs_algorithms", ROOT / "docs/algorithms.py")
     generator = importlib.util.module_from_spec(spec)
