@@ -72,7 +72,7 @@ CASES = (
     # the SAC of CleanRL's release is tied to Gym 0.23, whose MuJoCo tasks cannot be installed any more
     Case("sac_continuous_action", "Pendulum-v1", 9_000, 5_500, "Pendulum-v1"),
     Case("td3_continuous_action", "Pendulum-v1", 29_000, 25_500, "Pendulum-v1"),  # of TD3's the same holds
-    # one thread for the network on all sides; EnvPool, which ours take, steps the games in threads of its own
+    # one thread for the network on all sides; EnvPool, which ours take for several games, steps them in its own threads
     Case("ppo_atari", BREAKOUT, 5_120, 1_024, BREAKOUT, (), ONE),
     Case("ppo_atari_multigpu", BREAKOUT, 5_120, 1_024, BREAKOUT, (), (*RANKS, *ONE), ranks=2),
     Case("ppo_atari_lstm", BREAKOUT, 4_096, 1_024, BREAKOUT, (), ONE),
