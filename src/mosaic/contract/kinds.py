@@ -1,0 +1,232 @@
+"""The kinds of values that fields accept: types, ranges and sizes, and the refusal of a value that does not fit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from mosaic.wire.errors import ConfigError, nearest, shown
+
+DEPTH = 64
+"""levels of objects and arrays within each other"""
+MOST_VALUES = 200_000
+LEAST_INT, MOST_INT = -(1 << 63), (1 << 63) - 1
+NOT_FINITE = ("NaN", "Infinity", "-Infinity")
+"""How our JSON lines spell the floats that JSON lacks."""
+
+
+class FieldError(ConfigError):
+    """A field whose value has the wrong type, range or size."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """The values that a field accepts; `words` describe them in a refusal."""
+
+    words: str
+    fits: Callable[[Any], bool]
+    inner: Callable[[Any, str], None] | None = None
+    """checks the parts of a value that fits"""
+    secret: bool = False
+    """a refusal does not quote the value"""
+
+    def check(self, value: object, place: str) -> None:
+        """Raise FieldError unless the value fits."""
+        if not self.fits(value):
+            refuse(place, self.words, None if self.secret else value, quoted=not self.secret)
+        if self.inner is not None:
+            self.inner(value, place)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A JSON object with fields of known kinds; null stands for an absent field."""
+
+    fields: Mapping[str, Kind | Table]
+    required: tuple[str, ...] = ()
+    closed: bool = False
+    """unknown fields are refused instead of checked for depth and range only"""
+    words: str = "a JSON object"
+    secret: bool = field(default=False)
+
+    def check(self, value: object, place: str = "") -> None:
+        """Raise FieldError for the first field that does not fit."""
+        if not isinstance(value, Mapping):
+            refuse(place or "document", self.words, value)
+        bounded(value, place)
+        self.check_fields(value, place)
+
+    def check_fields(self, value: Mapping[str, Any], place: str) -> None:
+        """Check the known fields only; the caller has bounded the document."""
+        dot = f"{place}." if place else ""
+        for name in self.required:
+            if value.get(name) is None:
+                raise FieldError(f"{dot}{name}: missing")
+        for name, item in value.items():
+            kind = self.fields.get(name)
+            if kind is None and self.closed:
+                raise FieldError(f"{dot}{name}: unknown field{nearest(str(name), self.fields)}")
+            if kind is None or item is None:
+                continue
+            if isinstance(kind, Table):
+                if not isinstance(item, Mapping):
+                    refuse(f"{dot}{name}", kind.words, item)
+                kind.check_fields(item, f"{dot}{name}")
+            else:
+                kind.check(item, f"{dot}{name}")
+
+
+def refuse(place: str, words: str, value: object, *, quoted: bool = True) -> NoReturn:
+    """Raise the FieldError of a value that is not what `words` describe."""
+    raise FieldError(f"{place}: {words} is needed" + (f", not {shown(value)}" if quoted else ""))
+
+
+def whole(least: int = LEAST_INT, most: int = MOST_INT) -> Kind:
+    """An integer of a range; true and 1.0 are none."""
+    return Kind(
+        f"a whole number from {least} to {most}",
+        lambda value: type(value) is int and least <= value <= most,
+    )
+
+
+def number(least: float = -math.inf, most: float = math.inf, *, above: float | None = None) -> Kind:
+    """A finite number of a range that contains `least` and `most` but not `above`."""
+    low, high = least if math.isfinite(least) else None, most if math.isfinite(most) else None
+    words = "a finite number"
+    if above is not None:
+        words += f" above {above:g}"
+    elif low is not None:
+        words += f" from {low:g}" if high is not None else f", {low:g} or more,"
+    if high is not None:
+        words += f"{' to' if low is not None and above is None else ', at most'} {high:g}"
+
+    def fits(value: Any) -> bool:
+        if type(value) not in (int, float) or (not LEAST_INT <= value <= MOST_INT and type(value) is int):
+            return False
+        return math.isfinite(value) and least <= value <= most and (above is None or value > above)
+
+    return Kind(words, fits)
+
+
+def text(most: int = 4096, *, secret: bool = False) -> Kind:
+    """A text without NUL that UTF-8 can write."""
+    words = f"a text of at most {most:,} characters without NUL"
+    return Kind(words, lambda value: type(value) is str and len(value) <= most and _is_clean(value), secret=secret)
+
+
+def name(most: int = 300) -> Kind:
+    """A printable text that is not blank."""
+    words = f"a printable text of at most {most} characters"
+    return Kind(
+        words,
+        lambda value: type(value) is str and len(value) <= most and bool(value.strip()) and value.isprintable(),
+    )
+
+
+def choice(*names: str) -> Kind:
+    return Kind(f"one of {', '.join(names)}", lambda value: type(value) is str and value in names)
+
+
+def list_of(kind: Kind | Table, most: int = 10_000) -> Kind:
+    """An array whose items are of one kind."""
+
+    def inner(value: Any, place: str) -> None:
+        for index, item in enumerate(value):
+            kind.check(item, f"{place}[{index}]")
+
+    return Kind(
+        f"a list of at most {most:,}", lambda value: isinstance(value, list | tuple) and len(value) <= most, inner
+    )
+
+
+def map_of(kind: Kind | Table, most: int = 10_000, key: Kind | None = None, secret: bool = False) -> Kind:
+    """An object with names of people's choice and values of one kind."""
+    names = text(300) if key is None else key
+
+    def inner(value: Any, place: str) -> None:
+        for title, item in value.items():
+            names.check(title, f"{place}: a name")
+            kind.check(item, f"{place}.{title}")
+
+    words = f"a JSON object of at most {most:,} names"
+    return Kind(words, lambda value: isinstance(value, Mapping) and len(value) <= most, inner, secret)
+
+
+FLAG = Kind("true or false", lambda value: type(value) is bool)
+COUNT = whole(0)
+SECONDS = number(0, 1e9)
+SHARE = number(0, 1)
+ANYTHING = Kind("a JSON value", lambda value: True)  # its depth and ranges are checked with its document
+OBJECT = Kind("a JSON object", lambda value: isinstance(value, Mapping))
+READING = Kind(
+    "a number, NaN, Infinity or -Infinity",
+    lambda value: type(value) in (int, float) or (type(value) is str and value in NOT_FINITE),
+)
+RUN_ID = Kind(
+    "1 to 128 letters, digits, '-' and '_'",
+    lambda value: (
+        type(value) is str
+        and 0 < len(value) <= 128
+        and value.replace("-", "a").replace("_", "a").isalnum()
+        and value.isascii()
+    ),
+)
+FILE_NAME = Kind(
+    "the name of a file without folders",
+    lambda value: (
+        type(value) is str
+        and 0 < len(value) <= 200
+        and _is_clean(value)
+        and "/" not in value
+        and "\\" not in value
+        and not value.startswith(".")
+    ),
+)
+VARIABLE = Kind(
+    "a variable name without '=' and NUL",
+    lambda value: type(value) is str and 0 < len(value) <= 256 and "=" not in value and _is_clean(value),
+)
+ENVIRONMENT = map_of(text(100_000, secret=True), 1_000, VARIABLE, secret=True)
+
+
+def bounded(value: object, place: str, *, wide: bool = False) -> None:
+    """Refuse what no reader of JSON could hold: too deep, too many values, a number or text out of range.
+
+    `wide` lets integers beyond 64 bits and numbers that are not finite pass: generators and statistics have them.
+    """
+    open_ones: list[tuple[object, str, int]] = [(value, place, 0)]
+    count = 0
+    while open_ones:
+        item, where, depth = open_ones.pop()
+        count += 1
+        if count > MOST_VALUES and not wide:
+            raise FieldError(f"{place or 'document'}: more than {MOST_VALUES:,} values; give fewer")
+        if isinstance(item, Mapping | list | tuple):
+            if depth >= DEPTH:
+                raise FieldError(f"{_short(where)}: nested deeper than {DEPTH} levels; flatten it")
+            pairs = item.items() if isinstance(item, Mapping) else ((f"[{n}]", part) for n, part in enumerate(item))
+            for key, part in pairs:
+                if isinstance(item, Mapping) and not (type(key) is str and _is_clean(key)):
+                    raise FieldError(f"{_short(where)}: a name without NUL is needed, not {shown(key)}")
+                open_ones.append((part, f"{where}.{key}" if where and key[:1] != "[" else f"{where}{key}", depth + 1))
+        elif type(item) is str:
+            if not _is_clean(item):
+                raise FieldError(f"{_short(where)}: a text has a NUL or half a surrogate pair; leave it out")
+        elif type(item) is int and not wide and not LEAST_INT <= item <= MOST_INT:
+            refuse(_short(where), f"a number from {LEAST_INT} to {MOST_INT}", item)
+        elif isinstance(item, float) and not wide and not math.isfinite(item):
+            refuse(_short(where), "a finite number", item)
+
+
+def _is_clean(value: str) -> bool:
+    """Return True if UTF-8 can write the text and it has no NUL."""
+    try:
+        return "\0" not in value and bool(value.encode() or True)
+    except UnicodeEncodeError:
+        return False
+
+
+def _short(place: str) -> str:
+    return (place if len(place) <= 100 else f"{place[:60]}…{place[-20:]}") or "document"
