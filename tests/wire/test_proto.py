@@ -8,8 +8,8 @@ from mosaic.wire import _pb
 from mosaic.wire._pb import trainer_pb2, trainer_pb2_grpc
 
 CALLS = (
-    "SubmitRun ListRuns GetRun CancelRun PauseRun ContinueRun DeleteRun WatchRuns RegisterWorker PublishTelemetry "
-    "StreamTelemetry GetMetrics StreamFrames PublishFrames FetchRun GetHealth"
+    "SubmitRun ListRuns GetRun CancelRun PauseRun ContinueRun DeleteRun WatchRuns Rebuild RegisterWorker "
+    "PublishTelemetry StreamTelemetry GetMetrics StreamFrames PublishFrames FetchRun GetHealth"
 ).split()
 
 

@@ -143,6 +143,11 @@ MIGRATIONS = (
     ALTER TABLE runs ADD COLUMN job TEXT NOT NULL DEFAULT '';
     ALTER TABLE runs ADD COLUMN node TEXT NOT NULL DEFAULT '';
     """,
+    # 5: whether a run stands still although it should not, and whether it came from elsewhere than a submission.
+    """
+    ALTER TABLE runs ADD COLUMN stalled INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE runs ADD COLUMN imported INTEGER NOT NULL DEFAULT 0;
+    """,
 )
 
 

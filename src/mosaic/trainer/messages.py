@@ -17,10 +17,15 @@ _PLAIN = (
     *("run_id", "reason", "run_name", "worker_type", "algo", "env_id", "mode", "total_timesteps", "priority"),
     *("attempt", "restarts", "max_restarts", "created_at", "started_at", "ended_at", "step", "episodes", "signal"),
     *("queue_position", "pid", "folder", "next_seq", "worker_id", "registered", "agent_id", "asked", "external"),
-    *("group", "executor", "job", "node"),
+    *("group", "executor", "job", "node", "stalled", "imported"),
 )
 _OPTIONAL = ("seed", "last_return", "mean_return", "last_length", "sps", "eta_seconds", "exit_code")
-_KINDS = {"moved": pb.RunChange.MOVED, "progress": pb.RunChange.PROGRESS, "deleted": pb.RunChange.DELETED}
+_KINDS = {
+    "moved": pb.RunChange.MOVED,
+    "progress": pb.RunChange.PROGRESS,
+    "deleted": pb.RunChange.DELETED,
+    "marked": pb.RunChange.MARKED,
+}
 _KIND_NAMES = {value: name for name, value in _KINDS.items()}
 
 

@@ -305,6 +305,8 @@ class Registry:
             next_seq=row["events_seq"],
             registered=bool(row["session_hash"]),
             external=bool(row["external"]),
+            stalled=bool(row["stalled"]),
+            imported=bool(row["imported"]),
             **more,
         )
 

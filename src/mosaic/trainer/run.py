@@ -73,6 +73,10 @@ class Run:
     """the cluster's name for the job of its present attempt"""
     node: str = ""
     """the machine of the cluster that has it"""
+    stalled: bool = False
+    """its step has not grown for so long that something must be wrong"""
+    imported: bool = False
+    """rebuilt from a folder: nothing that its files name was typed by this home's user"""
     curve: tuple[float, ...] = ()
     """its returns in a few points, where a list was asked for them"""
     payload: dict[str, Any] = field(default_factory=dict)
@@ -104,7 +108,10 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Something that happened to a run: kind moved | progress | deleted. `run` is as it is now, None once deleted."""
+    """Something that happened to a run: kind moved | progress | deleted | marked.
+
+    `run` is as it is now, None once deleted.
+    """
 
     cursor: int
     kind: str

@@ -19,11 +19,12 @@ class State(StrEnum):
     FAILED = "FAILED"
     CANCELLED = "CANCELLED"
     LOST = "LOST"  # a remote worker that has fallen silent
+    BROKEN = "BROKEN"  # shown for a row that cannot be read, never stored
 
 
 # A worker holds resources in these.
 LIVE = frozenset({State.HANDSHAKE, State.READY, State.EXECUTING, State.PAUSED, State.LOST})
-ENDED = frozenset({State.COMPLETED, State.FAILED, State.CANCELLED})
+ENDED = frozenset({State.COMPLETED, State.FAILED, State.CANCELLED, State.BROKEN})
 _ENDS = {State.COMPLETED, State.FAILED, State.CANCELLED, State.LOST}
 
 MOVES: dict[State, frozenset[State]] = {
@@ -38,6 +39,7 @@ MOVES: dict[State, frozenset[State]] = {
     State.COMPLETED: frozenset(),
     State.FAILED: frozenset(),
     State.CANCELLED: frozenset(),
+    State.BROKEN: frozenset(),
 }
 
 

@@ -19,6 +19,7 @@ class RunState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     FAILED: _ClassVar[RunState]
     CANCELLED: _ClassVar[RunState]
     LOST: _ClassVar[RunState]
+    BROKEN: _ClassVar[RunState]
 RUN_STATE_UNSPECIFIED: RunState
 INIT: RunState
 HANDSHAKE: RunState
@@ -29,6 +30,7 @@ COMPLETED: RunState
 FAILED: RunState
 CANCELLED: RunState
 LOST: RunState
+BROKEN: RunState
 
 class SubmitRunRequest(_message.Message):
     __slots__ = ("payload", "priority", "external", "run_id")
@@ -59,6 +61,27 @@ class CancelRunRequest(_message.Message):
 class DeleteRunResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class RebuildRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class RebuildResponse(_message.Message):
+    __slots__ = ("rebuilt", "skipped", "known")
+    class SkippedEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    REBUILT_FIELD_NUMBER: _ClassVar[int]
+    SKIPPED_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_FIELD_NUMBER: _ClassVar[int]
+    rebuilt: _containers.RepeatedScalarFieldContainer[str]
+    skipped: _containers.ScalarMap[str, str]
+    known: int
+    def __init__(self, rebuilt: _Optional[_Iterable[str]] = ..., skipped: _Optional[_Mapping[str, str]] = ..., known: _Optional[int] = ...) -> None: ...
 
 class ListRunsRequest(_message.Message):
     __slots__ = ("states", "algo", "env_id", "mode", "text", "page_size", "page", "curve_points", "group")
@@ -93,7 +116,7 @@ class ListRunsResponse(_message.Message):
     def __init__(self, runs: _Optional[_Iterable[_Union[Run, _Mapping]]] = ..., next_page: _Optional[str] = ..., total: _Optional[int] = ...) -> None: ...
 
 class Run(_message.Message):
-    __slots__ = ("run_id", "state", "reason", "run_name", "worker_type", "algo", "env_id", "seed", "mode", "total_timesteps", "priority", "attempt", "restarts", "max_restarts", "created_at", "started_at", "ended_at", "step", "episodes", "last_return", "last_length", "sps", "eta_seconds", "exit_code", "signal", "queue_position", "gpus", "warnings", "pid", "folder", "next_seq", "worker_id", "registered", "agent_id", "asked", "payload", "last_values", "artifacts", "external", "mean_return", "group", "curve", "executor", "job", "node")
+    __slots__ = ("run_id", "state", "reason", "run_name", "worker_type", "algo", "env_id", "seed", "mode", "total_timesteps", "priority", "attempt", "restarts", "max_restarts", "created_at", "started_at", "ended_at", "step", "episodes", "last_return", "last_length", "sps", "eta_seconds", "exit_code", "signal", "queue_position", "gpus", "warnings", "pid", "folder", "next_seq", "worker_id", "registered", "agent_id", "asked", "payload", "last_values", "artifacts", "external", "mean_return", "group", "curve", "executor", "job", "node", "stalled", "imported")
     class LastValuesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -146,6 +169,8 @@ class Run(_message.Message):
     EXECUTOR_FIELD_NUMBER: _ClassVar[int]
     JOB_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
+    STALLED_FIELD_NUMBER: _ClassVar[int]
+    IMPORTED_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     state: RunState
     reason: str
@@ -191,7 +216,9 @@ class Run(_message.Message):
     executor: str
     job: str
     node: str
-    def __init__(self, run_id: _Optional[str] = ..., state: _Optional[_Union[RunState, str]] = ..., reason: _Optional[str] = ..., run_name: _Optional[str] = ..., worker_type: _Optional[str] = ..., algo: _Optional[str] = ..., env_id: _Optional[str] = ..., seed: _Optional[int] = ..., mode: _Optional[str] = ..., total_timesteps: _Optional[int] = ..., priority: _Optional[int] = ..., attempt: _Optional[int] = ..., restarts: _Optional[int] = ..., max_restarts: _Optional[int] = ..., created_at: _Optional[float] = ..., started_at: _Optional[float] = ..., ended_at: _Optional[float] = ..., step: _Optional[int] = ..., episodes: _Optional[int] = ..., last_return: _Optional[float] = ..., last_length: _Optional[float] = ..., sps: _Optional[float] = ..., eta_seconds: _Optional[float] = ..., exit_code: _Optional[int] = ..., signal: _Optional[str] = ..., queue_position: _Optional[int] = ..., gpus: _Optional[_Iterable[int]] = ..., warnings: _Optional[_Iterable[str]] = ..., pid: _Optional[int] = ..., folder: _Optional[str] = ..., next_seq: _Optional[int] = ..., worker_id: _Optional[str] = ..., registered: _Optional[bool] = ..., agent_id: _Optional[str] = ..., asked: _Optional[str] = ..., payload: _Optional[bytes] = ..., last_values: _Optional[_Mapping[str, float]] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., external: _Optional[bool] = ..., mean_return: _Optional[float] = ..., group: _Optional[str] = ..., curve: _Optional[_Iterable[float]] = ..., executor: _Optional[str] = ..., job: _Optional[str] = ..., node: _Optional[str] = ...) -> None: ...
+    stalled: bool
+    imported: bool
+    def __init__(self, run_id: _Optional[str] = ..., state: _Optional[_Union[RunState, str]] = ..., reason: _Optional[str] = ..., run_name: _Optional[str] = ..., worker_type: _Optional[str] = ..., algo: _Optional[str] = ..., env_id: _Optional[str] = ..., seed: _Optional[int] = ..., mode: _Optional[str] = ..., total_timesteps: _Optional[int] = ..., priority: _Optional[int] = ..., attempt: _Optional[int] = ..., restarts: _Optional[int] = ..., max_restarts: _Optional[int] = ..., created_at: _Optional[float] = ..., started_at: _Optional[float] = ..., ended_at: _Optional[float] = ..., step: _Optional[int] = ..., episodes: _Optional[int] = ..., last_return: _Optional[float] = ..., last_length: _Optional[float] = ..., sps: _Optional[float] = ..., eta_seconds: _Optional[float] = ..., exit_code: _Optional[int] = ..., signal: _Optional[str] = ..., queue_position: _Optional[int] = ..., gpus: _Optional[_Iterable[int]] = ..., warnings: _Optional[_Iterable[str]] = ..., pid: _Optional[int] = ..., folder: _Optional[str] = ..., next_seq: _Optional[int] = ..., worker_id: _Optional[str] = ..., registered: _Optional[bool] = ..., agent_id: _Optional[str] = ..., asked: _Optional[str] = ..., payload: _Optional[bytes] = ..., last_values: _Optional[_Mapping[str, float]] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., external: _Optional[bool] = ..., mean_return: _Optional[float] = ..., group: _Optional[str] = ..., curve: _Optional[_Iterable[float]] = ..., executor: _Optional[str] = ..., job: _Optional[str] = ..., node: _Optional[str] = ..., stalled: _Optional[bool] = ..., imported: _Optional[bool] = ...) -> None: ...
 
 class Artifact(_message.Message):
     __slots__ = ("kind", "path", "step", "created_at")
@@ -223,10 +250,12 @@ class RunChange(_message.Message):
         MOVED: _ClassVar[RunChange.Kind]
         PROGRESS: _ClassVar[RunChange.Kind]
         DELETED: _ClassVar[RunChange.Kind]
+        MARKED: _ClassVar[RunChange.Kind]
     KIND_UNSPECIFIED: RunChange.Kind
     MOVED: RunChange.Kind
     PROGRESS: RunChange.Kind
     DELETED: RunChange.Kind
+    MARKED: RunChange.Kind
     CURSOR_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     RUN_ID_FIELD_NUMBER: _ClassVar[int]

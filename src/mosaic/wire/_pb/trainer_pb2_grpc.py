@@ -74,6 +74,11 @@ class TrainerStub:
                 request_serializer=mosaic_dot_wire_dot___pb_dot_trainer__pb2.WatchRunsRequest.SerializeToString,
                 response_deserializer=mosaic_dot_wire_dot___pb_dot_trainer__pb2.RunChange.FromString,
                 _registered_method=True)
+        self.Rebuild = channel.unary_unary(
+                '/mosaic.trainer.v1.Trainer/Rebuild',
+                request_serializer=mosaic_dot_wire_dot___pb_dot_trainer__pb2.RebuildRequest.SerializeToString,
+                response_deserializer=mosaic_dot_wire_dot___pb_dot_trainer__pb2.RebuildResponse.FromString,
+                _registered_method=True)
         self.RegisterWorker = channel.unary_unary(
                 '/mosaic.trainer.v1.Trainer/RegisterWorker',
                 request_serializer=mosaic_dot_wire_dot___pb_dot_trainer__pb2.RegisterWorkerRequest.SerializeToString,
@@ -164,6 +169,13 @@ class TrainerServicer:
 
     def WatchRuns(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Rebuild(self, request, context):
+        """Recreate the rows that are missing from var/trainer/configs and the run folders.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -261,6 +273,11 @@ def add_TrainerServicer_to_server(servicer, server):
                     servicer.WatchRuns,
                     request_deserializer=mosaic_dot_wire_dot___pb_dot_trainer__pb2.WatchRunsRequest.FromString,
                     response_serializer=mosaic_dot_wire_dot___pb_dot_trainer__pb2.RunChange.SerializeToString,
+            ),
+            'Rebuild': grpc.unary_unary_rpc_method_handler(
+                    servicer.Rebuild,
+                    request_deserializer=mosaic_dot_wire_dot___pb_dot_trainer__pb2.RebuildRequest.FromString,
+                    response_serializer=mosaic_dot_wire_dot___pb_dot_trainer__pb2.RebuildResponse.SerializeToString,
             ),
             'RegisterWorker': grpc.unary_unary_rpc_method_handler(
                     servicer.RegisterWorker,
@@ -519,6 +536,33 @@ class Trainer:
             '/mosaic.trainer.v1.Trainer/WatchRuns',
             mosaic_dot_wire_dot___pb_dot_trainer__pb2.WatchRunsRequest.SerializeToString,
             mosaic_dot_wire_dot___pb_dot_trainer__pb2.RunChange.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Rebuild(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/mosaic.trainer.v1.Trainer/Rebuild',
+            mosaic_dot_wire_dot___pb_dot_trainer__pb2.RebuildRequest.SerializeToString,
+            mosaic_dot_wire_dot___pb_dot_trainer__pb2.RebuildResponse.FromString,
             options,
             channel_credentials,
             insecure,
