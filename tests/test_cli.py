@@ -43,7 +43,7 @@ def test_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> N
     ("error", "code"),
     [
         (errors.NoDaemonError("x"), 3),
-        (errors.RefusedError("x", "R"), 2),
+        (errors.RefusedError("x"), 2),
         (errors.ConfigError("x"), 2),
         (errors.UnknownRunError("x"), 2),
         (errors.MoveError("x"), 2),

@@ -12,9 +12,10 @@ import pytest
 
 from cleanrl_worker import cli as worker_cli
 from cleanrl_worker import schema
-from cleanrl_worker.config import RESERVED_EXTRAS, parse_worker_config
+from cleanrl_worker.config import parse_worker_config
 from cleanrl_worker.runtime import DEFAULT_ALGO_REGISTRY
 from mosaic import catalog, cli
+from mosaic.contract.fields import EXTRAS
 from mosaic.trainer.states import MOVES
 from mosaic.wire import events, happenings, metrics, variables
 
@@ -86,7 +87,7 @@ def test_named_variables_extras_and_packages_exist(page: Path) -> None:
     prefixes = {"GYM_GUI_FASTLANE_", "DEFAULT_ALGO_REGISTRY"}
     assert set(re.findall(OURS, text)) - set(variables.DOCS) - prefixes == set()
     parameters = {field["name"] for entry in schema.describe().values() for field in entry["fields"]}
-    assert set(re.findall(r"extras\.([a-z_]+)", text)) - set(RESERVED_EXTRAS) - parameters - {"total_frames"} == set()
+    assert set(re.findall(r"extras\.([a-z_]+)", text)) - set(EXTRAS) - parameters - {"total_frames"} == set()
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert set(re.findall(r"(?:mosaic-rl|'\.)\[([a-z_]+)\]", text)) - set(extras) == set()
 
@@ -132,9 +133,9 @@ def table(page: str, heading: str) -> list[str]:
 
 def test_worker_page_lists_every_extra_that_the_worker_reserves() -> None:
     named = set(table("worker.md", "extra"))
-    assert named <= set(RESERVED_EXTRAS)
+    assert named <= set(EXTRAS)
     text = (ROOT / "docs/worker.md").read_text()
-    assert [name for name in RESERVED_EXTRAS if f"`{name}`" not in text] == []
+    assert [name for name in EXTRAS if f"`{name}`" not in text] == []
 
 
 def test_worker_page_lists_the_variables_that_the_code_uses_in_its_words() -> None:

@@ -87,7 +87,13 @@ MAY_BE_HEAVY = (*SIDE, AGENTS, WRAPPERS, ALGORITHMS)
 # And the stores: each comes with a package that has exceptions of its own for everything.
 MAY_CATCH_ALL = (
     *(f"{WORKER}.{name}" for name in ("attempt", "cli", "fastlane", "lane", "renderer", "scene")),
-    *("mosaic.wire.workers", "mosaic.wire.storage", "mosaic.trainer.daemon", "mosaic.web.live"),
+    *(
+        "mosaic.wire.workers",
+        "mosaic.wire.storage",
+        "mosaic.trainer.daemon",
+        "mosaic.trainer.service",
+        "mosaic.web.live",
+    ),
 )
 
 MODULE_LINES, FUNCTION_LINES = 400, 60

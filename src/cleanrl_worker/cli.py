@@ -11,8 +11,9 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from cleanrl_worker.config import CleanRLWorkerConfig, load_worker_config, parse_worker_config, read_object
+from cleanrl_worker.config import CleanRLWorkerConfig, load_worker_config, parse_worker_config
 from cleanrl_worker.phase import note_refused
+from mosaic.contract.fields import parse_object
 from mosaic.wire.errors import ConfigError, MosaicError
 
 PROGRAM = "cleanrl-worker"
@@ -79,7 +80,7 @@ def _config(args: argparse.Namespace) -> CleanRLWorkerConfig:
         "total_timesteps": args.total_timesteps,
         "seed": args.seed,
         "worker_id": args.worker_id,
-        "extras": None if args.extras is None else read_object(args.extras, "--extras"),
+        "extras": None if args.extras is None else parse_object(args.extras, "--extras"),
         "run_id": args.run_id,
     }
     if args.interactive:

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from cleanrl_worker import eval_plan, live, schedule, schema
-from cleanrl_worker.config import RESERVED_EXTRAS, CleanRLWorkerConfig, worker_variables
+from cleanrl_worker.config import CleanRLWorkerConfig, worker_variables
 from cleanrl_worker.environments import check_environment, only_envpool_has
 from cleanrl_worker.interpreter import find_interpreter, locate
 from cleanrl_worker.saved import find_checkpoint, find_file, find_path, run_before
 from cleanrl_worker.source import locate_module
 from mosaic import catalog
+from mosaic.contract.fields import EXTRAS
 from mosaic.wire import variables
 from mosaic.wire.errors import ConfigError, nearest, shown
 from mosaic.wire.flags import written
@@ -296,7 +297,7 @@ def _all_settings(config: CleanRLWorkerConfig, paths: RunPaths, ours: bool) -> I
     for name, value in config.algo_params.items():
         yield _Setting(name.replace("-", "_"), value, "extras.algo_params", as_param=True)
     for name, value in extras.items():
-        if name not in RESERVED_EXTRAS:
+        if name not in EXTRAS:
             yield _Setting("cuda" if name == "use_cuda" else name.replace("-", "_"), value, "extras")
 
 
@@ -327,7 +328,7 @@ def _add_num_envs(
 def _drop(setting: _Setting, target: _Target, declared: Mapping[str, object], warnings: list[str]) -> None:
     """An algorithm of ours knows all its parameters; a script of the user's own gets what it declares."""
     if target.ours:
-        known = [*declared, *(RESERVED_EXTRAS if setting.place == "extras" else ())]
+        known = [*declared, *(EXTRAS if setting.place == "extras" else ())]
         raise ConfigError(
             f"{setting.place}.{setting.name}: algo {target.name!r} has no such parameter{nearest(setting.name, known)}"
         )

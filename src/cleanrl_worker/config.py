@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,62 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from cleanrl_worker import phase
-from cleanrl_worker.saved import check_paths, fetch_missing, read_object
+from cleanrl_worker.saved import check_paths, fetch_missing
+from mosaic.contract.fields import CONFIG, EXTRAS, check_extras, read_object
+from mosaic.contract.kinds import COUNT, bounded, whole
 from mosaic.wire import variables
 from mosaic.wire.curriculum import read_schedule
 from mosaic.wire.errors import ConfigError, nearest, shown
 from mosaic.wire.paths import check_run_id, new_run_id, resolve_home
-
-MODES = ("train", "resume_training", "policy_eval", "interactive")
-
-# The worker's own extras, each with the kind of its value; `a|b` is a choice. All others are the algorithm's.
-RESERVED_EXTRAS: dict[str, str] = {
-    "mode": "|".join(MODES),
-    "algo_params": "object",
-    "tensorboard_dir": "str",
-    "track_wandb": "bool",
-    "wandb_project_name": "str",
-    "wandb_project": "str",
-    "wandb_entity": "str",
-    "wandb_run_name": "str",
-    "wandb_email": "str",
-    "wandb_use_vpn_proxy": "bool",
-    "wandb_http_proxy": "str",
-    "wandb_https_proxy": "str",
-    "curriculum_schedule": "any",
-    "curriculum": "any",
-    "fastlane_video_mode": "single|grid|off",
-    "video_mode": "single|grid|off",
-    "fastlane_slot": "count",
-    "fastlane_grid_limit": "count",
-    "grid_limit": "count",
-    "fastlane_only": "bool",
-    "policy_path": "str",
-    "checkpoint_path": "str",
-    "additional_timesteps": "count",
-    "eval_episodes": "count",
-    "eval_batch_size": "count",
-    "eval_repeat": "bool",
-    "eval_capture_video": "bool",
-    "eval_max_episode_steps": "count",
-    "eval_greedy": "bool",
-    "seed_override": "count",
-    "telemetry": "off|episodes|steps",
-    "notes": "str",
-    "agent_id": "str",
-    "optuna_db": "str",
-    "checkpoints_dir": "str",
-    "schema_id": "str",
-    "schema_version": "count",
-    "supports_pause": "bool",
-    "supports_checkpoint": "bool",
-    "max_restarts": "count",
-    "grace_seconds": "seconds",
-    "storage_url": "str",
-    "python": "str",
-}
-# The discount of an evaluation is the worker's; in training it is a parameter of the algorithm.
-RESERVED_IN_EVALUATION = {"gamma": "share"}
 
 # Settings that are the worker's business wherever they stand: a form that sends all of an algorithm's fields puts
 # them among `algo_params`.
@@ -80,7 +30,8 @@ _WORKERS_OWN_PARAMS = {
     "curriculum": "curriculum",
 }
 
-SEED_LIMIT = 2**32  # numpy's legacy seeding, which CleanRL-style scripts call, takes no more
+_NAMES = ("run_id", "algo", "env_id", "total_timesteps", "seed", "extras", "worker_id")
+_NEEDED = "algo, env_id and total_timesteps are needed"
 FRAMES_PER_STEP = 4  # Atari papers count frames; each step repeats its action for four of them
 
 
@@ -103,13 +54,14 @@ class CleanRLWorkerConfig:
 
     def __post_init__(self) -> None:
         check_run_id(self.run_id)
-        if self.algo or self.mode != "interactive":  # "": the person acts, or the policy's file tells
-            _check_kind("algo", self.algo, "name")
-        _check_kind("env_id", self.env_id, "name")
-        _check_kind("worker_id", self.worker_id, "str")
         check_extras(self.extras)
-        _check_seed(self.seed)
-        _check_kind("total_timesteps", self.total_timesteps, "whole")
+        # "": the person acts, or the policy's file names its algorithm
+        names = [name for name in _NAMES if name != "algo" or self.algo or self.mode != "interactive"]
+        CONFIG.check({name: getattr(self, name) for name in names})
+        for name in ("algo", "env_id", "total_timesteps"):
+            if getattr(self, name) is None:
+                raise ConfigError(f"config field {name!r} is missing; {_NEEDED}")
+        whole().check(self.total_timesteps, "total_timesteps")
         more = self.extras.get("additional_timesteps") if self.mode == "resume_training" else None
         if self.total_timesteps <= 0 and not more and self.mode in ("train", "resume_training"):
             raise ConfigError(f"total_timesteps is {self.total_timesteps}; training needs 1 or more")
@@ -156,8 +108,7 @@ class CleanRLWorkerConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """The flat document that makes this config again."""
-        names = ("run_id", "algo", "env_id", "total_timesteps", "seed", "extras", "worker_id")
-        return {name: copy.deepcopy(getattr(self, name)) for name in names}
+        return {name: copy.deepcopy(getattr(self, name)) for name in _NAMES}
 
 
 WorkerConfig = CleanRLWorkerConfig
@@ -165,17 +116,14 @@ WorkerConfig = CleanRLWorkerConfig
 
 def load_worker_config(path: Path | str, overrides: Mapping[str, Any] | None = None) -> CleanRLWorkerConfig:
     """Read a config file; `overrides` (as for `with_overrides`) count before anything is found missing."""
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"config {path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
-    return parse_worker_config(read_object(text, f"config {path}"), overrides)
+    return parse_worker_config(read_object(path, f"config {path}"), overrides)
 
 
 def parse_worker_config(payload: Mapping[str, Any], overrides: Mapping[str, Any] | None = None) -> CleanRLWorkerConfig:
     """Check a flat config or a nested payload (`metadata.worker.config`) and fill in what it leaves open."""
     if not isinstance(payload, Mapping):
         raise ConfigError(f"a config is a JSON object, not {shown(payload)}")
+    bounded(payload, "", wide=True)  # before the copies: what is nested too deep cannot be copied
     if "metadata" not in payload and not {"algo", "env_id", "total_timesteps", "extras"}.isdisjoint(payload):
         flat: dict[str, Any] = copy.deepcopy(dict(payload))
         return _build(_merge(flat, overrides or {}), flat, {})
@@ -189,7 +137,7 @@ def worker_variables() -> dict[str, str]:
 
 
 def _from_job(payload: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str], tuple[str, ...]]:
-    from mosaic.wire.job import JobConfig  # pydantic: 75 ms that a flat config need not pay
+    from mosaic.wire.job import JobConfig
 
     job = JobConfig.parse(payload)
     worker, flat = job.metadata.worker, job.worker_config
@@ -227,7 +175,7 @@ def _build(
         values["env_id"] = read_schedule(extras["curriculum_schedule"])[-1].env_id
     for name in ("algo", "env_id", "total_timesteps"):
         if values[name] is None:
-            raise ConfigError(f"config field {name!r} is missing; algo, env_id and total_timesteps are needed")
+            raise ConfigError(f"config field {name!r} is missing; {_NEEDED}")
     if isinstance(values["total_timesteps"], float) and values["total_timesteps"].is_integer():
         values["total_timesteps"] = int(values["total_timesteps"])  # JSON writes 1e6 for a million
     if values["seed"] is None:
@@ -250,7 +198,7 @@ def _own_extras(flat: Mapping[str, Any]) -> dict[str, Any]:
     agent_id = flat.get("agent_id")
     check_extras(extras)
     if agent_id is not None:
-        _check_kind("agent_id", agent_id, "str")
+        EXTRAS["agent_id"].check(agent_id, "agent_id")
         _set_default(extras, "agent_id", agent_id)
     params = extras.get("algo_params") or {}
     for name, own in _WORKERS_OWN_PARAMS.items():
@@ -259,16 +207,6 @@ def _own_extras(flat: Mapping[str, Any]) -> dict[str, Any]:
                 _set_default(extras, own, holder.pop(name))
     check_extras(extras)
     return extras
-
-
-def check_extras(extras: object) -> None:
-    """Refuse extras of the worker's own that are of the wrong kind; null and "" are as good as absent."""
-    if not isinstance(extras, dict) or not all(isinstance(key, str) for key in extras):
-        raise ConfigError(f"extras: a JSON object is needed, not {shown(extras)}")
-    reserved = RESERVED_EXTRAS | (RESERVED_IN_EVALUATION if extras.get("mode") == "policy_eval" else {})
-    for name, value in extras.items():
-        if name in reserved and value not in (None, ""):
-            _check_kind(f"extras.{name}", value, reserved[name])
 
 
 def _apply_variables(extras: dict[str, Any], settings: Mapping[str, str]) -> None:
@@ -305,43 +243,5 @@ def _count_frames(values: dict[str, Any], extras: dict[str, Any]) -> None:
         if values["total_timesteps"] is not None:
             raise ConfigError("total_frames and total_timesteps are both given; give one (a step is 4 frames)")
         frames = holder.pop("total_frames")
-        _check_kind("total_frames", frames, "count")
+        COUNT.check(frames, "total_frames")
         values["total_timesteps"] = int(frames) // FRAMES_PER_STEP
-
-
-def _check_seed(seed: object) -> None:
-    if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < SEED_LIMIT):
-        raise ConfigError(f"seed: a whole number from 0 to {SEED_LIMIT - 1} is needed, not {shown(seed)}")
-
-
-_KINDS: dict[str, tuple[tuple[type, ...], str]] = {
-    "bool": ((bool,), "true or false"),
-    "str": ((str, type(None)), "a text"),
-    "name": ((str,), "a text"),
-    "whole": ((int,), "a whole number"),
-    "count": ((int,), "a whole number, 0 or more,"),
-    "share": ((int, float), "a number between 0 and 1"),
-    "seconds": ((int, float), "a number, 0 or more,"),
-    "object": ((dict,), "a JSON object"),
-}
-
-
-def _check_kind(name: str, value: Any, kind: str) -> None:
-    if "|" in kind:
-        choices = kind.split("|")
-        if value not in choices:
-            near = nearest(str(value), choices)
-            raise ConfigError(f"{name}: {shown(value)} is none of {', '.join(choices)}{near}")
-        return
-    if kind == "any":
-        return
-    types, words = _KINDS[kind]
-    fits = isinstance(value, types) and (kind == "bool" or not isinstance(value, bool))
-    if fits and kind in ("count", "seconds"):
-        fits = value >= 0 and math.isfinite(value)
-    if fits and kind == "share":
-        fits = 0 <= value <= 1
-    if fits and kind == "name":
-        fits = bool(value.strip()) and value.isprintable()
-    if not fits:
-        raise ConfigError(f"{name}: {words} is needed, not {shown(value)}")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cleanrl_worker import backends
 from mosaic import catalog
+from mosaic.contract.fields import EVALUATION_EXTRAS, EXTRAS
 from mosaic.wire.errors import ConfigError, nearest, shown
 from mosaic.wire.sidecars import read_sidecar
 
@@ -173,9 +174,7 @@ def _params(config: CleanRLWorkerConfig) -> dict[str, Any]:
 
 def _without_effect(config: CleanRLWorkerConfig) -> Iterator[str]:
     """One line for the settings of training that a config brings along."""
-    from cleanrl_worker.config import RESERVED_EXTRAS, RESERVED_IN_EVALUATION
-
-    known = {*RESERVED_EXTRAS, *RESERVED_IN_EVALUATION, *PARAMS}
+    known = {*EXTRAS, *EVALUATION_EXTRAS, *PARAMS}
     idle = sorted({*config.extras, *config.algo_params} - known)
     if idle:
         yield f"without effect in an evaluation: {', '.join(idle)} (a policy's own settings lie in its sidecar)"

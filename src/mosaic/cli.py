@@ -23,6 +23,7 @@ from mosaic.commands import (
     train,
     up,
 )
+from mosaic.contract.kinds import is_clean
 from mosaic.wire.errors import (
     AccessError,
     ConfigError,
@@ -61,6 +62,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     args = parser().parse_args(argv)
     try:
+        if not all(is_clean(word) for word in sys.argv if argv is None):
+            raise ConfigError("an argument is not UTF-8: type it again, or rename the file")
         return int(args.command(args))
     except MosaicError as error:
         print(f"mosaic: {error}", file=sys.stderr)

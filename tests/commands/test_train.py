@@ -83,11 +83,13 @@ def test_followed_run_that_fails_exits_1_with_reason_and_hint(mosaic: Callable[.
     assert "failed: the algorithm ended with exit code 3" in told.out and "hint: it was told to" in told.out
 
 
-def test_refusal_of_the_worker_exits_2_and_names_the_run_that_is_kept(mosaic: Callable[..., Any]) -> None:
+def test_refusal_of_the_worker_exits_2_and_leaves_no_run(mosaic: Callable[..., Any], client: Client) -> None:
+    before = client.list_runs().total
     told = mosaic("train", "ppo", "CartPole-v1", "--set", "learning_rat=1")
-    assert told.code == 2 and "did you mean 'learning_rate'" in told.err and "kept as run" in told.err
-    shown = mosaic("show", told.err.rpartition(" ")[2].strip(" )\n"))
-    assert shown.code == 0 and "FAILED" in shown.out and "refused: " in shown.out
+    assert told.code == 2 and "did you mean 'learning_rate'" in told.err and len(told.err.splitlines()) == 1
+    told = mosaic("train", "ppo", "CartPole-v1", "--set", "max_restarts=2147483648")
+    assert told.code == 2 and "max_restarts: a whole number from 0 to 1000000 is needed, not 2147483648" in told.err
+    assert client.list_runs().total == before and mosaic("runs").code == 0
 
 
 def test_interrupt_leaves_the_run_going_and_says_how_to_come_back(place: Any, client: Client) -> None:

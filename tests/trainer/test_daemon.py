@@ -19,7 +19,7 @@ from mosaic.trainer.client import Client
 from mosaic.trainer.daemon import spawn
 from mosaic.trainer.states import State
 from mosaic.wire.channel import daemon_card, read_card, token_file
-from mosaic.wire.errors import AccessError, NoDaemonError, RefusedError
+from mosaic.wire.errors import AccessError, NoDaemonError
 
 
 def test_a_run_goes_from_the_queue_to_its_end_and_leaves_events_and_metrics(daemon: Any) -> None:
@@ -56,15 +56,6 @@ def test_files_of_a_run_are_where_the_contract_says(daemon: Any) -> None:
     story = [line.split()[2] for line in daemon.log().splitlines() if run.run_id in line]
     assert story[:4] == ["run.submitted", "run.starting", "run.started", "worker.registered"]
     assert "run.completed" in story
-
-
-def test_a_refused_submission_keeps_its_folder_and_the_reason(daemon: Any) -> None:
-    with pytest.raises(RefusedError, match="did you mean 'tiny'") as refused:
-        daemon.client.submit_run({"algo": "tinny", "env_id": "x", "total_timesteps": 5})
-    run = daemon.client.get_run(refused.value.run_id)
-    assert run.state == State.FAILED and run.reason.startswith("refused: ") and run.algo == "tinny"
-    assert "tinny" in (Path(run.folder) / "refused.txt").read_text()
-    assert daemon.paths(run.run_id).config_file.exists()
 
 
 def test_killing_the_daemon_stops_no_run_and_a_new_one_adopts_them(daemon: Any, lives: Any, tmp_path: Path) -> None:

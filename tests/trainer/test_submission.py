@@ -94,22 +94,60 @@ def test_a_queued_run_whose_key_is_gone_after_a_restart_says_so(daemon: Any) -> 
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_refusals_say_what_is_wrong_and_are_kept(shared: Any, payload: dict[str, Any], message: str) -> None:
+def test_a_refused_submission_is_no_run_and_only_the_log_keeps_the_reason(
+    shared: Any, payload: dict[str, Any], message: str
+) -> None:
+    before = shared.client.list_runs().total, files_below(shared.home / "var" / "trainer" / "runs")
+    refusals = shared.log().count("run.refused")
     with pytest.raises(RefusedError) as refused:
         shared.client.submit_run(payload)
     assert message in str(refused.value) and "\n" not in str(refused.value)
-    run = shared.client.get_run(refused.value.run_id)
-    assert run.state == State.FAILED and run.reason == f"refused: {refused.value}"
-    assert (shared.paths(run.run_id).folder / "refused.txt").read_text() == f"{refused.value}\n"
+    assert (shared.client.list_runs().total, files_below(shared.home / "var" / "trainer" / "runs")) == before
+    assert not list((shared.home / "var" / "trainer" / "configs").glob(".dry-run*"))
+    assert shared.log().count("run.refused") == refusals + 1
     assert leaks(shared.home, KEY, "me:pass") == []
 
 
-def test_a_refused_submission_keeps_its_name(shared: Any) -> None:
-    config, name = {"algo": "tiny", "env_id": "x", "total_timesteps": "many"}, f"mine-{os.urandom(4).hex()}"
+def files_below(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.glob("*")) if folder.is_dir() else []
+
+
+@pytest.mark.parametrize(
+    ("payload", "message"),
+    [
+        ({"seed": 1.5}, "seed: a whole number from 0 to 4294967295 is needed, not 1.5"),
+        ({"seed": 1 << 63}, "seed: a whole number from 0 to 4294967295 is needed, not 9223372036854775808"),
+        ({"seed": [1]}, "seed: a whole number from 0 to 4294967295 is needed, not [1]"),
+        ({"total_timesteps": 1e308}, "total_timesteps: a whole number from"),
+        ({"extras": {"max_restarts": 1 << 31}}, "extras.max_restarts: a whole number from 0 to 1000000 is needed"),
+        ({"extras": {"grace_seconds": "x"}}, "extras.grace_seconds: a number between 0 and 1,000,000,000 is needed"),
+        ({"extras": {"mode": "x\0"}}, "a text has a NUL"),
+        ({"env_id": "x" * 301}, "env_id: a printable text"),
+    ],
+)
+@pytest.mark.parametrize("external", [False, True])
+def test_a_field_out_of_its_range_is_refused_also_where_no_worker_is_asked(
+    shared: Any, payload: dict[str, Any], message: str, external: bool
+) -> None:
     with pytest.raises(RefusedError) as refused:
-        shared.client.submit_run({"run_name": name, "metadata": {"worker": {"config": config}}, "entry_point": "tinny"})
-    assert shared.client.get_run(refused.value.run_id).run_name == name
-    assert [run.run_id for run in shared.client.list_runs(text=name).runs] == [refused.value.run_id]
+        shared.client.submit_run({"algo": "tiny", "env_id": "x", "total_timesteps": 1, **payload}, external=external)
+    assert message in str(refused.value)
+
+
+def test_what_is_nested_too_deep_is_refused_in_one_line(shared: Any) -> None:
+    deep: Any = 1
+    for _ in range(900):
+        deep = {"a": deep}
+    with pytest.raises(ConfigError, match="nested deeper than 64 levels"):
+        shared.client.submit_run({"algo": "tiny", "env_id": "x", "total_timesteps": 1, "extras": deep})
+
+
+def test_a_refused_submission_is_not_the_latest(shared: Any) -> None:
+    accepted = shared.submit({"episodes": 1})
+    with pytest.raises(RefusedError):
+        shared.submit({"max_restarts": -1})
+    assert shared.client.list_runs(page_size=1).runs[0].run_id == accepted.run_id
+    shared.client.wait_run(accepted.run_id, 180)
 
 
 def test_the_same_payload_twice_makes_two_runs_and_its_run_id_is_not_taken(shared: Any) -> None:

@@ -97,23 +97,39 @@ def test_a_missing_config_is_named_by_its_whole_path(payload: dict[str, Any]) ->
         ("resources.gpus.request", 1, "resources.gpus.request: unknown field; did you mean 'requested'?"),
         ("metadata.worker.modul", "x", "metadata.worker.modul: unknown field; did you mean 'module'?"),
         ("metadata.zzz", 1, "metadata.zzz: unknown field"),
-        ("metadata.worker.config", [], "metadata.worker.config: input should be a valid dictionary"),
-        ("metadata.worker.config", None, "metadata.worker.config: input should be a valid dictionary"),
-        ("metadata.worker", 3, "metadata.worker: input should be"),
-        ("metadata", None, "metadata: input should be"),
-        ("resources.cpus", "2", "resources.cpus: input should be a valid number"),
-        ("resources.cpus", 0, "resources.cpus: input should be greater than 0"),
-        ("resources.memory_mb", True, "resources.memory_mb: input should be a valid integer"),
-        ("resources.gpus.requested", -1, "resources.gpus.requested: input should be greater than or equal to 0"),
+        ("metadata.worker.config", [], "metadata.worker.config: a JSON object is needed, not []"),
+        ("metadata.worker.config", None, "metadata.worker.config: missing; it holds algo"),
+        ("metadata.worker", 3, "metadata.worker: a JSON object is needed, not 3"),
+        ("metadata", 3, "metadata: a JSON object is needed, not 3"),
+        ("resources.cpus", "2", "resources.cpus: a number above 0 and at most 1,000,000 is needed, not '2'"),
+        ("resources.cpus", 0, "resources.cpus: a number above 0 and at most 1,000,000 is needed, not 0"),
+        (
+            "resources.memory_mb",
+            True,
+            "resources.memory_mb: a whole number from 1 to 1099511627776 is needed, not True",
+        ),
+        ("resources.gpus.requested", -1, "resources.gpus.requested: a whole number from 0 to 100000 is needed, not -1"),
         (
             "schedule.max_duration_seconds",
             float("inf"),
-            "schedule.max_duration_seconds: input should be a finite number",
+            "schedule.max_duration_seconds: a number above 0 and at most 1,000,000,000 is needed, not inf",
         ),
-        ("retry.max_restarts", 1.5, "retry.max_restarts: input should be a valid integer"),
-        ("arguments", "--x", "arguments: input should be a valid list"),
-        ("arguments", ["--x", 1], "arguments.1: input should be a valid string"),
-        ("environment.WANDB_API_KEY", 12345, "environment.WANDB_API_KEY: input should be a valid string"),
+        ("retry.max_restarts", 1.5, "retry.max_restarts: a whole number from 0 to 1000000 is needed, not 1.5"),
+        (
+            "retry.max_restarts",
+            1 << 31,
+            "retry.max_restarts: a whole number from 0 to 1000000 is needed, not 2147483648",
+        ),
+        ("metadata.worker.config.seed", 1.5, "metadata.worker.config.seed: a whole number from 0 to 4294967295"),
+        ("metadata.worker.config.seed", [1], "metadata.worker.config.seed: a whole number from 0 to 4294967295"),
+        ("metadata.worker.config.seed", 1 << 63, "metadata.worker.config.seed: a whole number from 0"),
+        ("metadata.worker.config.total_timesteps", 1e308, "metadata.worker.config.total_timesteps: a whole number"),
+        ("environment", {"A=B": "x"}, "environment: a name: a variable name without '=' and NUL is needed"),
+        ("environment", {"A": "x\0"}, "environment.A: a text has a NUL"),
+        ("run_name", "x" * 301, "run_name: a text (at most 300 characters"),
+        ("arguments", "--x", "arguments: a list of at most 10,000 is needed"),
+        ("arguments", ["--x", 1], "arguments[1]: a text (at most"),
+        ("environment.WANDB_API_KEY", 12345, "environment.WANDB_API_KEY: a text (at most"),
         ("metadata.worker.script", "x.sh", "metadata.worker: give module or script, not both"),
     ],
 )
@@ -138,11 +154,6 @@ def test_parts_that_only_the_trainer_enforces_are_named_where_they_ask_for_somet
     assert JobConfig.parse(asking).left_to_trainer == expected
 
 
-def test_several_problems_are_counted() -> None:
-    with pytest.raises(ConfigError, match=r"\(and 1 more\)$"):
-        JobConfig.parse(changed("resources", {"cpus": "a", "memory_mb": "b"}))
-
-
 @pytest.mark.parametrize("payload", [None, [], "text", 3])
 def test_what_is_no_object_is_refused(payload: Any) -> None:
     with pytest.raises(ConfigError, match="a config is a JSON object, not"):
@@ -153,7 +164,7 @@ def test_a_refusal_never_quotes_a_secret() -> None:
     with pytest.raises(ConfigError) as refused:
         JobConfig.parse(changed("environment", {"WANDB_API_KEY": ["very-secret"]}))
     assert "very-secret" not in str(refused.value)
-    assert refused.value.__cause__ is None and refused.value.__suppress_context__
+    assert refused.value.__cause__ is None and refused.value.__context__ is None
 
 
 def test_resources_are_read_as_people_type_them_and_shown_so_again() -> None:

@@ -184,7 +184,7 @@ def test_what_is_refused_exits_2_with_one_line_and_writes_nothing(
         ("{}", "metadata.worker.config: missing|is missing"),
         (json.dumps({**FLAT, "run_id": "../x"}), "run id '../x' is refused"),
         (json.dumps({**FLAT, "env_id": None}), "'env_id' is missing"),
-        (json.dumps({**FLAT, "total_timesteps": "x"}), "total_timesteps: a whole number is needed"),
+        (json.dumps({**FLAT, "total_timesteps": "x"}), "total_timesteps: a whole number from"),
         (json.dumps({"metadata": {"worker": {"config": {}}}}), "'algo' is missing"),
         (json.dumps({"metadata": {"worker": {"config": FLAT}}, "retry": 3}), "retry"),
     ],

@@ -38,11 +38,9 @@ def submit(client: Client, payloads: Sequence[Mapping[str, Any]], args: argparse
             for payload in payloads:
                 runs.append(client.submit_run(payload, priority=args.priority))
                 say_so_far(f"submitted {len(runs)} of {len(payloads)} runs")
-    except RefusedError as error:
+    except RefusedError:
         if runs:
             say(f"{len(runs)} of {len(payloads)} runs had been accepted before: {', '.join(r.run_id for r in runs)}")
-        if error.run_id:
-            raise RefusedError(f"{error} (kept as run {short_id(error.run_id)})", error.run_id) from None
         raise
     if args.json:
         print_json(document(runs[0]) if len(payloads) == 1 else {"runs": [document(run) for run in runs]})

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from mosaic.contract.kinds import (
     map_of,
     name,
     number,
+    section,
     text,
     whole,
 )
@@ -53,6 +55,7 @@ STATE_BYTES = 64 << 20  # the generators of many environments are long lists
 SIDECAR_BYTES = MANIFEST_BYTES = 16 << 20
 POLICY_BYTES = 4 << 30
 
+RESTARTS = whole(0, 1_000_000)
 # What a worker config's `extras` hold for the worker itself; all other extras are the algorithm's.
 EXTRAS: dict[str, Kind] = {
     "mode": choice("train", "resume_training", "policy_eval", "interactive"),
@@ -87,13 +90,23 @@ EXTRAS: dict[str, Kind] = {
     "schema_version": whole(0, (1 << 31) - 1),
     "supports_pause": FLAG,
     "supports_checkpoint": FLAG,
-    "max_restarts": whole(0, 1_000_000),
+    "max_restarts": RESTARTS,
     "grace_seconds": SECONDS,
     "storage_url": text(),
     "python": text(),
 }
 EVALUATION_EXTRAS: dict[str, Kind] = {"gamma": SHARE}
 """worker's own in an evaluation only; in training they are parameters of the algorithm"""
+
+
+def check_extras(extras: Any, place: str = "extras") -> None:
+    """Refuse extras of the worker's own that are of the wrong kind; null and "" are as good as absent."""
+    OBJECT.check(extras, place)
+    kinds = EXTRAS | (EVALUATION_EXTRAS if extras.get("mode") == "policy_eval" else {})
+    for key, value in extras.items():
+        if key in kinds and value not in (None, ""):
+            kinds[key].check(value, f"{place}.{key}")
+
 
 CONFIG = Table(
     {
@@ -107,7 +120,7 @@ CONFIG = Table(
         "seed": whole(0, SEED_LIMIT - 1),
         "worker_id": text(300),
         "agent_id": text(300),
-        "extras": OBJECT,  # CleanRLWorkerConfig checks them with EXTRAS: "" counts as absent there
+        "extras": Kind("a JSON object", lambda value: isinstance(value, Mapping), check_extras),
     }
 )
 SUBMISSION = Table(
@@ -116,40 +129,33 @@ SUBMISSION = Table(
         "entry_point": text(),
         "arguments": list_of(text()),
         "environment": ENVIRONMENT,
-        "resources": Table(
-            {
-                "executor": choice("local", "ray", "slurm"),
-                "cpus": number(most=1e6, above=0),
-                "memory_mb": whole(1, 1 << 40),
-                "gpus": Table({"requested": whole(0, 100_000), "mandatory": FLAG}),
-                "ray": Table({"custom": map_of(number(0, 1e9), 1_000), "runtime_env": OBJECT}),
-                "slurm": map_of(ANYTHING, 1_000),
-            }
+        "resources": section(
+            executor=choice("local", "ray", "slurm"),
+            cpus=number(most=1e6, above=0),
+            memory_mb=whole(1, 1 << 40),
+            gpus=section(requested=whole(0, 100_000), mandatory=FLAG),
+            ray=section(custom=map_of(number(0, 1e9), 1_000), runtime_env=OBJECT),
+            slurm=map_of(Kind("a text, a whole number, true or false", lambda value: type(value) in (str, int, bool))),
         ),
-        "artifacts": Table({"output_prefix": text(), "persist_logs": FLAG, "keep_checkpoints": FLAG}),
-        "schedule": Table({"max_duration_seconds": number(most=1e9, above=0), "max_steps": whole(1)}),
-        "retry": Table({"max_restarts": whole(0, 1_000_000)}),
-        "metadata": Table(
-            {
-                "ui": Table(
-                    {
-                        **{part: text(300) for part in ("agent_id", "worker_id", "run_mode", "group")},
-                        "eval_batch_size": whole(1, 1_000_000_000),
-                        "eval_repeat": FLAG,
-                    }
-                ),
-                "worker": Table(
-                    {
-                        **{part: text(300) for part in ("worker_id", "module", "agent_id", "grpc_target")},
-                        "script": text(),
-                        "arguments": list_of(text()),
-                        "use_grpc": FLAG,
-                        "config": CONFIG,
-                    }
-                ),
-            }
+        "artifacts": section(output_prefix=text(), persist_logs=FLAG, keep_checkpoints=FLAG),
+        "schedule": section(max_duration_seconds=number(most=1e9, above=0), max_steps=whole(1)),
+        "retry": section(max_restarts=RESTARTS),
+        "metadata": section(
+            ui=section(
+                **{part: text(300) for part in ("agent_id", "worker_id", "run_mode", "group")},
+                eval_batch_size=whole(1, 1_000_000_000),
+                eval_repeat=FLAG,
+            ),
+            worker=section(
+                **{part: text(300) for part in ("worker_id", "module", "agent_id", "grpc_target")},
+                script=text(),
+                arguments=list_of(text()),
+                use_grpc=FLAG,
+                config=CONFIG,
+            ),
         ),
-    }
+    },
+    closed=True,
 )
 
 CHECKPOINT = Table(

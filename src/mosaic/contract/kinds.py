@@ -31,10 +31,15 @@ class Kind:
     """checks the parts of a value that fits"""
     secret: bool = False
     """a refusal does not quote the value"""
+    choices: tuple[str, ...] = ()
+    """a refusal suggests the nearest"""
 
     def check(self, value: object, place: str) -> None:
         """Raise FieldError unless the value fits."""
         if not self.fits(value):
+            if self.choices and isinstance(value, str):
+                near = nearest(value, self.choices)
+                raise FieldError(f"{place}: {shown(value)} is none of {', '.join(self.choices)}{near}")
             refuse(place, self.words, None if self.secret else value, quoted=not self.secret)
         if self.inner is not None:
             self.inner(value, place)
@@ -55,8 +60,9 @@ class Table:
         """Raise FieldError for the first field that does not fit."""
         if not isinstance(value, Mapping):
             refuse(place or "document", self.words, value)
+        bounded(value, place, wide=True)
+        self.check_fields(value, place)  # before the numbers of any field: a known field has its own range
         bounded(value, place)
-        self.check_fields(value, place)
 
     def check_fields(self, value: Mapping[str, Any], place: str) -> None:
         """Check the known fields only; the caller has bounded the document."""
@@ -93,27 +99,23 @@ def whole(least: int = LEAST_INT, most: int = MOST_INT) -> Kind:
 
 def number(least: float = -math.inf, most: float = math.inf, *, above: float | None = None) -> Kind:
     """A finite number of a range that contains `least` and `most` but not `above`."""
-    low, high = least if math.isfinite(least) else None, most if math.isfinite(most) else None
-    words = "a finite number"
+    words = f"a number between {least:,g} and {most:,.0f}" if math.isfinite(least + most) else "a finite number"
     if above is not None:
-        words += f" above {above:g}"
-    elif low is not None:
-        words += f" from {low:g}" if high is not None else f", {low:g} or more,"
-    if high is not None:
-        words += f"{' to' if low is not None and above is None else ', at most'} {high:g}"
+        words = f"a number above {above:,g}" + (f" and at most {most:,.0f}" if math.isfinite(most) else "")
 
     def fits(value: Any) -> bool:
-        if type(value) not in (int, float) or (not LEAST_INT <= value <= MOST_INT and type(value) is int):
+        if type(value) is int and not LEAST_INT <= value <= MOST_INT:
             return False
-        return math.isfinite(value) and least <= value <= most and (above is None or value > above)
+        in_range = type(value) in (int, float) and math.isfinite(value) and least <= value <= most
+        return in_range and (above is None or value > above)
 
     return Kind(words, fits)
 
 
 def text(most: int = 4096, *, secret: bool = False) -> Kind:
     """A text without NUL that UTF-8 can write."""
-    words = f"a text of at most {most:,} characters without NUL"
-    return Kind(words, lambda value: type(value) is str and len(value) <= most and _is_clean(value), secret=secret)
+    words = f"a text (at most {most:,} characters, no NUL)"
+    return Kind(words, lambda value: type(value) is str and len(value) <= most and is_clean(value), secret=secret)
 
 
 def name(most: int = 300) -> Kind:
@@ -125,8 +127,13 @@ def name(most: int = 300) -> Kind:
     )
 
 
+def section(**fields: Kind | Table) -> Table:
+    """A JSON object with these fields and no others."""
+    return Table(fields, closed=True)
+
+
 def choice(*names: str) -> Kind:
-    return Kind(f"one of {', '.join(names)}", lambda value: type(value) is str and value in names)
+    return Kind(f"one of {', '.join(names)}", lambda value: type(value) is str and value in names, choices=names)
 
 
 def list_of(kind: Kind | Table, most: int = 10_000) -> Kind:
@@ -178,7 +185,7 @@ FILE_NAME = Kind(
     lambda value: (
         type(value) is str
         and 0 < len(value) <= 200
-        and _is_clean(value)
+        and is_clean(value)
         and "/" not in value
         and "\\" not in value
         and not value.startswith(".")
@@ -186,7 +193,7 @@ FILE_NAME = Kind(
 )
 VARIABLE = Kind(
     "a variable name without '=' and NUL",
-    lambda value: type(value) is str and 0 < len(value) <= 256 and "=" not in value and _is_clean(value),
+    lambda value: type(value) is str and 0 < len(value) <= 256 and "=" not in value and is_clean(value),
 )
 ENVIRONMENT = map_of(text(100_000, secret=True), 1_000, VARIABLE, secret=True)
 
@@ -208,11 +215,11 @@ def bounded(value: object, place: str, *, wide: bool = False) -> None:
                 raise FieldError(f"{_short(where)}: nested deeper than {DEPTH} levels; flatten it")
             pairs = item.items() if isinstance(item, Mapping) else ((f"[{n}]", part) for n, part in enumerate(item))
             for key, part in pairs:
-                if isinstance(item, Mapping) and not (type(key) is str and _is_clean(key)):
+                if isinstance(item, Mapping) and not (type(key) is str and is_clean(key)):
                     raise FieldError(f"{_short(where)}: a name without NUL is needed, not {shown(key)}")
                 open_ones.append((part, f"{where}.{key}" if where and key[:1] != "[" else f"{where}{key}", depth + 1))
         elif type(item) is str:
-            if not _is_clean(item):
+            if not is_clean(item):
                 raise FieldError(f"{_short(where)}: a text has a NUL or half a surrogate pair; leave it out")
         elif type(item) is int and not wide and not LEAST_INT <= item <= MOST_INT:
             refuse(_short(where), f"a number from {LEAST_INT} to {MOST_INT}", item)
@@ -220,7 +227,7 @@ def bounded(value: object, place: str, *, wide: bool = False) -> None:
             refuse(_short(where), "a finite number", item)
 
 
-def _is_clean(value: str) -> bool:
+def is_clean(value: str) -> bool:
     """Return True if UTF-8 can write the text and it has no NUL."""
     try:
         return "\0" not in value and bool(value.encode() or True)

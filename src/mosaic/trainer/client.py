@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 import grpc
 
+from mosaic.contract.kinds import whole
 from mosaic.trainer import messages
 from mosaic.trainer.run import Change, Page, Run, Series
 from mosaic.trainer.states import State, parse_state
@@ -57,13 +58,14 @@ class Client:
     def submit_run(
         self, payload: Mapping[str, Any], *, priority: int = 0, external: bool = False, run_id: str = ""
     ) -> Run:
-        """Submit a flat worker config or a nested payload; RefusedError (with its run_id) says why not.
+        """Submit a flat worker config or a nested payload; RefusedError says why not.
 
         A fresh `run_id` of the caller's (a ULID) makes it safe to repeat: a second run of that id is a ConfigError.
         """
+        whole(-(1 << 31), (1 << 31) - 1).check(priority, "priority")
         try:
             text = json.dumps(self._with_key(payload), allow_nan=False)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             raise errors.ConfigError(f"a submission is made of JSON values: {error}") from None
         request = pb.SubmitRunRequest(payload=text.encode(), priority=priority, external=external, run_id=run_id)
         return messages.run_from_pb(self._call(self._stub.SubmitRun, request, SUBMIT_SECONDS))
@@ -308,8 +310,6 @@ class Client:
         told = dict(error.trailing_metadata() or ())
         text = error.details() or str(error.code())
         kind = getattr(errors, str(told.get("mosaic-error", "")), None)
-        if kind is errors.RefusedError:
-            return errors.RefusedError(text, str(told.get("mosaic-run", "")))
         if isinstance(kind, type) and issubclass(kind, errors.MosaicError):
             return kind(text)
         if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):

@@ -28,7 +28,7 @@ QUEUE = "priority DESC, queue_order"
 
 @dataclass(frozen=True)
 class NewRun:
-    """What the registry is told of a run when it enters; `reason` is given where it is refused."""
+    """A run as it enters the registry."""
 
     run_id: str
     payload: Mapping[str, Any]
@@ -36,7 +36,6 @@ class NewRun:
     command: Sequence[str] = ()
     columns: Mapping[str, Any] = field(default_factory=dict)
     """columns of `runs` by name: algo, env_id, seed, cpus, max_steps, …"""
-    refused: str = ""
 
 
 class Registry:
@@ -51,13 +50,11 @@ class Registry:
         self._finish_deletions()
 
     def add_run(self, new: NewRun) -> Run:
-        """Take a run into the queue, or among the failed ones where it is refused."""
+        """Put a run into the queue."""
         now = self.clock()
-        state = State.FAILED if new.refused else State.INIT
         columns = {
             **new.columns,
-            **{"run_id": check_run_id(new.run_id), "state": state, "created_at": now},
-            **({"reason": new.refused, "ended_at": now} if new.refused else {}),
+            **{"run_id": check_run_id(new.run_id), "state": State.INIT, "created_at": now},
         }
         with self.database.write() as connection:
             if connection.execute("SELECT 1 FROM runs WHERE run_id = ?", (new.run_id,)).fetchone():
@@ -71,7 +68,7 @@ class Registry:
                 "INSERT INTO payloads (run, payload, config, command) VALUES (?, ?, ?, ?)",
                 (cursor.lastrowid, json.dumps(new.payload), json.dumps(new.config), json.dumps(list(new.command))),
             )
-            note_change(connection, "moved", new.run_id, None, state, new.refused, now)
+            note_change(connection, "moved", new.run_id, None, State.INIT, "", now)
         self.notify()
         return self.get_run(new.run_id)
 
@@ -122,7 +119,7 @@ class Registry:
         `group` is a group and all that lie below it: "sweep:a" also finds "sweep:a/trial 1".
         """
         where, values = _filters(states, {"algo": algo, "env_id": env_id, "mode": mode}, text, group)
-        if page and not page.isdecimal():
+        if page and not (page.isdecimal() and len(page) <= 18):
             raise ConfigError(f"page is the next_page of an earlier answer, not {shown(page)}")
         size = min(max(1, page_size), LARGEST_PAGE)
         with self.database.read() as connection:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import functools
 import hmac
 import json
+import logging
 import os
+import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeVar
@@ -29,14 +32,11 @@ from mosaic.wire import errors
 from mosaic.wire._pb import trainer_pb2 as pb
 from mosaic.wire._pb import trainer_pb2_grpc
 from mosaic.wire.channel import ATTEMPT_KEY, PROTO_VERSION, SESSION_KEY, TOKEN_KEY
-from mosaic.wire.events import from_line
 from mosaic.wire.happenings import Happenings
 from mosaic.wire.paths import check_run_id
 
 # Each open stream holds a thread; some are kept back for calls that end at once.
 THREADS, MOST_STREAMS = 256, 200
-# A config is kept in the registry and in files; what is larger is none.
-MOST_PAYLOAD = 1 << 20
 # Status messages travel in headers, which are small.
 LONGEST_MESSAGE = 2000
 
@@ -78,14 +78,14 @@ class Parts:
 
 
 def answered(call: Call) -> Call:
-    """Let our errors travel as a status with their text, and their name for the client."""
+    """Let errors travel as a status with their text, and their name for the client."""
 
     @functools.wraps(call)
     def unary(self: TrainerService, request: Any, context: grpc.ServicerContext) -> Any:
         try:
             return call(self, request, context)
-        except errors.MosaicError as error:
-            refuse(context, error)
+        except Exception as error:
+            refuse(context, self.known(error, call.__name__))
 
     return unary  # type: ignore[return-value]
 
@@ -99,8 +99,8 @@ def streamed(call: Call) -> Call:
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{MOST_STREAMS} streams are open; close some")
         try:
             yield from call(self, request, context)
-        except errors.MosaicError as error:
-            refuse(context, error)
+        except Exception as error:
+            refuse(context, self.known(error, call.__name__))
         finally:
             self.parts.streams.release()
 
@@ -113,14 +113,18 @@ class TrainerService(trainer_pb2_grpc.TrainerServicer):
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
 
+    def known(self, error: Exception, call: str) -> errors.MosaicError:
+        """Return an error of ours; any other is a fault of the daemon, whose log gets it whole."""
+        if isinstance(error, errors.MosaicError):
+            return error
+        text = f"{type(error).__name__}: {error}"
+        self.parts.happenings.note("daemon.trouble", level=logging.ERROR, call=call, error=text)
+        print(self.parts.happenings.masked("".join(traceback.format_exception(error))), file=sys.stderr, flush=True)
+        return errors.TrainerError(f"the daemon could not answer {call}: {text}; its log has the details")
+
     @answered
     def SubmitRun(self, request: pb.SubmitRunRequest, context: grpc.ServicerContext) -> pb.Run:
-        if len(request.payload) > MOST_PAYLOAD:
-            raise errors.ConfigError(f"a submission has at most {MOST_PAYLOAD >> 20} MiB; this one has more")
-        try:
-            payload = from_line(request.payload)
-        except errors.EventError as error:
-            raise errors.ConfigError(f"a submission is a JSON object: {error}") from None
+        payload = self.parts.submissions.read(request.payload)
         if request.run_id:
             check_run_id(request.run_id)
         run = self.parts.submissions.submit_run(
@@ -317,10 +321,8 @@ def _denied(handler: Any) -> Any:
 def refuse(context: grpc.ServicerContext, error: errors.MosaicError, code: grpc.StatusCode | None = None) -> NoReturn:
     """End a call with the status that stands for the error."""
     found = code or next(status for kind, status in STATUS if isinstance(error, kind))
-    trailing = [("mosaic-error", type(error).__name__)]
-    if isinstance(error, errors.RefusedError):
-        trailing.append(("mosaic-run", error.run_id))
-    context.set_trailing_metadata(tuple(trailing))
+    name = next(kind.__name__ for kind in type(error).__mro__ if getattr(errors, kind.__name__, None) is kind)
+    context.set_trailing_metadata((("mosaic-error", name),))
     context.abort(found, str(error)[:LONGEST_MESSAGE])
     raise AssertionError("abort raises")
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
 import subprocess
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from mosaic.contract.fields import SUBMISSION_BYTES, parse_object
+from mosaic.contract.kinds import FieldError
 from mosaic.trainer.executors.choice import Executors
 from mosaic.trainer.gpu import Claim, Machine, check_claim
 from mosaic.trainer.registry import NewRun, Registry
@@ -75,10 +77,18 @@ class Submissions:
         self._schemas: dict[str, dict[str, Any]] = {}
         self._asking = threading.Semaphore(DRY_RUNS)
 
+    def read(self, data: bytes) -> dict[str, Any]:
+        """Return the payload of a submission's text; RefusedError for what is no JSON object or too large."""
+        try:
+            return parse_object(data, "submission", SUBMISSION_BYTES, wide=True)  # the fields' own ranges come next
+        except FieldError as error:
+            self._happenings.note("run.refused", "-", reason=error)
+            raise RefusedError(str(error)) from None
+
     def submit_run(
         self, payload: Mapping[str, Any], *, priority: int = 0, external: bool = False, run_id: str = ""
     ) -> Run:
-        """Check and queue a run. RefusedError: it was kept as FAILED, with its folder and the reason.
+        """Check and queue a run; RefusedError where there is none, for the reason that also the log keeps.
 
         Who brings a fresh `run_id` can repeat a submission whose answer was lost: the second is refused as known.
         """
@@ -97,8 +107,8 @@ class Submissions:
             new = self._checked(given, job, secrets, external)
         except MosaicError as error:
             reason = _scrubbed(str(error), secrets)
-            self._refuse(given, payload, reason, secrets)
-            raise RefusedError(reason, given) from None
+            self._happenings.note("run.refused", given, reason=reason)
+            raise RefusedError(reason) from None
         paths.create()
         write_atomic(paths.config_file, json.dumps(new.payload, indent=2) + "\n")
         self._vault.keep(given, secrets)
@@ -121,8 +131,8 @@ class Submissions:
         if executor == "local":
             warnings = check_claim(claim, self._machine)
         elif self._executors.of(executor).only_here:  # it has all cores, whatever the daemon gives to its own runs
-            warnings = check_claim(claim, replace(self._machine, cpu_slots=float(os.cpu_count() or 1)))
-            claim = replace(claim, gpus=claim.gpus if claim.gpus <= len(self._machine.gpus) else 0)
+            warnings = check_claim(claim, dataclasses.replace(self._machine, cpu_slots=float(os.cpu_count() or 1)))
+            claim = dataclasses.replace(claim, gpus=claim.gpus if claim.gpus <= len(self._machine.gpus) else 0)
         if job.artifacts.output_prefix:
             warnings.append("artifacts.output_prefix has no effect: a run's files lie in its own folder")
         if not external:
@@ -155,7 +165,7 @@ class Submissions:
             "max_steps": job.schedule.max_steps,
             "grace": GRACE_SECONDS if grace in (None, "") else float(grace),
         }
-        payload = without_secrets(job.model_dump())
+        payload = without_secrets(job.to_dict())
         payload["metadata"]["worker"]["config"] = without_secrets(config)
         return NewRun(run_id, payload, without_secrets(config), worker.command, columns)
 
@@ -164,7 +174,7 @@ class Submissions:
         name = job.resources.executor or self._executors.default
         if problem := self._executors.problem(name):
             raise ConfigError(f"resources.executor: {problem}")
-        self._executors.of(name).check(job.resources.model_dump())
+        self._executors.of(name).check(dataclasses.asdict(job.resources))
         return name
 
     def _completed(self, run_id: str, job: JobConfig, worker: WorkerCapabilities) -> dict[str, Any]:
@@ -239,7 +249,8 @@ class Submissions:
     ) -> dict[str, Any]:
         """Ask the worker whether it would take this config; what it says of it."""
         paths = self._registry.paths(run_id)
-        asked = paths.configs_folder / f".dry-run-{run_id}.json"
+        # A submission that is repeated while its first try is still checked must not lose the file.
+        asked = paths.configs_folder / f".dry-run-{run_id}-{os.urandom(4).hex()}.json"
         write_atomic(asked, json.dumps(without_secrets(config)))
         command = [*worker.command, "--config", str(asked), "--dry-run", "--emit-summary"]
         try:
@@ -269,22 +280,6 @@ class Submissions:
             return {**summary, "config": dict(summary["config"])}
         except (ValueError, IndexError, KeyError, TypeError):
             raise WorkerError("the worker's dry run printed no summary") from None
-
-    def _refuse(self, run_id: str, payload: Mapping[str, Any], reason: str, secrets: Mapping[str, str]) -> None:
-        """Keep a refused submission for auditing; what it is said to be is taken as far as it can be read."""
-        paths = self._registry.paths(run_id)
-        kept = json.loads(_scrubbed(json.dumps(mask_secrets(without_secrets(payload)), default=str), secrets))
-        paths.create()
-        write_atomic(paths.config_file, json.dumps(kept, indent=2) + "\n")
-        write_atomic(paths.folder / "refused.txt", reason + "\n")
-        flat = kept
-        for part in ("metadata", "worker", "config"):
-            inner = flat.get(part)
-            flat = inner if isinstance(inner, dict) else flat
-        told = {**{name: flat.get(name) for name in ("algo", "env_id")}, "run_name": kept.get("run_name")}
-        columns = {name: value[:200] for name, value in told.items() if isinstance(value, str)}
-        self._registry.add_run(NewRun(run_id, kept, columns=columns, refused=f"refused: {reason}"))
-        self._happenings.note("run.refused", run_id, reason=reason)
 
 
 def worker_environment(home: Path) -> dict[str, str]:
@@ -350,7 +345,7 @@ def _secrets_of(payload: Mapping[str, Any]) -> dict[str, str]:
 
 def _refuse_leaks(job: JobConfig, secrets: Mapping[str, str]) -> None:
     """Secrets travel as environment values and nowhere else: everything else lies in files and command lines."""
-    rest = job.model_dump()
+    rest = job.to_dict()
     rest["environment"] = {name: value for name, value in job.environment.items() if name not in secrets}
     text = json.dumps(rest, default=str, ensure_ascii=False)
     for name, value in secrets.items():

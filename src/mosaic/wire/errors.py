@@ -3,7 +3,7 @@
 MosaicError
 ├── ConfigError (also ValueError)    a config, payload, parameter or path that is refused
 │   ├── RunIdError                   a run id that could leave its folder
-│   └── RefusedError                 a submission that the daemon keeps as a failed run; has its run_id
+│   └── RefusedError                 a submission that the daemon refuses: there is no run
 ├── EventError (also ValueError)     a line that is no event and no row of metrics
 ├── TrainerError                     what a trainer daemon, or the way to it, cannot do
 │   ├── NoDaemonError                no daemon answers
@@ -36,11 +36,7 @@ class RunIdError(ConfigError):
 
 
 class RefusedError(ConfigError):
-    """A submission that is refused; the daemon keeps its folder and the reason under `run_id`."""
-
-    def __init__(self, message: str, run_id: str = "") -> None:
-        super().__init__(message)
-        self.run_id = run_id
+    """A submission that the daemon refuses: no row and no folder, only a line in the daemon's log."""
 
 
 class EventError(MosaicError, ValueError):

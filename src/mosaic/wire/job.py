@@ -3,53 +3,55 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 from collections.abc import Mapping
-from typing import Any, Self
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-
-from mosaic.wire.errors import ConfigError, nearest, shown
+from mosaic.contract.fields import SUBMISSION
+from mosaic.wire.errors import ConfigError, shown
 from mosaic.wire.secrets import SECRET_NAMES, is_secret, mask_secrets, without_secrets
 from mosaic.wire.settings import Executor
 
 __all__ = ["SECRET_NAMES", "JobConfig", "is_secret", "mask_secrets", "without_secrets"]
 
-
-class _Section(BaseModel):
-    # Strict: "8" is no number and 1 is no switch. Inputs are hidden because `environment` holds keys.
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True, allow_inf_nan=False)
+_Section = TypeVar("_Section")
 
 
-class Gpus(_Section):
+@dataclass(frozen=True)
+class Gpus:
     """GPUs asked for; a run that finds none waits if they are mandatory, else trains on the CPU."""
 
-    requested: int = Field(default=0, ge=0)
+    requested: int = 0
     mandatory: bool = False
 
 
-class Ray(_Section):
+@dataclass(frozen=True)
+class Ray:
     """What only a Ray cluster is told."""
 
-    custom: dict[str, float] = {}
+    custom: dict[str, float] = field(default_factory=dict)
     """custom resources by name, such as {"a100": 1}"""
-    runtime_env: dict[str, Any] = {}
+    runtime_env: dict[str, Any] = field(default_factory=dict)
     """Ray's own description of an environment to ship; nothing is shipped without it"""
 
 
-class Resources(_Section):
+@dataclass(frozen=True)
+class Resources:
     """What a run claims, and where it runs; None claims nothing, and runs where the daemon's settings say."""
 
     executor: Executor | None = None
-    cpus: float | None = Field(default=None, gt=0)
-    memory_mb: int | None = Field(default=None, gt=0)
+    cpus: float | None = None
+    memory_mb: int | None = None
     gpus: Gpus = Gpus()
-    ray: Ray = Ray()
-    slurm: dict[str, str | int | bool] = {}
+    ray: Ray = field(default_factory=Ray)
+    slurm: dict[str, str | int | bool] = field(default_factory=dict)
     """options of sbatch by their long names: {"partition": "gpu", "time": "4:00:00", "exclusive": true}"""
 
 
-class Artifacts(_Section):
+@dataclass(frozen=True)
+class Artifacts:
     """What a run keeps."""
 
     output_prefix: str | None = None
@@ -57,20 +59,23 @@ class Artifacts(_Section):
     keep_checkpoints: bool = True
 
 
-class Schedule(_Section):
+@dataclass(frozen=True)
+class Schedule:
     """When a run is ended whatever it says; None is no limit."""
 
-    max_duration_seconds: float | None = Field(default=None, gt=0)
-    max_steps: int | None = Field(default=None, gt=0)
+    max_duration_seconds: float | None = None
+    max_steps: int | None = None
 
 
-class Retry(_Section):
+@dataclass(frozen=True)
+class Retry:
     """How often a run that failed is started again."""
 
-    max_restarts: int = Field(default=0, ge=0)
+    max_restarts: int = 0
 
 
-class Ui(_Section):
+@dataclass(frozen=True)
+class Ui:
     """What the form that submitted the run knows of it."""
 
     agent_id: str | None = None
@@ -78,61 +83,63 @@ class Ui(_Section):
     run_mode: str | None = None
     group: str | None = None
     """what the runs of several seeds of one form have in common"""
-    eval_batch_size: int | None = Field(default=None, gt=0)
+    eval_batch_size: int | None = None
     eval_repeat: bool | None = None
 
 
-class Worker(_Section):
+@dataclass(frozen=True)
+class Worker:
     """The worker to start; its `config` is checked by the worker itself."""
 
+    config: dict[str, Any]
     worker_id: str | None = None
     module: str | None = None
     script: str | None = None
-    arguments: list[str] = []
+    arguments: list[str] = field(default_factory=list)
     use_grpc: bool = False
     grpc_target: str = "127.0.0.1:50055"
     agent_id: str | None = None
-    config: dict[str, Any]
-
-    @model_validator(mode="after")
-    def _one_program(self) -> Self:
-        if self.module is not None and self.script is not None:
-            raise ValueError("give module or script, not both")
-        return self
 
 
-class Metadata(_Section):
+@dataclass(frozen=True)
+class Metadata:
     """What concerns the form, and what concerns the worker."""
 
-    ui: Ui = Ui()
     worker: Worker
+    ui: Ui = Ui()
 
 
-class JobConfig(_Section):
-    """A run as it is submitted; only `metadata.worker.config` is required."""
+@dataclass(frozen=True)
+class JobConfig:
+    """A run as it is submitted; only `metadata.worker.config` is required. `fields.SUBMISSION` has types and ranges."""
 
+    metadata: Metadata
     run_name: str | None = None
     entry_point: str | None = None
-    arguments: list[str] = []
-    environment: dict[str, str] = {}
-    resources: Resources = Resources()
+    arguments: list[str] = field(default_factory=list)
+    environment: dict[str, str] = field(default_factory=dict, repr=False)
+    resources: Resources = field(default_factory=Resources)
     artifacts: Artifacts = Artifacts()
     schedule: Schedule = Schedule()
     retry: Retry = Retry()
-    metadata: Metadata
 
     @classmethod
     def parse(cls, payload: Mapping[str, Any]) -> JobConfig:
         """Read a nested payload or a flat worker config; ConfigError names the field that is wrong."""
         if not isinstance(payload, Mapping):
             raise ConfigError(f"a config is a JSON object, not {shown(payload)}")
-        nested = copy.deepcopy(dict(payload))
-        if not _is_nested(nested):
-            nested = {"metadata": {"worker": {"config": nested}}}
-        try:
-            return cls.model_validate(nested)
-        except ValidationError as error:
-            raise ConfigError(_one_line(error)) from None
+        nested = payload if _is_nested(payload) else {"metadata": {"worker": {"config": payload}}}
+        SUBMISSION.check(nested)  # before the copy: what is nested too deep cannot be copied
+        if _config_of(nested) is None:
+            raise ConfigError("metadata.worker.config: missing; it holds algo, env_id, total_timesteps, ...")
+        job = _section(cls, copy.deepcopy(dict(nested)))
+        if job.metadata.worker.module is not None and job.metadata.worker.script is not None:
+            raise ConfigError("metadata.worker: give module or script, not both")
+        return job
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the payload with every default."""
+        return dataclasses.asdict(self)
 
     @property
     def worker_config(self) -> dict[str, Any]:
@@ -142,12 +149,26 @@ class JobConfig(_Section):
     @property
     def left_to_trainer(self) -> tuple[str, ...]:
         """The parts that the trainer enforces and a worker does not, where they ask for something."""
-        worker, sections = self.metadata.worker, ("resources", "artifacts", "schedule", "retry")
-        parts: list[tuple[str, BaseModel, str]] = [(name, self, name) for name in sections]
-        parts += [(f"metadata.worker.{name}", worker, name) for name in ("arguments", "use_grpc", "grpc_target")]
-        return tuple(
-            place for place, part, name in parts if getattr(part, name) != type(part).model_fields[name].default
-        )
+        worker, plain = self.metadata.worker, Worker({})
+        parts = [(name, getattr(self, name)) for name in ("resources", "artifacts", "schedule", "retry")]
+        asked = [name for name, part in parts if part != type(part)()]
+        own = ("arguments", "use_grpc", "grpc_target")
+        asked += [f"metadata.worker.{name}" for name in own if getattr(worker, name) != getattr(plain, name)]
+        return tuple(asked)
+
+
+def _config_of(nested: Mapping[str, Any]) -> Any:
+    """Return the worker's config of a checked payload, None where it has none."""
+    return ((nested.get("metadata") or {}).get("worker") or {}).get("config")
+
+
+def _section(kind: type[_Section], values: Mapping[str, Any]) -> _Section:
+    """Build a dataclass of the checked fields that are given; null leaves a field at its default."""
+    given: dict[str, Any] = {}
+    for name, hint in get_type_hints(kind).items():
+        if (value := values.get(name)) is not None:
+            given[name] = _section(hint, value) if isinstance(hint, type) and dataclasses.is_dataclass(hint) else value
+    return kind(**given)
 
 
 # What a refusal of a resource shows.
@@ -163,7 +184,7 @@ def parse_resources(text: str, what: str = "resources") -> dict[str, Any]:
             reason = getattr(error, "msg", "too deep")
             raise ConfigError(f"{what}: this is no JSON object ({reason}); or write {RESOURCES}, one a line") from None
     else:
-        found = {}
+        found = dict[str, Any]()
         for line in filter(None, map(str.strip, text.splitlines())):
             _place(found, line, what)
     if "executor" in found:
@@ -174,18 +195,21 @@ def parse_resources(text: str, what: str = "resources") -> dict[str, Any]:
 
 def show_resources(resources: Mapping[str, Any]) -> list[str]:
     """The lines that `parse_resources` reads back, of everything but the executor that is no default."""
-    given = _checked(resources).model_dump(exclude_defaults=True, exclude={"executor"})
-    gpus, ray, slurm = given.pop("gpus", {}), given.pop("ray", {}), given.pop("slurm", {})
-    given |= {f"gpus.{name}": value for name, value in gpus.items()}
+    checked = _checked(resources)
+    given = {name: getattr(checked, name) for name in ("cpus", "memory_mb")}
+    given |= {f"gpus.{name}": getattr(checked.gpus, name) for name in ("requested", "mandatory")}
+    defaults = {"cpus": None, "memory_mb": None, "gpus.requested": 0, "gpus.mandatory": False}
+    given = {name: value for name, value in given.items() if value != defaults[name]}
     for part in ("custom", "runtime_env"):
-        given |= {f"ray.{part}.{name}": value for name, value in ray.get(part, {}).items()}
+        given |= {f"ray.{part}.{name}": value for name, value in getattr(checked.ray, part).items()}
     short = {
         name: json.dumps(int(value) if isinstance(value, float) and value.is_integer() else value)
         for name, value in given.items()
     }
-    lines = [f"{name}={text}" for name, text in short.items()]
-    plain = {name: value if isinstance(value, str) else json.dumps(value) for name, value in slurm.items()}
-    return lines + [f"slurm.{name}={value}" for name, value in plain.items()]
+    options = {name: value if isinstance(value, str) else json.dumps(value) for name, value in checked.slurm.items()}
+    return [f"{name}={text}" for name, text in short.items()] + [
+        f"slurm.{name}={text}" for name, text in options.items()
+    ]
 
 
 def _checked(resources: Mapping[str, Any]) -> Resources:
@@ -212,7 +236,7 @@ def _place(found: dict[str, Any], line: str, what: str) -> None:
         if type(value) is not int:
             raise ConfigError(f"{what}: gpus takes a number, such as gpus=2, not {shown(text)}")
         sections, name = ["gpus"], "requested"
-    inner = found
+    inner: dict[str, Any] = found
     for section in sections:
         inner = inner.setdefault(section, {})
         if not isinstance(inner, dict):
@@ -221,30 +245,5 @@ def _place(found: dict[str, Any], line: str, what: str) -> None:
 
 
 def _is_nested(payload: Mapping[str, Any]) -> bool:
-    """Tell a trainer payload, also one that lacks its metadata, from a flat worker config."""
-    return "metadata" in payload or (bool(payload) and set(payload) <= set(JobConfig.model_fields))
-
-
-def _one_line(error: ValidationError) -> str:
-    """Return the first problem as `field.path: what is wrong`, never with the value (it may be a key)."""
-    problems = error.errors(include_url=False, include_input=False)
-    problem, more = problems[0], len(problems) - 1
-    place = ".".join(str(part) for part in problem["loc"]) or "payload"
-    if problem["type"] == "extra_forbidden":
-        text = f"unknown field{nearest(str(problem['loc'][-1]), _siblings(problem['loc']))}"
-    elif problem["type"] == "missing":  # nothing but the config, or a section on the way to it, is required
-        place, text = "metadata.worker.config", "missing; it holds algo, env_id, total_timesteps, ..."
-    else:
-        text = problem["msg"].removeprefix("Value error, ")
-        text = text[:1].lower() + text[1:]
-    return f"{place}: {text}" + (f" (and {more} more)" if more else "")
-
-
-def _siblings(place: tuple[int | str, ...]) -> list[str]:
-    """Return the fields of the section that an unknown field was given in."""
-    section: type[BaseModel] = JobConfig
-    for name in place[:-1]:
-        inner = section.model_fields[str(name)].annotation
-        assert isinstance(inner, type) and issubclass(inner, BaseModel)
-        section = inner
-    return list(section.model_fields)
+    """Return True for a trainer payload, also one that lacks its metadata, and False for a flat worker config."""
+    return "metadata" in payload or (bool(payload) and set(payload) <= set(SUBMISSION.fields))

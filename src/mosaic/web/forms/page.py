@@ -18,7 +18,7 @@ from mosaic.web.forms.output import Aside, Output
 from mosaic.web.forms.own_rows import LANE, LIMITS, NAMES, SECRET
 from mosaic.web.forms.rows import Row
 from mosaic.web.layout import confirmed, tell
-from mosaic.wire.errors import ConfigError, MosaicError, RefusedError
+from mosaic.wire.errors import ConfigError, MosaicError
 from mosaic.wire.settings import parse_setting
 from mosaic.wire.workers import WorkerCapabilities
 
@@ -262,7 +262,7 @@ class JobPage(ABC):
                 run = await self.web.ask(partial(Client.submit_run, payload=payload))
             except MosaicError as error:
                 before = f" {len(accepted)} of {len(payloads)} runs were accepted before it." if accepted else ""
-                self._refused(f"{error}{before}", str(error), error.run_id if isinstance(error, RefusedError) else "")
+                self._refused(f"{error}{before}", str(error))
                 return accepted
             accepted.append(run.run_id)
             self.web.happenings.note(f"{self.happening}.submitted", run.run_id, form=self.form)
@@ -282,7 +282,7 @@ class JobPage(ABC):
         try:
             return self.requests(self.values())
         except ConfigError as error:
-            self._refused(str(error), str(error), "")
+            self._refused(str(error), str(error))
             return None
 
     def _listed(self) -> str:
@@ -292,14 +292,13 @@ class JobPage(ABC):
         worker, home = self.web.worker, self.web.home
         checked = await self.web.do(lambda: dry_run(payload, worker, home))
         if not checked.ok:
-            self._refused(checked.error, checked.error, "", checked.output)
+            self._refused(checked.error, checked.error, checked.output)
         return checked
 
-    def _refused(self, headline: str, error: str, run_id: str, output: str = "") -> None:
+    def _refused(self, headline: str, error: str, output: str = "") -> None:
         """Show why, mark the field that it is about, and leave everything as it was typed."""
-        self.web.happenings.note(f"{self.happening}.refused", run_id or "-", form=self.form, reason=error)
-        kept = f"\nThe refused submission is kept as run {run_id}." if run_id else ""
-        self.output.bad(headline, (output if output.strip() != error else "") + kept)
+        self.web.happenings.note(f"{self.happening}.refused", "-", form=self.form, reason=error)
+        self.output.bad(headline, output if output.strip() != error else "")
         name = faulty_field(error, list(self.all_fields()))
         if name is not None:
             field = self.all_fields()[name]
