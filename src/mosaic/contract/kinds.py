@@ -18,7 +18,10 @@ NOT_FINITE = ("NaN", "Infinity", "-Infinity")
 
 
 class FieldError(ConfigError):
-    """A field whose value has the wrong type, range or size."""
+    """A field whose value has the wrong type, range or size; its text is one line, whatever the field is called."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("".join(letter if letter.isprintable() else " " for letter in message))
 
 
 @dataclass(frozen=True)
