@@ -20,6 +20,7 @@ from report import markdown, save
 from saved import newest_of, weights
 
 from cleanrl_worker.algorithms.ppo_rnd_envpool import Agent, FrameScale, Novelty
+from cleanrl_worker.kit.episodes import env_seeds
 from cleanrl_worker.kit.pools import atari_game, make_pool
 from cleanrl_worker.wrappers.atari import Shrinker
 
@@ -115,7 +116,7 @@ def row(known: Known, seen: Play) -> dict[str, Any]:
 def play(known: Known, judge: Known, steps: int) -> Play:
     """Steps with sampled actions of the policy."""
     rng = np.random.default_rng(0)
-    envs = make_pool(f"{GAME}-v5", GAMES, SEED, repeat_action_probability=known.sticky, episodic_life=True)
+    envs = make_pool(f"{GAME}-v5", env_seeds(SEED, GAMES), repeat_action_probability=known.sticky, episodic_life=True)
     obs, visits, points = envs.reset()[0], np.zeros((32, 32)), 0
     news: list[float] = []
     going_on = np.ones(GAMES, bool)

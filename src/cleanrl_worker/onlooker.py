@@ -135,8 +135,8 @@ class WatchedEnvs:
         self.ticks = ticks
         """steps of each environment, those of earlier stages included"""
 
-    def reset(self, seed: int) -> np.ndarray:
-        return self.envs.reset(seed)
+    def reset(self, seed: int, first: int = 0) -> np.ndarray:
+        return self.envs.reset(seed, first)
 
     def step(self, actions: np.ndarray) -> Step:
         reached = self._step(actions)

@@ -96,7 +96,7 @@ class PoolEnv:
         self._lives = lives
         with warnings.catch_warnings():  # float64 bounds cast to float32 spaces: nothing a user can change
             warnings.simplefilter("ignore", UserWarning)
-            self._pool = pools.make_pool(self._env_id, 1, 0, **self._options)
+            self._pool = pools.make_pool(self._env_id, [0], **self._options)
             self.observation_space = self._pool.observation_space
             if view is not None:
                 self.observation_space = view.space(self.observation_space)
@@ -108,7 +108,7 @@ class PoolEnv:
     def reset(self, seed: int) -> tuple[Any, dict[str, Any]]:
         """A pool takes its seed when it is made."""
         options: dict[str, Any] = self._options | ({"episodic_life": True} if self._lives else {})
-        self._pool = pools.make_pool(self._env_id, 1, seed, **options)
+        self._pool = pools.make_pool(self._env_id, [seed], **options)
         return _first(self._seen(self._pool.reset()[0])), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:

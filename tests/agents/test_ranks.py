@@ -37,7 +37,7 @@ def curve(folder: Path) -> dict[str, list[float]]:
 
 def test_two_ranks_learn_what_one_process_with_the_joint_batch_learns(tmp_path: Path) -> None:
     two, one = tmp_path / "two", tmp_path / "one"
-    shared = ("--total-timesteps=256", "--checkpoint-every=128")
+    shared = ("--total-timesteps=256", "--checkpoint-every=128", "--checkpoint-episodes=0")
     processes = [
         start(two, *shared, "--world-size=2", "--local-num-envs=2"),
         start(one, *shared, "--world-size=1", "--local-num-envs=4"),
@@ -56,7 +56,13 @@ def test_two_ranks_learn_what_one_process_with_the_joint_batch_learns(tmp_path: 
 
 
 def test_a_stopped_run_goes_on_with_both_ranks_and_a_dead_one_ends_it_by_name(tmp_path: Path) -> None:
-    flags = ("--total-timesteps=100000000", "--world-size=2", "--local-num-envs=2", "--checkpoint-every=64")
+    flags = (
+        "--total-timesteps=100000000",
+        "--world-size=2",
+        "--local-num-envs=2",
+        "--checkpoint-every=64",
+        "--checkpoint-episodes=0",
+    )
     process = start(tmp_path, *flags)
     wait_for_checkpoint(tmp_path, process)
     process.send_signal(signal.SIGTERM)

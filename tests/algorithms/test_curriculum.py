@@ -29,14 +29,27 @@ def schedule(*env_ids, **stage):
 POLES = schedule("CartPole-v1", "CartPole-v0", steps=192)
 ROOMS = ("Tiny/TwoRoomsContinuous-v0", "Tiny/TruncatingScaledContinuous-v0")
 SMALL_PPO = {"total_timesteps": 512, "num_envs": 2, "num_steps": 32, "num_minibatches": 2, "update_epochs": 2}
-SMALL_PPO |= {"checkpoint_every": 128, "curriculum_schedule": POLES}
-SMALL_DQN = {"total_timesteps": 700, "learning_starts": 100, "buffer_size": 300, "checkpoint_every": 200}
+SMALL_PPO |= {"checkpoint_every": 128, "checkpoint_episodes": 0, "curriculum_schedule": POLES}
+SMALL_DQN = {
+    "total_timesteps": 700,
+    "learning_starts": 100,
+    "buffer_size": 300,
+    "checkpoint_every": 200,
+    "checkpoint_episodes": 0,
+}
 SMALL_DQN |= {"batch_size": 32}
 SMALL_DQN |= {"curriculum_schedule": schedule("CartPole-v1", "CartPole-v0", "CartPole-v1", episodes=2)}
-CONTINUOUS = {"env_id": ROOMS[0], "checkpoint_every": 128}
+CONTINUOUS = {"env_id": ROOMS[0], "checkpoint_every": 128, "checkpoint_episodes": 0}
 SMALL_SAC = {"total_timesteps": 330, "learning_starts": 60, "buffer_size": 200, "batch_size": 32}
 GRIDS = schedule("MiniGrid-DoorKey-5x5-v0", "MiniGrid-DoorKey-6x6-v0", steps=192)
-PONG = {"env_id": "Pong-v5", "total_timesteps": 96, "num_steps": 16, "checkpoint_every": 32, "num_threads": 1}
+PONG = {
+    "env_id": "Pong-v5",
+    "total_timesteps": 96,
+    "num_steps": 16,
+    "checkpoint_every": 32,
+    "checkpoint_episodes": 0,
+    "num_threads": 1,
+}
 CASES = {
     "ppo": SMALL_PPO,
     "ppo on envpool": SMALL_PPO | {"env_backend": "envpool"},
@@ -108,7 +121,11 @@ FULL = pytest.mark.full  # what goes on in the same way above
 )
 def test_a_curriculum_killed_in_its_second_stage_goes_on_there_bit_for_bit(case, tmp_path):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    longer = {"total_timesteps": 6400 if case != "ppo on async" else 2560, "checkpoint_every": 256}
+    longer = {
+        "total_timesteps": 6400 if case != "ppo on async" else 2560,
+        "checkpoint_every": 256,
+        "checkpoint_episodes": 0,
+    }
     longer |= {"curriculum_schedule": POLES}
     train(case, whole, **longer)
     (_, (changed, second)) = stages(whole)
@@ -135,7 +152,7 @@ def killed_after(words, folder, step):
 
 def test_a_kill_before_the_change_repeats_it_at_the_same_step(tmp_path):
     whole, resumed = tmp_path / "whole", tmp_path / "resumed"
-    options = {"checkpoint_every": 128, "total_timesteps": 384}
+    options = {"checkpoint_every": 128, "checkpoint_episodes": 0, "total_timesteps": 384}
     train("ppo", whole, **options)
     train("ppo", tmp_path / "first", **options | {"total_timesteps": 128})
     assert stages(tmp_path / "first") == [(0, 0)]

@@ -27,32 +27,52 @@ from mosaic.wire.checkpoints import find_all, read_checkpoint, write_checkpoint
 
 tiny_envs.register()
 SMALL_PPO = {"total_timesteps": 512, "num_envs": 2, "num_steps": 32, "num_minibatches": 2, "update_epochs": 2}
-SMALL_PPO |= {"checkpoint_every": 128}
+SMALL_PPO |= {"checkpoint_every": 128, "checkpoint_episodes": 0}
 GRID = SMALL_PPO | {"env_id": "MiniGrid-DoorKey-5x5-v0", "total_timesteps": 384, "env_backend": "gymnasium"}
 MISSION = GRID | {"env_id": "BabyAI-GoToLocal-v0", "mission": True, "memory": True}
 PENDULUM = SMALL_PPO | {"env_id": "Pendulum-v1"}
 CATCH = {"env_id": "mosaic/Catch-v0", "total_timesteps": 96, "num_steps": 16, "num_minibatches": 2}
-CATCH |= {"update_epochs": 1, "checkpoint_every": 32, "num_threads": 1}
+CATCH |= {"update_epochs": 1, "checkpoint_every": 32, "checkpoint_episodes": 0, "num_threads": 1}
 # Whole episodes with other returns before the checkpoint than after it: what is told of the last ones must go on, too.
-ENDING = CATCH | {"num_envs": 2, "num_steps": 32, "total_timesteps": 192, "checkpoint_every": 128, "seed": 3}
-FRAMES = {"total_timesteps": 48, "num_envs": 2, "num_steps": 8, "num_minibatches": 2, "checkpoint_every": 32}
+ENDING = CATCH | {
+    "num_envs": 2,
+    "num_steps": 32,
+    "total_timesteps": 192,
+    "checkpoint_every": 128,
+    "checkpoint_episodes": 0,
+    "seed": 3,
+}
+FRAMES = {
+    "total_timesteps": 48,
+    "num_envs": 2,
+    "num_steps": 8,
+    "num_minibatches": 2,
+    "checkpoint_every": 32,
+    "checkpoint_episodes": 0,
+}
 FRAMES |= {"num_threads": 1}  # another number of threads adds in another order
 PONG = FRAMES | {"env_id": "Pong-v5", "update_epochs": 1}
-PHASES = {"n_iteration": 3, "e_auxiliary": 1, "total_timesteps": 112, "checkpoint_every": 64}
+PHASES = {"n_iteration": 3, "e_auxiliary": 1, "total_timesteps": 112, "checkpoint_every": 64, "checkpoint_episodes": 0}
 # JAX compiles for each size of a batch: the other tests of these files have 32, too
-SMALL_DQN = {"total_timesteps": 700, "learning_starts": 100, "buffer_size": 300, "checkpoint_every": 200}
+SMALL_DQN = {
+    "total_timesteps": 700,
+    "learning_starts": 100,
+    "buffer_size": 300,
+    "checkpoint_every": 200,
+    "checkpoint_episodes": 0,
+}
 SMALL_DQN |= {"batch_size": 32}
 SMALL_SAC = {"env_id": "Pendulum-v1", "total_timesteps": 330, "learning_starts": 60}
-SMALL_SAC |= {"buffer_size": 200, "batch_size": 32, "checkpoint_every": 100}
+SMALL_SAC |= {"buffer_size": 200, "batch_size": 32, "checkpoint_every": 100, "checkpoint_episodes": 0}
 IMAGES = {"env_id": "mosaic/Catch-v0", "total_timesteps": 110, "learning_starts": 60, "batch_size": 2}
-IMAGES |= {"buffer_size": 70, "checkpoint_every": 40, "num_threads": 1}
+IMAGES |= {"buffer_size": 70, "checkpoint_every": 40, "checkpoint_episodes": 0, "num_threads": 1}
 JAX_IMAGES = IMAGES | {"batch_size": 4}  # what is compiled serves the other tests, too
-SHORT = {"total_timesteps": 24, "learning_starts": 8, "checkpoint_every": 9}
+SHORT = {"total_timesteps": 24, "learning_starts": 8, "checkpoint_every": 9, "checkpoint_episodes": 0}
 # Which algorithm runs on which of Gymnasium's vectors (sync, async, native) and on EnvPool, each at least once.
 CASES = {
     "ppo": SMALL_PPO,
     "ppo on envpool": SMALL_PPO | {"env_backend": "envpool"},
-    "ppo on async": SMALL_PPO | {"checkpoint_every": 256, "vectorization": "async"},
+    "ppo on async": SMALL_PPO | {"checkpoint_every": 256, "checkpoint_episodes": 0, "vectorization": "async"},
     "ppo on native": SMALL_PPO | {"env_id": "Tiny/TruncatingScaled-v0", "vectorization": "native"},
     "ppo on grids": GRID,
     "ppo on grids of envpool": GRID | {"env_backend": "envpool"},
@@ -60,7 +80,8 @@ CASES = {
     "ppo on grids of envpool with mission and memory": MISSION | {"env_backend": "envpool"},
     "ppo_continuous_action": PENDULUM,
     "ppo_continuous_action on envpool": PENDULUM | {"env_backend": "envpool"},
-    "ppo_continuous_action on async": PENDULUM | {"checkpoint_every": 256, "vectorization": "async"},
+    "ppo_continuous_action on async": PENDULUM
+    | {"checkpoint_every": 256, "checkpoint_episodes": 0, "vectorization": "async"},
     "ppo_atari_envpool": PONG,
     "ppo_atari_envpool on gymnasium": PONG | {"env_backend": "gymnasium", "vectorization": "native"},
     "ppo_atari_envpool with episodes": ENDING,
@@ -122,7 +143,7 @@ KILLED = {
     "ppo on async": {"total_timesteps": 2560},
     "ppo on grids with mission and memory": {"total_timesteps": 768},
     "ppo_continuous_action": {"total_timesteps": 6400},
-    "ppo_atari_envpool": {"total_timesteps": 160, "checkpoint_every": 32},
+    "ppo_atari_envpool": {"total_timesteps": 160, "checkpoint_every": 32, "checkpoint_episodes": 0},
     "dqn": {"total_timesteps": 6000},
     "dqn_jax": {"total_timesteps": 6000},
     "c51": {"total_timesteps": 3000},
@@ -380,10 +401,10 @@ def uncompiled(case, monkeypatch):
 
 def test_no_checkpoint_costs_an_auxiliary_phase(tmp_path, told):
     """Asked for amid a phase, it is made at its end; what is stopped amid one goes on to the same end."""
-    train("ppg_procgen", tmp_path / "first", total_timesteps=64, checkpoint_every=16)
+    train("ppg_procgen", tmp_path / "first", total_timesteps=64, checkpoint_every=16, checkpoint_episodes=0)
     exact = {int(path.name): checkpoint.read(path).exact for path in find_all(tmp_path / "first" / "checkpoints")}
     assert exact == {48: True, 64: False}
-    train("ppg_procgen", tmp_path / "again", resume=tmp_path / "first", checkpoint_every=16)
+    train("ppg_procgen", tmp_path / "again", resume=tmp_path / "first", checkpoint_every=16, checkpoint_episodes=0)
     rows = metrics.read_rows(tmp_path / "again" / "metrics.jsonl")
     assert [row["step"] for row in rows if "losses/aux/kl_loss" in row] == [48, 96]
     said = [event["message"] for event in told("warning")]

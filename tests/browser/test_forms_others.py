@@ -48,7 +48,7 @@ def mother(site: Site) -> Run:
         "save_model": True,
         "fastlane_video_mode": "grid",
         "fastlane_grid_limit": 5,
-        "algo_params": {"checkpoint_every": 512, "num_steps": 64},
+        "algo_params": {"checkpoint_every": 512, "checkpoint_episodes": 0, "num_steps": 64},
     }
     config = {"algo": "ppo", "env_id": "CartPole-v1", "total_timesteps": 1024, "seed": 4, "extras": extras}
     run = site.client.wait_run(site.client.submit_run(config).run_id, PATIENCE)

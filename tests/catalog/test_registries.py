@@ -90,7 +90,7 @@ def test_a_level_of_wave_function_collapse_begins_in_envpool_and_not_in_gymnasiu
     with pytest.raises((FileNotFoundError, gymnasium.error.DependencyNotInstalled)):  # else it is of both backends
         wfc.WFCEnv("MazeSimple").reset(seed=1)
     for env_id in ids("minigrid", "wfc"):
-        pool = pools.make_pool(env_id, 1, 1)
+        pool = pools.make_pool(env_id, [1])
         assert pool.reset()[0]["image"].any()
         assert find(env_id).backends == ("envpool",)
 

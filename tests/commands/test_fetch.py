@@ -14,7 +14,14 @@ from mosaic.wire.paths import RunPaths
 from mosaic.wire.storage import Storage
 from mosaic.wire.upload import Upload
 
-SMALL = {"total_timesteps": 256, "num_envs": 2, "num_steps": 32, "checkpoint_every": 128, "save_model": "true"}
+SMALL = {
+    "total_timesteps": 256,
+    "num_envs": 2,
+    "num_steps": 32,
+    "checkpoint_every": 128,
+    "checkpoint_episodes": 0,
+    "save_model": "true",
+}
 
 
 def test_a_stored_run_is_resumed_evaluated_and_read_where_its_files_are_gone(

@@ -333,7 +333,14 @@ def test_rays_word_for_an_end_is_understood(status: str, message: str, meant: in
 
 def test_a_run_whose_node_is_lost_goes_on_from_its_stored_checkpoint(apart: Any, tmp_path: Path) -> None:
     url = f"file://{tmp_path}/store"
-    params = {"num_envs": 2, "num_steps": 32, "num_minibatches": 1, "update_epochs": 1, "checkpoint_every": 512}
+    params = {
+        "num_envs": 2,
+        "num_steps": 32,
+        "num_minibatches": 1,
+        "update_epochs": 1,
+        "checkpoint_every": 512,
+        "checkpoint_episodes": 0,
+    }
     extras = {"storage_url": url, "fastlane_video_mode": "off", "algo_params": params}
     config = {"algo": "ppo", "env_id": "CartPole-v1", "total_timesteps": 50_000_000, "seed": 1, "extras": extras}
     payload = {"metadata": {"worker": {"config": config}}, "retry": {"max_restarts": 1}}

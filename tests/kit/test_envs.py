@@ -76,7 +76,7 @@ def test_a_native_environment_that_does_not_exist_is_refused():
 
 
 def test_envpool_truncates_with_the_final_observation():
-    envs = pools.PoolEnvs(lambda seed: pools.make_pool("CartPole-v1", 3, seed, max_episode_steps=5), seed=1)
+    envs = pools.PoolEnvs(lambda seeds: pools.make_pool("CartPole-v1", seeds, max_episode_steps=5), 3, seed=1)
     envs.reset(1)
     for t, step in enumerate(steps_of(envs, 15, action=1), start=1):
         ended = t % 5 == 0
@@ -91,7 +91,7 @@ def test_envpool_truncates_with_the_final_observation():
 
 
 def test_envpool_terminates_with_the_final_observation_and_steps_for_real_afterwards():
-    envs = pools.PoolEnvs(lambda seed: pools.make_pool("CartPole-v1", 2, seed), seed=1)
+    envs = pools.PoolEnvs(lambda seeds: pools.make_pool("CartPole-v1", seeds), 2, seed=1)
     obs = envs.reset(1)
     lengths = []
     for step in steps_of(envs, 60, action=1):
@@ -106,7 +106,7 @@ def test_envpool_terminates_with_the_final_observation_and_steps_for_real_afterw
 
 
 def test_envpool_repeats_itself_after_a_reset_with_the_same_seed():
-    envs = pools.PoolEnvs(lambda seed: pools.make_pool("CartPole-v1", 2, seed), seed=3)
+    envs = pools.PoolEnvs(lambda seeds: pools.make_pool("CartPole-v1", seeds), 2, seed=3)
     runs = []
     for seed in (3, 3, 4):
         first = envs.reset(seed)

@@ -64,7 +64,7 @@ def test_rows_come_in_order_with_numbers_that_json_lacks_as_words(start: Callabl
         ["step", "time", "losses/value_loss", "losses/explained_variance"],
         ["step", "time", RETURN, LENGTH],
         ["step", "time", RETURN, LENGTH],
-        ["step", "time", "charts/SPS"],
+        ["step", "time", "charts/SPS", "charts/mean_return"],
         ["step", "time", "losses/q", "losses/k"],
     ]
     assert [row["step"] for row in raw] == [4, 6, 6, 8, 8]

@@ -93,7 +93,8 @@ def test_an_environment_in_a_process_of_its_own_is_filmed_too(tmp_path: Path) ->
 def test_envpool_atari_is_filmed_game_by_game(tmp_path: Path) -> None:
     film = EpisodeFilm(tmp_path, fps=15)
     envs = pools.PoolEnvs(
-        lambda seed: pools.make_pool("Pong-v5", 2, seed, max_episode_steps=12, noop_max=1, render_mode="rgb_array"),
+        lambda seeds: pools.make_pool("Pong-v5", seeds, max_episode_steps=12, noop_max=1, render_mode="rgb_array"),
+        2,
         seed=1,
         lives=True,
     )

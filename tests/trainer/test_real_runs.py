@@ -12,7 +12,13 @@ from mosaic.wire.metrics import comparable
 from mosaic.wire.ring import run_digest
 
 STEPS, EVERY = 10_240, 2_048  # long enough that one who sees the first checkpoint still finds it at work
-PARAMS: dict[str, Any] = {"num_steps": 64, "num_envs": 4, "checkpoint_every": EVERY, "save_model": True}
+PARAMS: dict[str, Any] = {
+    "num_steps": 64,
+    "num_envs": 4,
+    "checkpoint_every": EVERY,
+    "checkpoint_episodes": 0,
+    "save_model": True,
+}
 
 
 def train(daemon: Any, **more: Any) -> Any:

@@ -21,7 +21,7 @@ from mosaic.wire.paths import RunPaths
 from mosaic.wire.phases import read_phases
 from mosaic.wire.stored import StoredRun
 
-PPO = {"num_steps": 32, "num_envs": 4, "checkpoint_every": 256}
+PPO = {"num_steps": 32, "num_envs": 4, "checkpoint_every": 256, "checkpoint_episodes": 0}
 WORK = "python -m cleanrl_worker.cli --config"
 
 # An algorithm without torch: a row a step, so that whole scripts take a second or two.

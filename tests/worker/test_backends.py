@@ -76,7 +76,7 @@ POOLED = [env_id for env_id in catalog.ids() if "envpool" in found(env_id).backe
 @pytest.mark.parametrize("env_id", [env_id for env_id in POOLED if found(env_id).family == "gymnasium"])
 def test_envpool_films_what_it_can_draw_and_nothing_else(env_id: str) -> None:
     pytest.importorskip("envpool")
-    pool = pools.make_pool(env_id, 1, 1)
+    pool = pools.make_pool(env_id, [1])
     pool.reset()
     try:
         drawn = bool(pool.render(env_ids=[0]).any())

@@ -121,7 +121,14 @@ def test_a_run_whose_store_takes_nothing_ends_with_a_warning(
     assert run.events()[-1].event in ("run_completed", "run_failed")
 
 
-TRAIN = {"num_envs": 2, "num_steps": 32, "num_minibatches": 2, "update_epochs": 1, "checkpoint_every": 128}
+TRAIN = {
+    "num_envs": 2,
+    "num_steps": 32,
+    "num_minibatches": 2,
+    "update_epochs": 1,
+    "checkpoint_every": 128,
+    "checkpoint_episodes": 0,
+}
 
 
 def test_a_run_is_stored_deleted_here_and_resumed_exactly(paths: RunPaths, s3: str, home: Path, tmp_path: Path) -> None:

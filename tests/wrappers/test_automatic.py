@@ -19,7 +19,14 @@ from mosaic.wire.paths import RunPaths
 
 needs_syllabus = pytest.mark.skipif(importlib.util.find_spec("syllabus") is None, reason="needs mosaic-rl[curriculum]")
 TASKS = ["MiniGrid-Empty-5x5-v0", "MiniGrid-Empty-6x6-v0", "MiniGrid-DoorKey-5x5-v0"]
-SMALL = {"num_envs": 2, "num_steps": 32, "num_minibatches": 2, "checkpoint_every": 256, "cuda": False}
+SMALL = {
+    "num_envs": 2,
+    "num_steps": 32,
+    "num_minibatches": 2,
+    "checkpoint_every": 256,
+    "checkpoint_episodes": 0,
+    "cuda": False,
+}
 
 
 @pytest.fixture(autouse=True)

@@ -34,7 +34,7 @@ def test_cells_are_seen_as_they_are_and_the_mission_follows_them(flat):
 
 def test_a_pool_is_seen_as_single_environments_are():
     view = GridView(mission=True)
-    pool = pools.PoolEnvs(lambda seed: pools.make_pool("BabyAI-GoToLocal-v0", 3, seed), 1, view=view)
+    pool = pools.PoolEnvs(lambda seeds: pools.make_pool("BabyAI-GoToLocal-v0", seeds), 3, 1, view=view)
     obs = pool.reset(1)
     assert obs.shape == (3, 147 + WORDS) and obs.dtype == np.uint8
     assert pool.single_observation_space.contains(obs[0])

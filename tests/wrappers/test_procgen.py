@@ -85,7 +85,7 @@ class NoQt:
 sys.meta_path.insert(0, NoQt())
 from cleanrl_worker.kit import pools
 try:
-    pools.make_pool(sys.argv[1], 1, 0)
+    pools.make_pool(sys.argv[1], [0])
 except SystemExit as error:
     print(error)
 else:

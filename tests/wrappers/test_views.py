@@ -39,7 +39,7 @@ def test_an_action_that_always_sticks_makes_no_difference_in_envpool(probability
 
 def test_an_action_that_always_sticks_makes_no_difference_in_gymnasium() -> None:
     env = envs.EnvMaker("mosaic/Catch-v0", view=StickyView(1 - 1e-12), frames=True)()
-    assert isinstance(env, gym.wrappers.StickyAction)
+    assert isinstance(env, envs.SeededEpisodes) and isinstance(env.env, gym.wrappers.StickyAction)
     screens = []
     for later in (1, 2):
         env.reset(seed=3)

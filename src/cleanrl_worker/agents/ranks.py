@@ -197,14 +197,14 @@ class Follower:
         return 0  # the first rank shares what it has read
 
     def reset(self, envs: VectorEnvs, step: int) -> np.ndarray:
-        """Seeds go on where those of the rank before end."""
+        """Start this rank's environments: those that follow the ones of the rank before."""
         seed = episode_seed(self._seed, step) if step else self._seed
-        return envs.reset(seed + self._rank * envs.num_envs)
+        return envs.reset(seed, self._rank * envs.num_envs)
 
-    def checkpoint(self, previous: int, step: int, envs: VectorEnvs) -> np.ndarray:
+    def checkpoint(self, step: int, envs: VectorEnvs) -> np.ndarray:
         return self.reset(envs, step)
 
-    def checkpoint_due(self, previous: int, step: int) -> bool:
+    def checkpoint_due(self, step: int) -> bool:
         return False  # as the first rank says
 
     def log(self, *_: Any) -> None: ...

@@ -255,9 +255,9 @@ def main(args: Args | None = None) -> None:
             target_network.load_state_dict(q_network.state_dict())
 
         # 5 checkpoint
-        if run.checkpoint_due(previous, step):
+        if run.checkpoint_due(step):
             remember()
-            obs = run.checkpoint(previous, step, envs)
+            obs = run.checkpoint(step, envs)
 
     remember()
     if args.save_model:

@@ -166,8 +166,8 @@ def main(args: Args | None = None) -> None:
                     target.lerp_(online, args.tau)
 
         # 4 checkpoint
-        if run.checkpoint_due(previous, step):
-            obs = run.checkpoint(previous, step, envs)
+        if run.checkpoint_due(step):
+            obs = run.checkpoint(step, envs)
 
     if args.save_model:
         run.save_policy(step, q_network.state_dict())

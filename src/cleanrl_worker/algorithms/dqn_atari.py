@@ -188,9 +188,9 @@ def main(args: Args | None = None) -> None:
             target.lerp_(optimizer.flat, args.tau)
 
         # 5 checkpoint
-        if run.checkpoint_due(previous, step):
+        if run.checkpoint_due(step):
             remember()
-            obs = run.checkpoint(previous, step, envs)
+            obs = run.checkpoint(step, envs)
 
     remember()
     if args.save_model:

@@ -193,8 +193,8 @@ def main(args: Args | None = None) -> None:
 
         # 4 checkpoint
         state.trees = learner._asdict()
-        if run.checkpoint_due(previous, step):
-            obs = run.checkpoint(previous, step, envs)
+        if run.checkpoint_due(step):
+            obs = run.checkpoint(step, envs)
 
     if args.save_model:
         run.save_policy(step, saved())

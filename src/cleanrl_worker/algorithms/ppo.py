@@ -357,8 +357,8 @@ def main(args: Args | None = None) -> None:
         )
         run.log_speed(step)
         run.keep_best(step, agent.state_dict)
-        if run.checkpoint_due(step - args.batch_size, step):
-            next_obs = run.checkpoint(step - args.batch_size, step, envs)
+        if run.checkpoint_due(step):
+            next_obs = run.checkpoint(step, envs)
             if memory:  # every environment has started anew
                 memory.clear(args.num_envs)
 

@@ -398,8 +398,8 @@ def main(args: Args | None = None) -> None:
         run.log(step, {"charts/learning_rate": float(lr), "charts/SPS_update": speed, **last.means(), **losses})
         run.log_speed(step)
         run.keep_best(step, policy.state_dict)
-        if run.checkpoint_due(step - args.batch_size, step):
-            next_obs = run.checkpoint(step - args.batch_size, step, envs)
+        if run.checkpoint_due(step):
+            next_obs = run.checkpoint(step, envs)
             in_pool = pool.begin(next_obs, storage, learner.params, noise[0], np.int32(0))
 
     if args.save_model:

@@ -404,8 +404,8 @@ def main(args: Args | None = None) -> None:
         run.log(step, {"charts/learning_rate": float(lr), "charts/SPS_update": speed, **last.means(), **losses})
         run.log_speed(step)
         run.keep_best(step, policy.state_dict)
-        if run.checkpoint_due(step - args.batch_size, step):
-            next_obs = run.checkpoint(step - args.batch_size, step, envs)
+        if run.checkpoint_due(step):
+            next_obs = run.checkpoint(step, envs)
             in_pool = pool.begin(next_obs, learner.params, noise)
 
     if args.save_model:

@@ -316,9 +316,9 @@ def main(args: Args | None = None) -> None:
         )
         run.log_speed(step)
         run.keep_best(step, agent.state_dict, obs_normalizer.frozen)
-        if run.checkpoint_due(step - args.batch_size, step):
+        if run.checkpoint_due(step):
             reward_normalizer.restart()
-            next_obs = obs_normalizer.observe(run.checkpoint(step - args.batch_size, step, envs))
+            next_obs = obs_normalizer.observe(run.checkpoint(step, envs))
 
     if args.save_model:
         run.save_policy(step, agent.state_dict(), obs_normalizer.frozen())

@@ -424,7 +424,8 @@ def main(args: Args | None = None) -> None:
     space, obs_shape = envs.single_action_space, envs.single_observation_space.shape
     learner = first_learner(agent, recipe, envs.single_observation_space, np.random.default_rng(args.seed))
     policy, optimizer = Trees(params=learner.params), Trees(adam=learner.optimizer)
-    step = run.restore({"policy": policy, "optimizer": optimizer})
+    kept = {} if inside is None else {"envs": inside}  # their whole state is saved: they go on without a barrier
+    step = run.restore({"policy": policy, "optimizer": optimizer, **kept})
     learner = Learner(policy.trees["params"], optimizer.trees["adam"])
 
     shape = (args.num_steps, args.num_envs)
@@ -507,13 +508,13 @@ def main(args: Args | None = None) -> None:
             untold.append(Iteration(step, lr, learner, told))
 
         # 3 log, checkpoint
-        due = run.checkpoint_due(step - args.batch_size, step)
+        due = run.checkpoint_due(step)
         # the newest iteration may still be computed; it is told of when the next one is
         under_way = 1 if inside is not None and not due and step < args.total_timesteps else 0
         while len(untold) > under_way:
             tell(untold.pop(0))
         if due:
-            next_obs = run.checkpoint(step - args.batch_size, step, envs)
+            next_obs = run.checkpoint(step, envs)
             in_pool = pool.begin(next_obs, learner.params, draws.noise, bounds)
 
     if args.save_model:

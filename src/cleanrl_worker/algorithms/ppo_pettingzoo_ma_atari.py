@@ -314,8 +314,8 @@ def main(args: Args | None = None) -> None:
         )
         run.log_speed(step)
         run.keep_best(step, agent.state_dict)
-        if run.checkpoint_due(step - batch_size, step):
-            next_obs = run.checkpoint(step - batch_size, step, envs)
+        if run.checkpoint_due(step):
+            next_obs = run.checkpoint(step, envs)
             returns[:] = 0.0
 
     if args.save_model:

@@ -233,8 +233,8 @@ def main(args: Args | None = None) -> None:
         run.log(step, {"losses/td_loss": loss.item(), "losses/q_values": old_values.mean().item()})
         run.log_speed(step)
         run.keep_best(step, q_network.state_dict)
-        if run.checkpoint_due(step - args.batch_size, step):
-            next_obs = run.checkpoint(step - args.batch_size, step, envs)
+        if run.checkpoint_due(step):
+            next_obs = run.checkpoint(step, envs)
 
     if args.save_model:
         run.save_policy(step, q_network.state_dict())

@@ -320,8 +320,8 @@ def main(args: Args | None = None) -> None:
         reached = envs.step(actions)
         buffer.add(obs, actions, reached)
         obs = reached.obs
-        if run.checkpoint_due(0, 0):  # told to stop
-            obs = run.checkpoint(0, 0, envs)
+        if run.checkpoint_due(0):  # told to stop
+            obs = run.checkpoint(0, envs)
     if step < args.offline_steps:
         enter(1, "offline, from what the teacher played")
 
@@ -380,9 +380,9 @@ def main(args: Args | None = None) -> None:
             target.lerp_(optimizer.flat, args.tau)
 
         # 6 checkpoint
-        if run.checkpoint_due(previous, step):
+        if run.checkpoint_due(step):
             remember()
-            obs = run.checkpoint(previous, step, envs)
+            obs = run.checkpoint(step, envs)
 
     remember()
     if args.save_model:

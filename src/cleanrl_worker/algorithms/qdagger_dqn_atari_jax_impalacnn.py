@@ -291,8 +291,8 @@ def main(args: Args | None = None) -> None:
         reached = envs.step(actions)
         buffer.add(obs, actions, reached)
         obs = reached.obs
-        if run.checkpoint_due(0, 0):  # told to stop
-            obs = run.checkpoint(0, 0, envs)
+        if run.checkpoint_due(0):  # told to stop
+            obs = run.checkpoint(0, envs)
     if step < args.offline_steps:
         enter(1, "offline, from what the teacher played")
 
@@ -341,8 +341,8 @@ def main(args: Args | None = None) -> None:
         if learning and is_due(args.target_network_frequency, previous, step):
             learner = learner._replace(target=move_target(learner.params, learner.target, args.tau))
         state.trees = learner._asdict()
-        if run.checkpoint_due(previous, step):
-            obs = run.checkpoint(previous, step, envs)
+        if run.checkpoint_due(step):
+            obs = run.checkpoint(step, envs)
 
     if args.save_model:
         run.save_policy(step, saved())

@@ -248,8 +248,8 @@ def main(args: Args | None = None) -> None:
             run.log_episodes(step, reached.episodes)
             run.keep_best(step, actor.state_dict)
         if step <= args.learning_starts:
-            if run.checkpoint_due(previous, step):
-                obs = run.checkpoint(previous, step, envs)
+            if run.checkpoint_due(step):
+                obs = run.checkpoint(step, envs)
             continue
 
         # 2 learn the critics
@@ -271,8 +271,8 @@ def main(args: Args | None = None) -> None:
             losses |= {"losses/qf_loss": q_losses.mean(), "losses/alpha": alpha if args.autotune else args.alpha}
             run.log(step, {tag: float(value) for tag, value in losses.items()})
             run.log_speed(step)
-        if run.checkpoint_due(previous, step):
-            obs = run.checkpoint(previous, step, envs)
+        if run.checkpoint_due(step):
+            obs = run.checkpoint(step, envs)
 
     if args.save_model:
         run.save_policy(step, actor.state_dict())

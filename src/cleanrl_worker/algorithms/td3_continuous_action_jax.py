@@ -262,8 +262,8 @@ def main(args: Args | None = None) -> None:
             run.log_episodes(step, reached.episodes)
             run.keep_best(step, saved)
         if step <= args.learning_starts:
-            if run.checkpoint_due(previous, step):
-                obs = run.checkpoint(previous, step, envs)
+            if run.checkpoint_due(step):
+                obs = run.checkpoint(step, envs)
             continue
 
         # 2 learn the critics
@@ -283,8 +283,8 @@ def main(args: Args | None = None) -> None:
             run.log(step, {tag: float(value) for tag, value in losses.items()})
             run.log_speed(step)
         state.trees = learner._asdict()
-        if run.checkpoint_due(previous, step):
-            obs = run.checkpoint(previous, step, envs)
+        if run.checkpoint_due(step):
+            obs = run.checkpoint(step, envs)
 
     if args.save_model:
         run.save_policy(step, saved())

@@ -84,6 +84,8 @@ class RunArgs:
     """folder for TensorBoard files (None: tensorboard/ in the run folder, when the file runs alone)"""
     checkpoint_every: CountFrom0 = 100000
     """steps between two checkpoints of the whole training state (0: only at the end and on SIGTERM)"""
+    checkpoint_episodes: CountFrom0 = 20
+    """mean episodes of each environment between two checkpoints, at least: a checkpoint cuts those under way"""
     checkpoint_budget_mb: CountFrom0 = 10000
     """disk space for checkpoints, in megabytes (0: no limit)"""
     resume: Path | None = None

@@ -20,7 +20,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 
 from cleanrl_worker.kit import episodes, pools
 from cleanrl_worker.kit.args import RunArgs, algo_name
-from cleanrl_worker.kit.episodes import Episodes, StagedEnvs, Step, VectorEnvs, View
+from cleanrl_worker.kit.episodes import Episodes, StagedEnvs, Step, VectorEnvs, View, env_seeds, episode_seed
 from cleanrl_worker.kit.video import FilmWrapper
 from mosaic.wire import courses, extras
 from mosaic.wire.drawing import choose_gl
@@ -143,7 +143,7 @@ class EnvMaker:
             env = self.view.wrap(env)
         elif not self.frames:
             env = self._flattened(env)
-        return env
+        return SeededEpisodes(env)
 
     def _flattened(self, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
         """Refuse what has no fixed number of values (text, graphs, sequences), and images."""
@@ -154,6 +154,28 @@ class EnvMaker:
             if isinstance(flat.observation_space, gym.spaces.Box) and not is_image(env.observation_space):
                 return flat
         raise not_flat(self.env_id, env.observation_space)
+
+
+class SeededEpisodes(gym.Wrapper[Any, Any, Any, Any]):
+    """Seeds every episode: the first after a seeded reset with that seed, the following by their number.
+
+    With the state of its generator alone, an episode of BipedalWalker or dm_control cannot be played again. An
+    environment that only continues (`continues`: an Atari game after a lost life) is not seeded then.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        super().__init__(env)
+        self.step = env.step  # type: ignore[method-assign]  # a wrapper's own call would cost every step
+        self._seed: int | None = None
+        self._episode = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        if seed is not None:
+            self._seed, self._episode = seed, 0
+        elif self._seed is not None and not getattr(self.env.unwrapped, "continues", False):
+            self._episode += 1
+            seed = episode_seed(self._seed, self._episode)
+        return self.env.reset(seed=seed, options=options)
 
 
 class NewWorld(gym.Wrapper[Any, Any, Any, Any]):
@@ -187,11 +209,11 @@ class SyncEnvs:
         self._nowhere = np.zeros(self.num_envs, dtype=bool)  # handed out by each step that ends no episode
         self._nowhere.flags.writeable = False
 
-    def reset(self, seed: int) -> np.ndarray:
+    def reset(self, seed: int, first: int = 0) -> np.ndarray:
         self._episodes.clear()
         obs = np.empty(self._shape, self._dtype)
-        for index, env in enumerate(self.envs):
-            obs[index] = env.reset(seed=seed + index)[0]
+        for index, (env, own) in enumerate(zip(self.envs, env_seeds(seed, self.num_envs, first), strict=True)):
+            obs[index] = env.reset(seed=own)[0]
         return obs
 
     def step(self, actions: np.ndarray) -> Step:
@@ -252,9 +274,12 @@ class GymnasiumEnvs:
         self._lives = np.zeros(self.num_envs)
         self._episodes = Episodes(self.num_envs)
 
-    def reset(self, seed: int) -> np.ndarray:
+    def reset(self, seed: int, first: int = 0) -> np.ndarray:
         self._episodes.clear()
-        obs, info = self.envs.reset(seed=seed)
+        # a native vector seeds its environments itself, one after the other
+        ours = isinstance(self.envs, AsyncVectorEnv)
+        seeds: Any = env_seeds(seed, self.num_envs, first) if ours else seed + first
+        obs, info = self.envs.reset(seed=seeds)
         if self._has_lives:
             self._lives = np.array(info["lives"])
         return np.array(obs)

@@ -39,8 +39,8 @@ class VectorEnvs(Protocol):
     single_observation_space: Any
     single_action_space: Any
 
-    def reset(self, seed: int) -> np.ndarray:
-        """Start every environment anew; environment i is seeded with seed + i."""
+    def reset(self, seed: int, first: int = 0) -> np.ndarray:
+        """Start every environment anew, each with its own seed of `env_seeds`."""
         ...
 
     def step(self, actions: np.ndarray) -> Step: ...
@@ -79,8 +79,8 @@ class StagedEnvs:
         if (other := spaces_of(envs)) != (ours := spaces_of(self)):
             raise SystemExit(f"a curriculum keeps its spaces, but stage {env_id} has {other}, those before it {ours}")
 
-    def reset(self, seed: int) -> np.ndarray:
-        return self.envs.reset(seed)
+    def reset(self, seed: int, first: int = 0) -> np.ndarray:
+        return self.envs.reset(seed, first)
 
     def step(self, actions: np.ndarray) -> Step:
         return self.envs.step(actions)
@@ -136,6 +136,16 @@ class Episodes:
     def clear(self) -> None:
         """Forget the episodes under way (every environment was reset)."""
         self.returns[:] = self.lengths[:] = 0
+
+
+def env_seeds(seed: int, count: int, first: int = 0) -> list[int]:
+    """Return the seeds of `count` environments from number `first` on (31 bits: EnvPool's limit)."""
+    return [int(word) >> 1 for word in np.random.SeedSequence(seed).generate_state(first + count)[first:]]
+
+
+def episode_seed(seed: int, episode: int) -> int:
+    """Return the seed of one episode of an environment or of an evaluation (31 bits)."""
+    return int(np.random.SeedSequence((seed, episode)).generate_state(1)[0]) >> 1
 
 
 def is_due(every: int, previous: int, step: int) -> bool:

@@ -26,6 +26,8 @@ from mosaic.wire.split import Split
 
 # A policy is the best by the mean of the last 100 training returns, looked at this often; fewer than 20 say nothing.
 BEST_EVERY, BEST_EPISODES = 10_000, 20
+RECENT = 100  # as many episodes as the benchmarks of Gymnasium and CleanRL average over
+MEAN_RETURN = "charts/mean_return"
 # CleanRL's closing evaluation; an environment without a time limit must not keep the run from ending.
 EVAL_EPISODES, EVAL_MAX_STEPS = 10, 27_000
 
@@ -51,7 +53,13 @@ class Run:
         self.video_folder = self.folder / "videos" / self.name if args.capture_video else None
         self.rng = np.random.default_rng(args.seed)
         self._course = course_of(args, episodes.choosers)
-        self.recent: deque[float] = deque(maxlen=100)
+        self.recent: deque[float] = deque(maxlen=RECENT)
+        self._recent_lengths: deque[int] = deque(maxlen=RECENT)
+        self._recent_steps = 0
+        self._new_returns = [0.0, 0]
+        """sum and number of the returns since the last row of their mean"""
+        self._return: float | None = None
+        """the run's return as the last row has it"""
         self._best_return = -np.inf
         self._best_look = 0
         self._paused = 0.0
@@ -63,14 +71,19 @@ class Run:
         self.hosted = self._record.hosted
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGCONT, self._note_pause)
-        self._continuation = Continuation(args, self.algo, self.folder, self.rng, self.tell, self.steps_per_second)
+        self._continuation = Continuation(
+            *(args, self.algo, self.folder, self.rng, self.tell, self.steps_per_second),
+            episode_length=lambda: self._recent_steps / max(len(self._recent_lengths), 1),
+        )
 
     def restore(self, parts: Mapping[str, Part], replay: Memory | None = None, fixed: Sequence[str] = ()) -> int:
         """Name everything that makes up the training state; returns the step to go on from, 0 for a fresh run.
 
-        The part called `policy` is what `save_policy` writes; a warm start loads it, and `observations`, alone.
+        The part called `policy` is what `save_policy` writes; a warm start loads it, and `observations`, alone. `envs`
+        are environments whose whole state is saved: they go on where others are reset.
         `fixed` names the arguments that its weights mean nothing without.
         """
+        self._envs: Any = parts.get("envs")
         self._first_step = self._continuation.restore({**parts, "run": self, "curriculum": self._course}, replay, fixed)
         if episodes.onlooker:
             episodes.onlooker.learner(parts, self.args)
@@ -87,23 +100,28 @@ class Run:
             if told := self._course.begin(step):
                 self._say_stage(told)
             envs.enter(self._course.stage.env_id)
+        if step and self._envs is not None and self._envs.standing:
+            return np.asarray(self._envs.obs())
         return envs.reset(play.episode_seed(self.args.seed, step) if step else self.args.seed)
 
-    def checkpoint_due(self, previous: int, step: int) -> bool:
-        """Whether the state must be saved now, or a curriculum leaves its stage."""
-        return self._continuation.due(previous, step) or self._course.due(step)
+    def checkpoint_due(self, step: int) -> bool:
+        """Return True if the state must be saved now, or a curriculum leaves its stage."""
+        return self._continuation.due(step) or self._course.due(step)
 
-    def checkpoint(self, previous: int, step: int, envs: VectorEnvs) -> np.ndarray:
+    def checkpoint(self, step: int, envs: VectorEnvs) -> np.ndarray:
         """Save the state and start every environment anew, which is what makes going on from here exact.
+
+        Environments whose whole state is saved go on instead.
 
         A curriculum changes its stage first. Ends the process with exit code 75 when it was told to stop.
         """
         if told := self._course.move(step):
             self.recent.clear()  # returns of two stages do not compare: the best policy is the newest one's
+            self._new_returns, self._return = [0.0, 0], None
             self._best_return = -np.inf
             self._say_stage(told)
-        if not told or self._continuation.due(previous, step):
-            self._continuation.save(previous, step, self._score())
+        if not told or self._continuation.due(step):
+            self._continuation.save(step, self._score())
             if self._continuation.stopping:
                 self._tell(step, self.steps_per_second(step))
                 self._close()
@@ -116,10 +134,18 @@ class Run:
 
     def state_dict(self) -> dict[str, Any]:
         best = {"best_return": np.float64(self._best_return), "best_look": self._best_look}
-        return {"recent_returns": np.array(self.recent, dtype=np.float64), **best}
+        lengths = np.array(self._recent_lengths, dtype=np.int64)
+        total, count = self._new_returns
+        new = {"new_returns": np.float64(total), "new_episodes": count, "return": self._return}
+        recent = {"recent_returns": np.array(self.recent, dtype=np.float64), "recent_lengths": lengths}
+        return {**recent, **new, **best}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.recent.extend(float(value) for value in state["recent_returns"])
+        self._recent_lengths.extend(int(value) for value in state.get("recent_lengths", ()))
+        self._recent_steps = sum(self._recent_lengths)
+        self._new_returns = [float(state.get("new_returns", 0.0)), int(state.get("new_episodes", 0))]
+        self._return = state.get("return")
         self._best_return, self._best_look = float(state["best_return"]), int(state["best_look"])
 
     def tell(self, kind: str, payload: dict[str, Any]) -> None:
@@ -133,17 +159,34 @@ class Run:
 
     def log_episodes(self, step: int, ended: list[Episode], scores: Sequence[float] | None = None) -> None:
         """Append a row for each; policies are judged by their returns, or by `scores` where those say more."""
-        self.recent.extend([episode.ret for episode in ended] if scores is None else scores)
+        figures = [episode.ret for episode in ended] if scores is None else scores
+        self.recent.extend(figures)
+        self._new_returns[0] += sum(figures)
+        self._new_returns[1] += len(figures)
         for episode in ended:
+            if len(self._recent_lengths) == RECENT:
+                self._recent_steps -= self._recent_lengths[0]
+            self._recent_lengths.append(episode.length)
+            self._recent_steps += episode.length
             self._course.add(step, episode.ret)
             self.log(step, {"charts/episodic_return": episode.ret, "charts/episodic_length": episode.length})
 
     def log_speed(self, step: int) -> None:
         """Append `charts/SPS` and where the time goes, and say on the terminal how far training is."""
         speed = self.steps_per_second(step)
-        self.log(step, {"charts/SPS": int(speed), **self._course.metrics(), **self._split.shares()})
+        told = self._mean_return() | self._course.metrics() | self._split.shares()
+        self.log(step, {"charts/SPS": int(speed), **told})
         if self._begin_line():
             self._tell(step, speed)
+
+    def _mean_return(self) -> dict[str, float]:
+        """Return the mean of all episodes since the last row, or of the last 100 if these are more."""
+        total, count = self._new_returns
+        self._new_returns = [0.0, 0]
+        if not self.recent:
+            return {}
+        self._return = total / count if count > len(self.recent) else float(np.mean(self.recent))
+        return {MEAN_RETURN: self._return}
 
     def say(self, text: str) -> None:
         """Tell on the terminal what goes on apart from the training, unless something was told just now."""
@@ -174,7 +217,7 @@ class Run:
 
         The last policy is the best one as well, unless an earlier one was better.
         """
-        if self._best_return == -np.inf or self._is_best():
+        if self._best_return == -np.inf or (len(self.recent) >= BEST_EPISODES and self._is_best()):
             self._write_policy("best.cleanrl_model", step, state, statistics)
         return self._write_policy("cleanrl_model", step, state, statistics)
 
@@ -219,10 +262,11 @@ class Run:
         self._started += time.monotonic() - started  # it is no part of the training speed
 
     def _is_best(self) -> bool:
-        mean = float(np.mean(self.recent)) if self.recent else -np.inf
-        # of equals the newest: where all returns are the same, it has learned the longest
-        better, self._best_return = mean >= self._best_return, max(mean, self._best_return)
-        return better
+        score = self._score()
+        if score is None or score < self._best_return:
+            return False
+        self._best_return = score  # of equals the newest: where all returns are the same, it has learned the longest
+        return True
 
     def _write_policy(self, ending: str, step: int, state: Any, statistics: Mapping[str, np.ndarray] | None) -> Path:
         told = {"step": step, "training_return": self._score(), **about(self.args), **self._continuation.setting}
@@ -235,6 +279,8 @@ class Run:
         self._close()
 
     def _score(self) -> float | None:
+        if self._return is not None:
+            return self._return
         return float(np.mean(self.recent)) if self.recent else None
 
     def _close(self) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import pools
 from cleanrl_worker.kit.episodes import VectorEnvs, View
+from cleanrl_worker.kit.episodes import episode_seed as episode_seed
 from cleanrl_worker.kit.policy import Policy, for_episode
 
 
@@ -54,11 +55,6 @@ def make_game(
     if atari or backend != "envpool":
         return FlatGame(kit_envs.EnvMaker(env_id, video_folder, view=view, frames=atari))
     return VectorGame(pools.make_seen(env_id, 1, 0, video_folder, view))
-
-
-def episode_seed(seed: int, episode: int) -> int:
-    """The seed of one episode of an evaluation, as far from its neighbours' as any other (31 bits: EnvPool's limit)."""
-    return int(np.random.SeedSequence((seed, episode)).generate_state(1)[0]) >> 1
 
 
 def play_episode(

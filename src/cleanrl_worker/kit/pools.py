@@ -14,7 +14,7 @@ import gymnasium as gym
 import numpy as np
 
 from cleanrl_worker.kit.args import RunArgs
-from cleanrl_worker.kit.episodes import Episode, Episodes, Step, View
+from cleanrl_worker.kit.episodes import Episode, Episodes, Step, View, env_seeds
 from cleanrl_worker.kit.video import EpisodeFilm
 from mosaic.wire import extras
 from mosaic.wire.errors import nearest as nearest
@@ -46,7 +46,7 @@ def is_better(args: RunArgs, video_folder: Path | None, view: View | None) -> bo
 def make_seen(env_id: str, num_envs: int, seed: int, video_folder: Path | None, view: View | None) -> "PoolEnvs":
     """Environments as a view wants them, or as they are."""
     name, options = view.pool(env_id) if view else (env_id, {})
-    envs = PoolEnvs(lambda seed: make_pool(name, num_envs, seed, **options), seed, view=view)
+    envs = PoolEnvs(lambda seeds: make_pool(name, seeds, **options), num_envs, seed, view=view)
     if video_folder is not None and not can_draw(name):
         raise SystemExit(f"EnvPool's {name} cannot be filmed: leave the video out{_or_gymnasium(name)}")
     envs.film = None if video_folder is None else EpisodeFilm(video_folder, fps=ATARI_FPS)
@@ -89,7 +89,7 @@ def make_games(
     """Atari games as `kit.envs.atari` describes them; without `clip`, with raw rewards."""
     game = find_game(env_id)
     options = {"episodic_life": True, "reward_clip": clip} | (view.pool(game)[1] if view else {})
-    games = PoolEnvs(lambda seed: make_pool(game, num_envs, seed, **options), seed, lives=True)
+    games = PoolEnvs(lambda seeds: make_pool(game, seeds, **options), num_envs, seed, lives=True)
     games.film = None if video_folder is None else EpisodeFilm(video_folder, fps=ATARI_FPS)
     return games
 
@@ -107,10 +107,10 @@ def find_game(env_id: str, pool: bool = True) -> str:
     )
 
 
-def make_pool(env_id: str, num_envs: int, seed: int, **options: Any) -> Any:
-    seeds = [(seed + index) % 2**31 for index in range(num_envs)]
+def make_pool(env_id: str, seeds: list[int], **options: Any) -> Any:
+    """Make a pool of as many environments as there are seeds."""
     # Whether it may draw is a word of EnvPool's Python side only: it costs nothing until it is asked to.
-    options = {"num_envs": num_envs, "seed": seeds, "render_mode": "rgb_array", **options}
+    options = {"num_envs": len(seeds), "seed": seeds, "render_mode": "rgb_array", **options}
     try:  # EnvPool knows Procgen's ids without Qt, and complains only when one of them is made
         envpool = _import_envpool(env_id, FAMILIES)
         if env_id in envpool.list_all_envs():
@@ -128,10 +128,17 @@ class PoolEnvs:
 
     backend = "envpool"
 
-    def __init__(self, make: Callable[[int], Any], seed: int, lives: bool = False, view: View | None = None) -> None:
+    def __init__(
+        self,
+        make: Callable[[list[int]], Any],
+        num_envs: int,
+        seed: int,
+        lives: bool = False,
+        view: View | None = None,
+    ) -> None:
         self._make = make
-        self.pool = make(seed)
-        self._fresh_seed: int | None = seed
+        self._fresh: list[int] | None = env_seeds(seed, num_envs)
+        self.pool = make(self._fresh)
         self.lives = lives
         self.film: EpisodeFilm | None = None
         self.num_envs: int = self.pool.config["num_envs"]
@@ -144,13 +151,13 @@ class PoolEnvs:
         self.count: Callable[..., list[tuple[int, list[Episode]]]] | None = None
         """set by whoever steps the pool inside a compiled function, and tells it what was paid and what ended"""
 
-    def reset(self, seed: int) -> np.ndarray:
+    def reset(self, seed: int, first: int = 0) -> np.ndarray:
         """A pool takes its seeds only when it is made, so a used one is made anew (0–0.5 s)."""
         if self.film is not None:  # right after an end, the film has the picture of an episode that nobody plays
             self.film.cut() if self.episodes.lengths[0] else self.film.close()
-        if seed != self._fresh_seed:
-            self.pool = self._make(seed)
-        self._fresh_seed = None
+        if (seeds := env_seeds(seed, self.num_envs, first)) != self._fresh:
+            self.pool = self._make(seeds)
+        self._fresh = None
         self.episodes.clear()
         obs = self.seen(self.pool.reset()[0])
         self._shoot()

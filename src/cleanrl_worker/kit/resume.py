@@ -11,6 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 
 from cleanrl_worker.kit import checkpoint as checkpoints
@@ -38,6 +39,8 @@ class Continuation:
     """takes (kind of event, payload)"""
     speed: Callable[[int], float]
     """the run's steps per second at a step"""
+    episode_length: Callable[[], float]
+    """the mean length of the run's last episodes, 0.0 before the first has ended"""
     parts: Mapping[str, Part] = field(default_factory=dict)
     replay: Memory | None = None
     shift: int = 0
@@ -48,7 +51,13 @@ class Continuation:
     """the spaces that what was restored says it is for"""
     setting: dict[str, Any] = field(default_factory=dict)
     """what the run really trains with: its backend, the spaces, the device"""
+    _limit: float = 0.0
+    """steps after which the environment cuts an episode off, 0.0 where that is not known"""
     _saved_at: int | None = None
+    _scheduled_at: int = 0
+    """the step of the last scheduled checkpoint, or 0"""
+    _step: int = 0
+    _previous: int = 0
     _asked_to_stop: float | None = None
     _handlers: dict[int, Any] = field(default_factory=dict)
 
@@ -75,7 +84,7 @@ class Continuation:
             found = checkpoints.newest(source, lambda message: self.tell("warning", {"message": message}))
             self._refuse_others(source, found.document["args"], fixed)
             same = found.document.get("env_id") == self.args.env_id  # returns of another environment are none of ours
-            kept = {k: v for k, v in parts.items() if same or k not in ("run", "curriculum")}
+            kept = {k: v for k, v in parts.items() if same or k not in ("run", "curriculum", "envs")}
             checkpoints.restore(found, kept, self.rng, replay)
         except CheckpointError as error:
             raise SystemExit(str(error)) from error
@@ -84,6 +93,7 @@ class Continuation:
         if self.args.additional_timesteps:
             self.args.total_timesteps = found.step + self.args.additional_timesteps
         self._source, self._saved_at, self._made_for = found, found.step, found.document.get("spaces")
+        self._scheduled_at = self._step = found.step
         self.shift = first - found.step if first else found.document.get("shift", 0)
         return found.step
 
@@ -91,6 +101,7 @@ class Continuation:
         """Before the first episode: refuse environments that the state was not made for, then go on in the logs."""
         spaces = spaces_of(envs)
         self.setting = {"env_backend": envs.backend, "spaces": spaces, "device": _device(self.parts.get("policy"))}
+        self._limit = time_limit(envs, self.args.env_id)
         if self._made_for not in (None, spaces):
             raise self._does_not_fit(self.args.resume, f"it was trained with {self._made_for}, not with {spaces}")
         if not self._handlers:  # before, while JAX compiles, there is nothing to save, and a signal ends it at once
@@ -105,19 +116,42 @@ class Continuation:
             metrics.continue_rows(rows, curve_of(found.path, found.document), found.step + self.shift, length)
         self._say_resumed(found)
 
-    def due(self, previous: int, step: int) -> bool:
-        """Whether the state must be saved now: at a scheduled step, or when told to stop and none is within reach."""
-        every = self.args.checkpoint_every
-        if is_due(every, previous, step):
+    def scheduled(self, step: int) -> bool:
+        """Return True if a scheduled checkpoint falls on this step: on a multiple of `--checkpoint-every`.
+
+        A barrier cuts every episode under way: those since the last must be so many that it costs 5 % of the steps.
+        """
+        if step != self._step:
+            self._previous, self._step = self._step, step
+        due = is_due(self.args.checkpoint_every, self._previous, step)
+        return due and step - self._scheduled_at >= self._spared()
+
+    def due(self, step: int) -> bool:
+        """Return True if the state must be saved now: on schedule, or on SIGTERM with no scheduled step in reach."""
+        if self.scheduled(step):
             return True
         if self._asked_to_stop is None:
             return False
         left = self._asked_to_stop + SAVING_SHARE * self.args.grace_seconds - time.monotonic()
-        return every <= 0 or (every - step % every) / max(self.speed(step), 1e-9) > left
+        every, next_at = self.args.checkpoint_every, max(step + 1, self._scheduled_at + self._spared())
+        return every <= 0 or (-(-next_at // every) * every - step) / max(self.speed(step), 1e-9) > left
 
-    def save(self, previous: int, step: int, score: float | None) -> None:
+    def _spared(self) -> float:
+        """Return the least steps between two barriers, a function of the run's own state."""
+        if self.keeps_envs:
+            return 0.0
+        return self.args.checkpoint_episodes * (self.episode_length() or self._limit) * self.args.num_envs
+
+    @property
+    def keeps_envs(self) -> bool:
+        """Return True if the environments' whole state is part of the checkpoints: they go on without a barrier."""
+        return "envs" in self.parts
+
+    def save(self, step: int, score: float | None) -> None:
         """Write the state of this step and delete what need not be kept."""
-        exact = is_due(self.args.checkpoint_every, previous, step)
+        scheduled = self.scheduled(step)
+        exact = scheduled or self.keeps_envs
+        self._scheduled_at = step if scheduled else self._scheduled_at
         told = {"run_folder": str(self.run_folder), "exact": exact, "score": score, "shift": self.shift}
         rows = self.run_folder / "metrics.jsonl"  # its length tells which of the run's lines the checkpoint is of
         told["metrics_bytes"] = rows.stat().st_size if rows.exists() else 0
@@ -143,7 +177,7 @@ class Continuation:
     def save_last(self, step: int, score: float | None) -> None:
         """The state that a longer run would go on from."""
         if self.parts and self._saved_at != step:
-            self.save(step, step, score)
+            self.save(step, score)
 
     def close(self) -> None:
         """Signals are no longer ours to answer."""
@@ -221,6 +255,13 @@ class Continuation:
                 f"one checkpoint takes up to {needed / 2**20:,.0f} MB, more than --checkpoint-budget-mb {budget}; "
                 "raise it, or lower --buffer-size"
             )
+
+
+def time_limit(envs: VectorEnvs, env_id: str) -> float:
+    """Return the steps after which an environment truncates an episode, 0.0 where nobody tells."""
+    spec, pool = gym.registry.get(env_id.rpartition(":")[2]), getattr(envs, "pool", None)
+    limit = pool.config.get("max_episode_steps") if pool is not None else spec and spec.max_episode_steps
+    return float(limit or 0)
 
 
 def _device(policy: Part | None) -> str:

@@ -55,9 +55,9 @@ class Atari(gym.Env[np.ndarray, np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """A new game; after a lost life, and without a seed, the next life of the same one."""
+        """Start a new game; after a lost life, and without a seed, the next life of the same one."""
         super().reset(seed=seed)
-        if seed is None and not self.game_over:
+        if seed is None and self.continues:
             self._go_on()
             return self._stack.copy(), {}
         self._env.reset(seed=seed)
@@ -71,6 +71,11 @@ class Atari(gym.Env[np.ndarray, np.int64]):
         self._stack[:] = self._small()
         self._lives, self.game_over = self._ale.lives(), False
         return self._stack.copy(), {}
+
+    @property
+    def continues(self) -> bool:
+        """Return True while a reset without a seed is the next life of the same game."""
+        return not self.game_over
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         reward, chosen = 0.0, self._actions[int(action)]

@@ -1,6 +1,7 @@
 """Gymnasium's classic control in jnp: the same equations, many environments at once, to be compiled into a rollout."""
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -70,13 +71,34 @@ class ClassicEnvs:
         env.close()
         self.num_envs, self.classic = args.num_envs, classic
         self._episodes = Episodes(args.num_envs)
+        self.standing = True
+        """False where a saved state did not fit: they begin anew"""
         self.reset(args.seed)
 
-    def reset(self, seed: int) -> np.ndarray:
+    def reset(self, seed: int, first: int = 0) -> np.ndarray:
+        self.standing = True
         self._episodes.clear()
         self._rng = np.random.default_rng(seed)
         self.progress = _begin(self.classic, self.draw(self._rng))
+        return self.obs()
+
+    def obs(self) -> np.ndarray:
+        """Return what every environment shows now."""
         return np.asarray(self.classic.observe(self.progress.states))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the whole state: what goes on from it needs no barrier."""
+        under_way = {"returns": self._episodes.returns, "lengths": self._episodes.lengths}
+        return {**self.progress._asdict(), **under_way, "generator": json.dumps(self._rng.bit_generator.state)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a saved state; one of another number of environments does not fit."""
+        self.standing = np.shape(state.get("states", ())) == self.progress.states.shape
+        if not self.standing:
+            return
+        self.progress = Progress(jnp.asarray(state["states"]), jnp.asarray(state["elapsed"]))
+        self._episodes.returns[:], self._episodes.lengths[:] = state["returns"], state["lengths"]
+        self._rng.bit_generator.state = json.loads(state["generator"])
 
     def draw(self, rng: np.random.Generator, *steps: int) -> np.ndarray:
         """What new episodes start from, should all environments begin one in each step."""
@@ -86,8 +108,7 @@ class ClassicEnvs:
         self.progress, reached = _advance(self.classic, self.progress, actions, self.draw(self._rng))
         final_obs, rewards, terminations, truncations = (np.asarray(part) for part in reached)
         ended = self._episodes.add(rewards, terminations | truncations)
-        obs = np.asarray(self.classic.observe(self.progress.states))
-        return Step(obs, rewards, terminations, truncations, final_obs, ended)
+        return Step(self.obs(), rewards, terminations, truncations, final_obs, ended)
 
     def count(self, rewards: np.ndarray, ends: np.ndarray) -> list[tuple[int, list[Episode]]]:
         """The episodes that ended in a rollout, by its steps; both arrays are of shape (steps, environments)."""

@@ -18,7 +18,7 @@ CONFIG = {
         "save_model": True,
         "fastlane_video_mode": "grid",
         "fastlane_grid_limit": 3,
-        "algo_params": {"checkpoint_every": 512},
+        "algo_params": {"checkpoint_every": 512, "checkpoint_episodes": 0},
     },
 }
 
