@@ -75,7 +75,7 @@ class Args(RunArgs):
     gamma: Share = 0.99
     """discount factor"""
     target_network_frequency: Count = 10000
-    """steps between two updates of the target network"""
+    """environment steps between two updates of the target network, over all environments"""
     batch_size: Count = 32
     """transitions per update"""
     start_e: Share = 1.0
@@ -87,7 +87,7 @@ class Args(RunArgs):
     learning_starts: CountFrom0 = 80000
     """steps before the first update"""
     train_frequency: Count = 4
-    """steps between two updates"""
+    """environment steps between two updates, over all environments"""
 
 
 def linear_schedule(start: float, end: float, duration: float, step: int) -> float:
@@ -215,10 +215,13 @@ def main(args: Args | None = None) -> None:
     while step < args.total_timesteps:
         # 1 act
         epsilon = linear_schedule(args.start_e, args.end_e, args.exploration_fraction * args.total_timesteps, step)
-        if run.rng.random() < epsilon:
+        explores = run.rng.random(args.num_envs) < epsilon
+        if explores.all():
             actions = run.rng.integers(0, envs.single_action_space.n, args.num_envs)
         else:
-            actions = np.asarray(greedy(network, atoms, learner.params, obs))
+            actions = np.array(greedy(network, atoms, learner.params, obs))
+            if explores.any():
+                actions[explores] = run.rng.integers(0, envs.single_action_space.n, explores.sum())
         reached = envs.step(actions)
         buffer.add(obs, actions, reached)
         obs = reached.obs
@@ -227,16 +230,19 @@ def main(args: Args | None = None) -> None:
             run.log_episodes(step, reached.episodes)
             run.keep_best(step, saved)
 
-        # 2 learn
-        if step > args.learning_starts and is_due(args.train_frequency, previous, step):
-            learner, loss, value = update(network, recipe, learner, buffer.sample(args.batch_size, run.rng))
-            if is_due(100, previous, step):
-                run.log(step, {"losses/loss": float(loss), "losses/q_values": float(value)})
-                run.log_speed(step)
+        # 2 learn, and move the target network: each step of each environment counts
+        learned = False
+        for count in range(max(previous, args.learning_starts) + 1, step + 1):
+            if count % args.train_frequency == 0:
+                learner, loss, value = update(network, recipe, learner, buffer.sample(args.batch_size, run.rng))
+                learned = True
+            if count % args.target_network_frequency == 0:
+                learner = learner._replace(target=learner.params)
 
-        # 3 move the target network
-        if step > args.learning_starts and is_due(args.target_network_frequency, previous, step):
-            learner = learner._replace(target=learner.params)
+        # 3 log
+        if learned and is_due(100, previous, step):
+            run.log(step, {"losses/loss": float(loss), "losses/q_values": float(value)})
+            run.log_speed(step)
 
         # 4 checkpoint
         state.trees = learner._asdict()

@@ -207,15 +207,15 @@ def main(args: Args | None = None) -> None:
                 obs = run.checkpoint(step, envs)
             continue
 
-        # 2 learn the critic
-        values, errors, b_obs = learn_critic(batches.draw(run.rng))
+        # 2 learn: one update for each step of each environment
+        for count in range(max(previous, args.learning_starts) + 1, step + 1):
+            values, errors, b_obs = learn_critic(batches.draw(run.rng))
+            # the actor, and the target networks
+            if count % args.policy_frequency == 0:
+                actor_values = learn_actor(b_obs)
+                policy.refresh()
 
-        # 3 learn the actor, and move the target networks
-        if step // args.num_envs % args.policy_frequency == 0:
-            actor_values = learn_actor(b_obs)
-            policy.refresh()
-
-        # 4 log, checkpoint
+        # 3 log, checkpoint
         if is_due(100, previous, step):
             losses = {"losses/qf1_values": values.mean(), "losses/qf1_loss": errors.square().mean()}
             if actor_values is not None:

@@ -248,16 +248,16 @@ def main(args: Args | None = None) -> None:
                 obs = run.checkpoint(step, envs)
             continue
 
-        # 2 learn the critic
-        sample = buffer.sample(args.batch_size, run.rng)
-        learner, told = update_critic(limits, recipe, learner, sample)
+        # 2 learn: one update for each step of each environment
+        for count in range(max(previous, args.learning_starts) + 1, step + 1):
+            sample = buffer.sample(args.batch_size, run.rng)
+            learner, told = update_critic(limits, recipe, learner, sample)
+            # the actor, and the target networks
+            if count % args.policy_frequency == 0:
+                learner, losses["losses/actor_loss"] = update_actor(limits, recipe, learner, sample)
+                policy = acting(learner.params, space, args.exploration_noise)
 
-        # 3 learn the actor, and move the target networks
-        if step // args.num_envs % args.policy_frequency == 0:
-            learner, losses["losses/actor_loss"] = update_actor(limits, recipe, learner, sample)
-            policy = acting(learner.params, space, args.exploration_noise)
-
-        # 4 log, checkpoint
+        # 3 log, checkpoint
         if is_due(100, previous, step):
             tags = ("qf1_values", "qf1_loss")
             losses |= {f"losses/{tag}": value for tag, value in zip(tags, told.tolist(), strict=True)}

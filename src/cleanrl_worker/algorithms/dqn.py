@@ -40,7 +40,7 @@ class Args(RunArgs):
     tau: Share = 1.0
     """share of the online network that enters the target network (1: a plain copy)"""
     target_network_frequency: Count = 500
-    """steps between two updates of the target network"""
+    """environment steps between two updates of the target network, over all environments"""
     batch_size: Count = 128
     """transitions per update"""
     start_e: Share = 1.0
@@ -52,7 +52,7 @@ class Args(RunArgs):
     learning_starts: CountFrom0 = 10000
     """steps before the first update"""
     train_frequency: Count = 10
-    """steps between two updates"""
+    """environment steps between two updates, over all environments"""
     cudagraphs: bool = True
     """on a GPU, replay each update as one CUDA graph"""
     compile: bool = False
@@ -139,10 +139,13 @@ def main(args: Args | None = None) -> None:
     while step < args.total_timesteps:
         # 1 act
         epsilon = linear_schedule(args.start_e, args.end_e, args.exploration_fraction * args.total_timesteps, step)
-        if run.rng.random() < epsilon:
+        explores = run.rng.random(args.num_envs) < epsilon
+        if explores.all():
             actions = run.rng.integers(0, envs.single_action_space.n, args.num_envs)
         else:
             actions = policy(obs).argmax(axis=1)
+            if explores.any():
+                actions[explores] = run.rng.integers(0, envs.single_action_space.n, explores.sum())
         reached = envs.step(actions)
         buffer.add(obs, actions, reached.rewards, reached.final_obs, reached.terminations)
         obs = reached.obs
@@ -151,19 +154,23 @@ def main(args: Args | None = None) -> None:
             run.log_episodes(step, reached.episodes)
             run.keep_best(step, q_network.state_dict)
 
-        # 2 learn
-        if step > args.learning_starts and is_due(args.train_frequency, previous, step):
-            loss, old_values = learn(batches.draw(run.rng))
+        # 2 learn, and move the target network: each step of each environment counts
+        learned = False
+        for count in range(max(previous, args.learning_starts) + 1, step + 1):
+            if count % args.train_frequency == 0:
+                loss, old_values = learn(batches.draw(run.rng))
+                learned = True
+            if count % args.target_network_frequency == 0:
+                with torch.no_grad():
+                    for target, online in zip(target_network.parameters(), q_network.parameters(), strict=True):
+                        target.lerp_(online, args.tau)
+
+        # 3 log
+        if learned:
             policy.refresh()
             if is_due(100, previous, step):
                 run.log(step, {"losses/td_loss": loss.item(), "losses/q_values": old_values.mean().item()})
                 run.log_speed(step)
-
-        # 3 move the target network
-        if step > args.learning_starts and is_due(args.target_network_frequency, previous, step):
-            with torch.no_grad():
-                for target, online in zip(target_network.parameters(), q_network.parameters(), strict=True):
-                    target.lerp_(online, args.tau)
 
         # 4 checkpoint
         if run.checkpoint_due(step):

@@ -47,7 +47,7 @@ class Args(RunArgs):
     tau: Share = 1.0
     """share of the online network that enters the target network (1: a plain copy)"""
     target_network_frequency: Count = 1000
-    """steps between two updates of the target network"""
+    """environment steps between two updates of the target network, over all environments"""
     batch_size: Count = 32
     """transitions per update"""
     start_e: Share = 1.0
@@ -59,7 +59,7 @@ class Args(RunArgs):
     learning_starts: CountFrom0 = 80000
     """steps before the first update"""
     train_frequency: Count = 4
-    """steps between two updates"""
+    """environment steps between two updates, over all environments"""
     cudagraphs: bool = True
     """on a GPU, replay each update and each choice as one CUDA graph"""
     compile: bool = False
@@ -158,21 +158,23 @@ def main(args: Args | None = None) -> None:
 
         # 1 choose
         epsilon = linear_schedule(args.start_e, args.end_e, args.exploration_fraction * args.total_timesteps, previous)
-        explores = run.rng.random() < epsilon
-        if explores:
-            actions = run.rng.integers(0, envs.single_action_space.n, args.num_envs)
-        else:
+        explores = run.rng.random(args.num_envs) < epsilon
+        random_actions = run.rng.integers(0, envs.single_action_space.n, args.num_envs)
+        if not explores.all():
             greedy = choose(obs)
 
-        # 2 remember and learn: before acting, so that a GPU computes while the environments step
+        # 2 remember, learn, move the target network: before acting, so that a GPU computes while the environments step
         remember()
-        learns = step > args.learning_starts and is_due(args.train_frequency, previous, step) and len(buffer) > 0
-        if learns:
-            loss, old_values = learn(batches.draw(run.rng))
+        learns = False
+        for count in range(max(previous, args.learning_starts) + 1, step + 1):  # each step of each environment
+            if count % args.train_frequency == 0 and len(buffer) > 0:
+                loss, old_values = learn(batches.draw(run.rng))
+                learns = True
+            if count % args.target_network_frequency == 0:
+                target.lerp_(optimizer.flat, args.tau)
 
         # 3 act
-        if not explores:
-            actions = greedy.fetch()
+        actions = random_actions if explores.all() else np.where(explores, random_actions, greedy.fetch())
         reached = envs.step(actions)
         seen_last.append((obs, actions, reached))
         obs = reached.obs
@@ -183,11 +185,7 @@ def main(args: Args | None = None) -> None:
             run.log(step, {"losses/td_loss": loss.item(), "losses/q_values": old_values.mean().item()})
             run.log_speed(step)
 
-        # 4 move the target network
-        if step > args.learning_starts and is_due(args.target_network_frequency, previous, step):
-            target.lerp_(optimizer.flat, args.tau)
-
-        # 5 checkpoint
+        # 4 checkpoint
         if run.checkpoint_due(step):
             remember()
             obs = run.checkpoint(step, envs)

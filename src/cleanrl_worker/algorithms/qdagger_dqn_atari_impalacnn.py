@@ -54,7 +54,7 @@ class Args(RunArgs):
     tau: Share = 1.0
     """share of the online network that enters the target network (1: a plain copy)"""
     target_network_frequency: Count = 1000
-    """steps between two updates of the target network"""
+    """environment steps between two updates of the target network, over all environments"""
     batch_size: Count = 32
     """transitions per update"""
     start_e: Share = 1.0
@@ -335,26 +335,27 @@ def main(args: Args | None = None) -> None:
                 buffer.forget()
                 obs = run.reset(envs, step)
             epsilon = linear_schedule(args.start_e, args.end_e, args.exploration_fraction * args.total_timesteps, step)
-            explores = run.rng.random() < epsilon
-            if explores:
-                actions = run.rng.integers(0, envs.single_action_space.n, args.num_envs)
-            else:
+            explores = run.rng.random(args.num_envs) < epsilon
+            random_actions = run.rng.integers(0, envs.single_action_space.n, args.num_envs)
+            if not explores.all():
                 greedy = choose(obs)
         step += 1 if offline else args.num_envs
 
-        # 3 remember and learn: before acting, so that a GPU computes while the environments step
+        # 3 remember, learn, move the target network: before acting, so that a GPU computes while the environments step
         remember()
-        learning = offline or step > args.learning_starts
-        learns = offline or (learning and is_due(args.train_frequency, previous, step) and len(buffer) > 0)
-        if learns:
-            counts = 1.0 if offline else lesson.weight()
-            weight.fill_(counts)
-            learned = learn(batches.draw(run.rng))
+        learns = False
+        for count in range(previous + 1, step + 1):  # each step of each environment
+            if offline or (count > args.learning_starts and count % args.train_frequency == 0 and len(buffer) > 0):
+                counts = 1.0 if offline else lesson.weight()
+                weight.fill_(counts)
+                learned = learn(batches.draw(run.rng))
+                learns = True
+            if (offline or count > args.learning_starts) and count % args.target_network_frequency == 0:
+                target.lerp_(optimizer.flat, args.tau)
 
         # 4 act
         if not offline:
-            if not explores:
-                actions = greedy.fetch()
+            actions = random_actions if explores.all() else np.where(explores, random_actions, greedy.fetch())
             reached = envs.step(actions)
             seen_last.append((obs, actions, reached))
             obs = reached.obs
@@ -375,11 +376,7 @@ def main(args: Args | None = None) -> None:
         if offline and (is_due(100_000, previous, step) or step == args.offline_steps):
             run.log(step, {"charts/offline/avg_episodic_return": mean_return(q_network, args, run.say)})
 
-        # 5 move the target network
-        if learning and is_due(args.target_network_frequency, previous, step):
-            target.lerp_(optimizer.flat, args.tau)
-
-        # 6 checkpoint
+        # 5 checkpoint
         if run.checkpoint_due(step):
             remember()
             obs = run.checkpoint(step, envs)

@@ -65,7 +65,7 @@ class Args(RunArgs):
     tau: Share = 1.0
     """share of the online network that enters the target network (1: a plain copy)"""
     target_network_frequency: Count = 1000
-    """steps between two updates of the target network"""
+    """environment steps between two updates of the target network, over all environments"""
     batch_size: Count = 32
     """transitions per update"""
     start_e: Share = 1.0
@@ -307,10 +307,13 @@ def main(args: Args | None = None) -> None:
                 buffer.forget()
                 obs = run.reset(envs, step)
             epsilon = linear_schedule(args.start_e, args.end_e, args.exploration_fraction * args.total_timesteps, step)
-            if run.rng.random() < epsilon:
+            explores = run.rng.random(args.num_envs) < epsilon
+            if explores.all():
                 actions = run.rng.integers(0, envs.single_action_space.n, args.num_envs)
             else:
                 actions = np.asarray(values_of(network, learner.params, obs)).argmax(axis=1)
+                if explores.any():
+                    actions[explores] = run.rng.integers(0, envs.single_action_space.n, explores.sum())
             reached = envs.step(actions)
             buffer.add(obs, actions, reached)
             obs = reached.obs
@@ -320,26 +323,28 @@ def main(args: Args | None = None) -> None:
                 run.keep_best(step, saved)
                 lesson.student_returns.extend(episode.ret for episode in reached.episodes)
 
-        # 3 learn
-        learning = offline or step > args.learning_starts
-        if offline or (learning and is_due(args.train_frequency, previous, step)):
-            weight = 1.0 if offline else lesson.weight()
-            learner, losses = learn(buffer.sample(args.batch_size, run.rng), weight)
-            if is_due(100, previous, step) or step == args.offline_steps:
-                told = {tag: float(value) for tag, value in losses._asdict().items()}
-                if offline:
-                    told = {"loss": told["loss"], "distill_loss": told["distill_loss"], "q_loss": told["td_loss"]}
-                    run.log(step, {f"charts/offline/{tag}": value for tag, value in told.items()})
-                else:
-                    run.log(step, {f"losses/{tag}": value for tag, value in told.items()})
-                    run.log(step, {"charts/distill_coeff": weight, "charts/epsilon": epsilon})
-                run.log_speed(step)
+        # 3 learn, and move the target network: each step of each environment counts
+        learned = False
+        for count in range(previous + 1, step + 1):
+            if offline or (count > args.learning_starts and count % args.train_frequency == 0):
+                weight = 1.0 if offline else lesson.weight()
+                learner, losses = learn(buffer.sample(args.batch_size, run.rng), weight)
+                learned = True
+            if (offline or count > args.learning_starts) and count % args.target_network_frequency == 0:
+                learner = learner._replace(target=move_target(learner.params, learner.target, args.tau))
+        if learned and (is_due(100, previous, step) or step == args.offline_steps):
+            told = {tag: float(value) for tag, value in losses._asdict().items()}
+            if offline:
+                told = {"loss": told["loss"], "distill_loss": told["distill_loss"], "q_loss": told["td_loss"]}
+                run.log(step, {f"charts/offline/{tag}": value for tag, value in told.items()})
+            else:
+                run.log(step, {f"losses/{tag}": value for tag, value in told.items()})
+                run.log(step, {"charts/distill_coeff": weight, "charts/epsilon": epsilon})
+            run.log_speed(step)
         if offline and (is_due(100_000, previous, step) or step == args.offline_steps):
             run.log(step, {"charts/offline/avg_episodic_return": mean_return(network, learner.params, args, run.say)})
 
-        # 4 move the target network, checkpoint
-        if learning and is_due(args.target_network_frequency, previous, step):
-            learner = learner._replace(target=move_target(learner.params, learner.target, args.tau))
+        # 4 checkpoint
         state.trees = learner._asdict()
         if run.checkpoint_due(step):
             obs = run.checkpoint(step, envs)

@@ -63,7 +63,7 @@ class Args(RunArgs):
     tau: Share = 1.0
     """share of the online network that enters the target network (1: a plain copy)"""
     target_network_frequency: Count = 8000
-    """steps between two updates of the target network"""
+    """environment steps between two updates of the target network, over all environments"""
     batch_size: Count = 32
     """transitions per update"""
     start_e: Share = 1.0
@@ -75,7 +75,7 @@ class Args(RunArgs):
     learning_starts: CountFrom0 = 80000
     """steps before the first update"""
     train_frequency: Count = 4
-    """steps between two updates"""
+    """environment steps between two updates, over all environments"""
     n_step: Count = 3
     """rewards that a target adds up before it trusts the network"""
     prioritized_replay_alpha: Amount = 0.5
@@ -330,6 +330,14 @@ def main(args: Args | None = None) -> None:
             buffer.add(*seen_last.pop())
             priorities.admit()
 
+    surprised: list[tuple[np.ndarray, torch.Tensor]] = []
+
+    def note_surprise() -> None:
+        """Give the transitions of the last batch their priorities: not at once, but when the losses are there."""
+        if surprised:
+            drawn, losses = surprised.pop()
+            priorities.update(drawn, courier.fetch(losses) + args.prioritized_replay_eps)
+
     @courier.both_ways(run)
     @torch.no_grad()
     def choose(seen: torch.Tensor) -> torch.Tensor:
@@ -367,18 +375,23 @@ def main(args: Args | None = None) -> None:
         # 1 choose
         greedy = choose(obs)
 
-        # 2 remember and learn: before acting, so that a GPU computes while the environments step
+        # 2 remember, learn, move the target network: before acting, so that a GPU computes while the environments step
         remember()
-        trains = is_due(args.train_frequency, previous, step)
-        if trains:
-            draw_noise()
-        learns = trains and step > args.learning_starts and len(buffer) > 0
-        if learns:
-            beta = linear_schedule(args.prioritized_replay_beta, 1.0, args.total_timesteps, step)
-            drawn, weights = priorities.draw(args.batch_size, beta, run.rng)
-            ahead = look_ahead(buffer, drawn, args.n_step, args.gamma)
-            known = courier.send(np.stack([ahead.returns, ahead.discounts, weights]))
-            losses, loss, old_logpmfs = learn(batches.send(np.concatenate([drawn, ahead.last])), known)
+        beta = linear_schedule(args.prioritized_replay_beta, 1.0, args.total_timesteps, step)
+        learns = False
+        for count in range(previous + 1, step + 1):  # each step of each environment
+            if count % args.train_frequency == 0:
+                draw_noise()
+            if count % args.train_frequency == 0 and count > args.learning_starts and len(buffer) > 0:
+                note_surprise()
+                drawn, weights = priorities.draw(args.batch_size, beta, run.rng)
+                ahead = look_ahead(buffer, drawn, args.n_step, args.gamma)
+                known = courier.send(np.stack([ahead.returns, ahead.discounts, weights]))
+                losses, loss, old_logpmfs = learn(batches.send(np.concatenate([drawn, ahead.last])), known)
+                surprised.append((drawn, losses))
+                learns = True
+            if count > args.learning_starts and count % args.target_network_frequency == 0:
+                target.lerp_(optimizer.flat, args.tau)
 
         # 3 act, and note how much the batch surprised
         actions = greedy.fetch()
@@ -388,19 +401,14 @@ def main(args: Args | None = None) -> None:
         if reached.episodes:
             run.log_episodes(step, reached.episodes)
             run.keep_best(step, q_network.state_dict)
-        if learns:
-            priorities.update(drawn, courier.fetch(losses) + args.prioritized_replay_eps)
-            if is_due(100, previous, step):
-                old_values = old_logpmfs.exp() @ atoms
-                told = {"losses/td_loss": loss.item(), "losses/q_values": old_values.mean().item()}
-                run.log(step, {**told, "charts/beta": beta})
-                run.log_speed(step)
+        note_surprise()
+        if learns and is_due(100, previous, step):
+            old_values = old_logpmfs.exp() @ atoms
+            told = {"losses/td_loss": loss.item(), "losses/q_values": old_values.mean().item()}
+            run.log(step, {**told, "charts/beta": beta})
+            run.log_speed(step)
 
-        # 4 move the target network
-        if step > args.learning_starts and is_due(args.target_network_frequency, previous, step):
-            target.lerp_(optimizer.flat, args.tau)
-
-        # 5 checkpoint
+        # 4 checkpoint
         if run.checkpoint_due(step):
             remember()
             obs = run.checkpoint(step, envs)

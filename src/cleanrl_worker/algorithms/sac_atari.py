@@ -52,7 +52,7 @@ class Args(RunArgs):
     q_lr: Amount = 3e-4
     """step size of Adam for the critics and the entropy weight"""
     update_frequency: Count = 4
-    """steps between two updates"""
+    """environment steps between two updates, over all environments"""
     target_network_frequency: Count = 8000
     """steps between two updates of the target critics"""
     alpha: Amount = 0.2
@@ -209,11 +209,15 @@ def main(args: Args | None = None) -> None:
         else:
             judged = judge(obs)
 
-        # 2 remember and learn: before acting, so that a GPU computes while the environments step
+        # 2 remember, learn, move the target critics: before acting, so that a GPU computes while the environments step
         remember()
-        learns = step > args.learning_starts and is_due(args.update_frequency, previous, step) and len(buffer) > 0
-        if learns:
-            learned = learn(batches.draw(run.rng))
+        learns = False
+        for count in range(max(previous, args.learning_starts) + 1, step + 1):  # each step of each environment
+            if count % args.update_frequency == 0 and len(buffer) > 0:
+                learned = learn(batches.draw(run.rng))
+                learns = True
+            if count % args.target_network_frequency == 0:
+                target.lerp_(q_optimizer.flat, args.tau)
 
         # 3 act
         if not explores:
@@ -236,11 +240,7 @@ def main(args: Args | None = None) -> None:
             run.log(step, losses | tuned)
             run.log_speed(step)
 
-        # 4 move the target critics
-        if step > args.learning_starts and is_due(args.target_network_frequency, previous, step):
-            target.lerp_(q_optimizer.flat, args.tau)
-
-        # 5 checkpoint
+        # 4 checkpoint
         if run.checkpoint_due(step):
             remember()
             obs = run.checkpoint(step, envs)

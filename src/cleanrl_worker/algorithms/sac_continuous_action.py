@@ -252,18 +252,18 @@ def main(args: Args | None = None) -> None:
                 obs = run.checkpoint(step, envs)
             continue
 
-        # 2 learn the critics
-        values, errors, b_obs = learn_critics(batches.draw(run.rng))
+        # 2 learn: one update for each step of each environment
+        for count in range(max(previous, args.learning_starts) + 1, step + 1):
+            values, errors, b_obs = learn_critics(batches.draw(run.rng))
+            # the actor, and the weight of its entropy
+            if count % args.policy_frequency == 0:
+                losses |= learn_actor(b_obs)
+                policy.refresh()
+            # the target critics
+            if count % args.target_network_frequency == 0:
+                slow_critic.lerp_(q_optimizer.flat, args.tau)
 
-        # 3 learn the actor, and the weight of its entropy
-        updates = step // args.num_envs
-        if updates % args.policy_frequency == 0:
-            losses |= learn_actor(b_obs)
-            policy.refresh()
-
-        # 4 move the target critics, log, checkpoint
-        if updates % args.target_network_frequency == 0:
-            slow_critic.lerp_(q_optimizer.flat, args.tau)
+        # 3 log, checkpoint
         if is_due(100, previous, step):
             q_losses = errors.square().mean(dim=1)
             for index, (value, loss) in enumerate(zip(values.mean(dim=1), q_losses, strict=True), start=1):

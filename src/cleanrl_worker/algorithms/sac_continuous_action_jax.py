@@ -294,23 +294,23 @@ def main(args: Args | None = None) -> None:
                 obs = run.checkpoint(step, envs)
             continue
 
-        # 2 learn the critics
-        sample = buffer.sample(args.batch_size, run.rng)
-        seeds = run.rng.integers(2**32, size=2, dtype=np.uint32)
-        learner, told = update_critics(limits, recipe, learner, sample, seeds[0])
+        # 2 learn: one update for each step of each environment
+        for count in range(max(previous, args.learning_starts) + 1, step + 1):
+            sample = buffer.sample(args.batch_size, run.rng)
+            seeds = run.rng.integers(2**32, size=2, dtype=np.uint32)
+            learner, told = update_critics(limits, recipe, learner, sample, seeds[0])
+            # the actor, and the weight of its entropy
+            if count % args.policy_frequency == 0:
+                learner, of_actor = update_actor(limits, recipe, learner, sample, seeds[1])
+                policy = acting(learner.params, space)
+                losses["losses/actor_loss"] = of_actor[0]
+                if args.autotune:
+                    losses["losses/alpha_loss"] = of_actor[1]
+            # the target critics
+            if count % args.target_network_frequency == 0:
+                learner = move_targets(recipe, learner)
 
-        # 3 learn the actor, and the weight of its entropy
-        updates = step // args.num_envs
-        if updates % args.policy_frequency == 0:
-            learner, of_actor = update_actor(limits, recipe, learner, sample, seeds[1])
-            policy = acting(learner.params, space)
-            losses["losses/actor_loss"] = of_actor[0]
-            if args.autotune:
-                losses["losses/alpha_loss"] = of_actor[1]
-
-        # 4 move the target critics, log, checkpoint
-        if updates % args.target_network_frequency == 0:
-            learner = move_targets(recipe, learner)
+        # 3 log, checkpoint
         if is_due(100, previous, step):
             tags, each = ("qf1_values", "qf2_values", "qf1_loss", "qf2_loss"), told.tolist()
             losses |= {f"losses/{tag}": value for tag, value in zip(tags, each, strict=True)}

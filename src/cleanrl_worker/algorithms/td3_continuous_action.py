@@ -225,15 +225,15 @@ def main(args: Args | None = None) -> None:
                 obs = run.checkpoint(step, envs)
             continue
 
-        # 2 learn the critics
-        values, errors, b_obs = learn_critics(batches.draw(run.rng))
+        # 2 learn: one update for each step of each environment
+        for count in range(max(previous, args.learning_starts) + 1, step + 1):
+            values, errors, b_obs = learn_critics(batches.draw(run.rng))
+            # the actor, and the target networks
+            if count % args.policy_frequency == 0:
+                actor_values = learn_actor(b_obs)
+                policy.refresh()
 
-        # 3 learn the actor, and move the target networks
-        if step // args.num_envs % args.policy_frequency == 0:
-            actor_values = learn_actor(b_obs)
-            policy.refresh()
-
-        # 4 log, checkpoint
+        # 3 log, checkpoint
         if is_due(100, previous, step):
             q_losses = errors.square().mean(dim=1)
             losses = {"losses/qf_loss": q_losses.mean()}

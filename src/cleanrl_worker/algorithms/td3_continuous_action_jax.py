@@ -266,17 +266,17 @@ def main(args: Args | None = None) -> None:
                 obs = run.checkpoint(step, envs)
             continue
 
-        # 2 learn the critics
-        sample = buffer.sample(args.batch_size, run.rng)
-        seed = run.rng.integers(2**32, dtype=np.uint32)
-        learner, told = update_critics(limits, recipe, learner, sample, seed)
+        # 2 learn: one update for each step of each environment
+        for count in range(max(previous, args.learning_starts) + 1, step + 1):
+            sample = buffer.sample(args.batch_size, run.rng)
+            seed = run.rng.integers(2**32, dtype=np.uint32)
+            learner, told = update_critics(limits, recipe, learner, sample, seed)
+            # the actor, and the target networks
+            if count % args.policy_frequency == 0:
+                learner, losses["losses/actor_loss"] = update_actor(limits, recipe, learner, sample)
+                policy = acting(learner.params, space, args.exploration_noise)
 
-        # 3 learn the actor, and move the target networks
-        if step // args.num_envs % args.policy_frequency == 0:
-            learner, losses["losses/actor_loss"] = update_actor(limits, recipe, learner, sample)
-            policy = acting(learner.params, space, args.exploration_noise)
-
-        # 4 log, checkpoint
+        # 3 log, checkpoint
         if is_due(100, previous, step):
             tags = ("qf1_values", "qf2_values", "qf1_loss", "qf2_loss")
             losses |= {f"losses/{tag}": value for tag, value in zip(tags, told.tolist(), strict=True)}
