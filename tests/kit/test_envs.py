@@ -7,7 +7,7 @@ import pytest
 import tiny_envs
 
 from cleanrl_worker.kit import envs as kit_envs
-from cleanrl_worker.kit import pools
+from cleanrl_worker.kit import episodes, pools
 from cleanrl_worker.kit.args import RunArgs
 from cleanrl_worker.wrappers.minigrid import GridView
 
@@ -325,3 +325,66 @@ def test_dm_control_is_made_through_shimmy():
     assert envs.reset(seed=1).shape == (2, 5)
     assert envs.step(np.zeros((2, 1), np.float32)).obs.shape == (2, 5)
     envs.close()
+
+
+SEEDED = [
+    "CartPole-v1",
+    "Pendulum-v1",
+    "LunarLander-v3",
+    "BipedalWalker-v3",
+    "HalfCheetah-v5",
+    "MiniGrid-DoorKey-5x5-v0",
+]
+SEEDED += ["dm_control/cartpole-swingup-v0", "mosaic/Catch-v0"]
+
+
+@pytest.mark.parametrize("vectorization", ["sync", pytest.param("async", marks=pytest.mark.full)])
+@pytest.mark.parametrize("env_id", SEEDED)
+def test_every_episode_can_be_played_again_from_its_seed_alone(env_id, vectorization):
+    for part, module in {
+        "LunarLander": "Box2D",
+        "Bipedal": "Box2D",
+        "Cheetah": "mujoco",
+        "dm_control": "dm_control",
+    }.items():
+        if part in env_id:
+            pytest.importorskip(module)
+    view = GridView() if env_id.startswith("MiniGrid") else None
+    frames = env_id.startswith("mosaic/")
+    args = RunArgs(env_id=env_id, num_envs=2, vectorization=vectorization, env_backend="gymnasium")
+    both = kit_envs.atari(args) if frames else kit_envs.vector(args, view=view)
+    both.reset(7)
+    space, rng, played, taken = both.single_action_space, np.random.default_rng(3), [], [[], []]
+    for _ in range(2500):
+        if isinstance(space, gym.spaces.Discrete):
+            actions = rng.integers(0, int(space.n), 2)
+        else:
+            actions = rng.uniform(space.low, space.high, (2, *space.shape)).astype(space.dtype)
+        reached = both.step(actions)
+        for index in range(2):
+            taken[index].append(actions[index])
+        for one in reached.episodes:
+            played.append((one.env, taken[one.env], one.ret, reached.final_obs[one.env]))
+            taken[one.env] = []
+        if len(played) >= 6:
+            break
+    both.close()
+    assert len(played) >= 2, "the first of each environment is followed by others"
+    number = [0, 0]
+    for index, actions, ret, last in played:
+        env = kit_envs.EnvMaker(env_id, view=view, frames=frames)()
+        own = episodes.env_seeds(7, 2)[index]
+        env.reset(seed=episodes.episode_seed(own, number[index]) if number[index] else own)
+        number[index] += 1
+        total, obs = 0.0, None
+        for action in actions:
+            obs, reward, *_ = env.step(int(action) if isinstance(space, gym.spaces.Discrete) else action)
+            total += float(reward)
+        env.close()
+        assert total == ret and np.array_equal(np.asarray(obs), last), (index, number)
+
+
+def test_seeds_of_environments_and_episodes_do_not_repeat_across_runs():
+    seeds = [seed for run in range(1, 20) for seed in episodes.env_seeds(run, 16)]
+    assert len(set(seeds)) == len(seeds) and episodes.env_seeds(5, 8)[3:] == episodes.env_seeds(5, 5, first=3)
+    assert all(0 <= seed < 2**31 for seed in seeds)
