@@ -308,7 +308,7 @@ def test_a_registry_that_is_no_database_is_told_from_a_full_disk(tmp_path: Path)
     file = tmp_path / "var" / "trainer" / "mosaic.db"
     file.parent.mkdir(parents=True)
     file.write_bytes(b"not a database at all, but long enough to look at " * 100)
-    with pytest.raises(TrainerError, match=r"is damaged.*restore it from a backup"):
+    with pytest.raises(TrainerError, match=r"is damaged.*recreate it from the run folders with: mosaic rebuild"):
         Registry(tmp_path)
 
 

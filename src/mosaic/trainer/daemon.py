@@ -163,7 +163,7 @@ class Daemon:
         """One look at everything; whatever goes wrong is said once, and tried again."""
         try:
             self.dispatcher.tick()
-        except UnavailableError as error:
+        except TrainerError as error:
             self._say("registry.unavailable", error)
             return
         except Exception as error:  # a daemon that dies of one run's oddity would leave all the others unwatched

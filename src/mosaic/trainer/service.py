@@ -242,8 +242,11 @@ class TrainerService(trainer_pb2_grpc.TrainerServicer):
 
     @answered
     def GetHealth(self, request: pb.GetHealthRequest, context: grpc.ServicerContext) -> pb.Health:
-        parts = self.parts
-        live = parts.attempts.live()
+        parts, trouble = self.parts, self.parts.trouble()
+        try:
+            live, counts = parts.attempts.live(), parts.registry.counts()
+        except errors.TrainerError as error:  # a registry that cannot be read is what health is there to say
+            live, counts, trouble = [], {}, str(error)
         holders = {index: row["run_id"] for row in live for index in json.loads(row["gpus"])}
         return pb.Health(
             version=parts.version,
@@ -251,8 +254,8 @@ class TrainerService(trainer_pb2_grpc.TrainerServicer):
             pid=os.getpid(),
             started_at=parts.started_at,
             home=str(parts.registry.home),
-            trouble=parts.trouble(),
-            runs=parts.registry.counts(),
+            trouble=trouble,
+            runs=counts,
             gpus=[
                 pb.Gpu(index=gpu.index, name=gpu.name, memory_bytes=gpu.memory_bytes, run_id=holders.get(gpu.index, ""))
                 for gpu in parts.machine.gpus
