@@ -182,8 +182,11 @@ class Database:
     def reopen(self) -> Path | None:
         """Open the file that the path leads to now; one that is damaged is kept aside, and its new place returned.
 
-        A file that was deleted is written anew from the open one, which has all of it until it is closed.
+        A file that was deleted is written anew from the open one, which has all of it until it is closed. A sound
+        file stays open.
         """
+        if self._is_sound():
+            return None
         with self._writing:
             if self._closed:
                 raise UnavailableError(f"the registry {self.path} is closed")
@@ -265,6 +268,16 @@ class Database:
         self._file = _file_at(self.path)
         self._generation += 1
 
+    def _is_sound(self) -> bool:
+        """Return True if the path leads to the open file and all of it can be read."""
+        if _file_at(self.path) != self._file:
+            return False
+        try:
+            with self.read() as connection:
+                return str(connection.execute("PRAGMA quick_check(1)").fetchone()[0]) == "ok"
+        except DamagedError:
+            return False
+
     def _copy(self) -> None:
         """Write the open file's content to the path that it has lost."""
         beside = self.path.with_name(f".{self.path.name}.copy")
@@ -307,12 +320,10 @@ def set_aside_damaged(path: Path, busy_seconds: float = BUSY_SECONDS) -> Path | 
     try:
         database = Database(path, busy_seconds=busy_seconds)
         try:
-            with database.read() as connection:
-                found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
+            if database._is_sound():
+                return None
         finally:
             database.close()
-        if found == "ok":
-            return None
     except DamagedError:
         pass
     aside = path.with_name(f"{path.name}.damaged-{time.strftime('%Y%m%dT%H%M%S')}")

@@ -21,7 +21,7 @@ from mosaic.trainer.filters import where_runs
 from mosaic.trainer.rows import (
     NAMELESS,
     Unreadable,
-    next_count,
+    insert_run,
     note_change,
     read_change,
     read_run,
@@ -82,15 +82,7 @@ class Registry:
         with self.database.write() as connection:
             if connection.execute("SELECT 1 FROM runs WHERE run_id = ?", (new.run_id,)).fetchone():
                 raise ConfigError(f"run {new.run_id} exists already; leave the run id out to get a new one")
-            columns["queue_order"] = next_count(connection, "queue")
-            places = ", ".join("?" * len(columns))
-            cursor = connection.execute(
-                f"INSERT INTO runs ({', '.join(map(_quoted, columns))}) VALUES ({places})", tuple(columns.values())
-            )
-            connection.execute(
-                "INSERT INTO payloads (run, payload, config, command) VALUES (?, ?, ?, ?)",
-                (cursor.lastrowid, json.dumps(new.payload), json.dumps(new.config), json.dumps(list(new.command))),
-            )
+            insert_run(connection, columns, new.payload, new.config, new.command)
             note_change(connection, "moved", new.run_id, None, state, new.refused, now)
         self.notify()
         return self.get_run(new.run_id)
@@ -372,7 +364,3 @@ def _curve(connection: sqlite3.Connection, run: int, points: int) -> tuple[float
         )
     except _UNREADABLE:
         return ()
-
-
-def _quoted(name: str) -> str:
-    return f'"{name}"'

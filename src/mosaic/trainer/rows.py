@@ -7,7 +7,7 @@ import json
 import math
 import sqlite3
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mosaic.contract.fields import (
@@ -182,6 +182,26 @@ def refusal(row: sqlite3.Row, problem: str) -> MoveError:
     )
 
 
+def insert_run(
+    connection: sqlite3.Connection,
+    columns: Mapping[str, Any],
+    payload: Mapping[str, Any],
+    config: Mapping[str, Any],
+    command: Sequence[str],
+) -> None:
+    """Insert a run at the end of the queue; FieldError for a column that could not be read again."""
+    given = {**columns, "queue_order": next_count(connection, "queue")}
+    for name, value in given.items():
+        if value is not None or name not in RUN_NULLS:
+            RUN_ROW[name].check(str(value) if isinstance(value, State) else value, name)
+    names, places = ", ".join(f'"{name}"' for name in given), ", ".join("?" * len(given))
+    cursor = connection.execute(f"INSERT INTO runs ({names}) VALUES ({places})", tuple(given.values()))
+    connection.execute(
+        "INSERT INTO payloads (run, payload, config, command) VALUES (?, ?, ?, ?)",
+        (cursor.lastrowid, json.dumps(payload), json.dumps(config), json.dumps(list(command))),
+    )
+
+
 def update(connection: sqlite3.Connection, run: int, **columns: Any) -> None:
     """Set columns of a run."""
     if columns:
@@ -205,6 +225,14 @@ def next_count(connection: sqlite3.Connection, name: str) -> int:
         "INSERT INTO counters (name, value) VALUES (?, 1) ON CONFLICT (name) DO UPDATE SET value = value + 1", (name,)
     )
     return int(connection.execute("SELECT value FROM counters WHERE name = ?", (name,)).fetchone()[0])
+
+
+def keep_count(connection: sqlite3.Connection, name: str, used: int) -> None:
+    """Let a counter go on behind a number that is in use."""
+    connection.execute(
+        "INSERT INTO counters (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = MAX(value, ?)",
+        (name, used, used),
+    )
 
 
 def _eta(row: sqlite3.Row) -> float | None:

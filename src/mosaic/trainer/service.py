@@ -21,6 +21,7 @@ from mosaic.trainer.controls import Controls
 from mosaic.trainer.executors.contract import Identity
 from mosaic.trainer.frames import FrameHub
 from mosaic.trainer.gpu import Machine
+from mosaic.trainer.rebuild import Rebuild
 from mosaic.trainer.registry import Registry
 from mosaic.trainer.remote import Handshakes, kept_lines
 from mosaic.trainer.streams import EventStream, PublisherStream, frame_controls, watch_runs
@@ -39,6 +40,8 @@ THREADS, MOST_STREAMS = 256, 200
 MOST_PAYLOAD = 1 << 20
 # Status messages travel in headers, which are small.
 LONGEST_MESSAGE = 2000
+# A submission makes its folder a moment before its row.
+SETTLING_SECONDS = 5.0
 
 NODE_CALLS = frozenset({"RegisterWorker", "PublishTelemetry", "PublishFrames", "FetchRun"})
 
@@ -74,6 +77,7 @@ class Parts:
     version: str = ""
     trouble: Callable[[], str] = lambda: ""
     secure: bool = False
+    rebuilding: threading.Lock = field(default_factory=threading.Lock)
     streams: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(MOST_STREAMS))
 
 
@@ -239,6 +243,17 @@ class TrainerService(trainer_pb2_grpc.TrainerServicer):
             average=request.average,
         )
         return pb.GetMetricsResponse(series=[messages.series_to_pb(series) for series in found])
+
+    @answered
+    def Rebuild(self, request: pb.RebuildRequest, context: grpc.ServicerContext) -> pb.RebuildResponse:
+        parts = self.parts
+        if not parts.rebuilding.acquire(blocking=False):
+            raise errors.MoveError("a rebuild is under way; wait for its end: mosaic runs")
+        try:
+            found = Rebuild(parts.registry, parts.submissions, parts.happenings, settling=SETTLING_SECONDS).run()
+        finally:
+            parts.rebuilding.release()
+        return pb.RebuildResponse(rebuilt=found.rebuilt, skipped=found.skipped, known=found.known)
 
     @answered
     def GetHealth(self, request: pb.GetHealthRequest, context: grpc.ServicerContext) -> pb.Health:
