@@ -370,3 +370,32 @@ def test_a_home_without_folders_has_nothing_to_rebuild(daemon: Any) -> None:
     told = mosaic(daemon, "rebuild")
     assert told.returncode == 2 and told.stderr.count("\n") == 1 and "nothing to rebuild" in told.stderr
     assert not (daemon.home / "var").exists()
+
+
+@pytest.mark.parametrize("harm", ["replaced", "overwritten"])
+def test_a_database_that_is_spoiled_under_a_daemon_is_set_aside_or_taken_as_it_is(
+    daemon: Any, until: Any, harm: str
+) -> None:
+    first = daemon.client.wait_run(daemon.submit({"episodes": 2}).run_id, 180)
+    path = daemon.home / "var/trainer/mosaic.db"
+    if harm == "replaced":  # by a backup that knows nothing of the second run
+        with sqlite3.connect(path) as source, sqlite3.connect(path.with_suffix(".backup")) as backup:
+            source.backup(backup)
+        second = daemon.client.wait_run(daemon.submit({"episodes": 2}).run_id, 180)
+        os.replace(path.with_suffix(".backup"), path)
+        for end in ("-wal", "-shm"):
+            path.with_name(path.name + end).unlink(missing_ok=True)
+    else:
+        second = daemon.client.wait_run(daemon.submit({"episodes": 2}).run_id, 180)
+        with sqlite3.connect(path) as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        with path.open("r+b") as file:
+            file.write(b"\xaa" * path.stat().st_size)
+    trouble = until(lambda: daemon.client.health()["trouble"], "the trouble", 10.0)
+    assert "mosaic rebuild" in trouble and "\n" not in trouble
+    found = daemon.client.rebuild()
+    assert found.rebuilt == ([second.run_id] if harm == "replaced" else [first.run_id, second.run_id])
+    until(lambda: not daemon.client.health()["trouble"], "the daemon to go on")
+    assert [run.run_id for run in daemon.client.list_runs().runs] == [second.run_id, first.run_id]
+    assert daemon.client.wait_run(daemon.submit({"episodes": 1}).run_id, 180).state == State.COMPLETED
+    assert "Traceback" not in daemon.log()

@@ -63,7 +63,7 @@ class Worker:
 
 
 class Seen(Bus):
-    """What the relay passes on of a run's events, kept as far as the run's state depends on it."""
+    """The part of a run's events that its state depends on; the relay publishes to it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -131,12 +131,12 @@ class Rebuild:
         return found
 
     def _candidates(self) -> list[tuple[float, str, str]]:
-        """The entries of the folder of runs, the oldest first: newer rows are listed above older ones."""
+        """Return the entries of the folder of runs, the oldest first: newer rows are listed above older ones."""
         entries = list(run_folders(self._home))
         return sorted((0.0 if why else _created_at(RunPaths(name, self._home)), name, why) for name, why in entries)
 
     def _known(self, folders: set[str]) -> set[str]:
-        """Ids with a row to keep; one that cannot be read, or that a crash left half rebuilt, makes room."""
+        """Return the ids with a row to keep; one that cannot be read, or that a crash left half rebuilt, makes room."""
         known = set()
         with self._registry.database.write() as connection:
             for row in connection.execute("SELECT * FROM runs").fetchall():
@@ -186,7 +186,7 @@ class Rebuild:
         return ""
 
     def _new_run(self, paths: RunPaths, first: Event | None) -> tuple[dict[str, Any], Any, Any, Any]:
-        """Columns, payload, config and command: as the accepted config has them, else of an imported run."""
+        """Return columns, payload, config and command: as the accepted config has them, else of an imported run."""
         slots = [int(part) for file in _worker_configs(paths) if (part := file.stem.rpartition("-")[2]).isdecimal()]
         attempts = {"attempt": max(1, len(slots)), "slot": max(slots, default=0)}
         warnings = []
@@ -205,7 +205,7 @@ class Rebuild:
         return {**_named_by(first), **attempts, "imported": 1, "warnings": json.dumps(warnings)}, {}, {}, ()
 
     def _command(self, job: JobConfig) -> tuple[tuple[str, ...], str]:
-        """What starts the run's worker, and its type; nothing where that plug-in is not installed."""
+        """Return what starts the run's worker, and its type; nothing where that plug-in is not installed."""
         try:
             worker = self._submissions.worker_for(job)
         except MosaicError:
@@ -213,7 +213,7 @@ class Rebuild:
         return tuple(worker.command), worker.worker_type
 
     def _live(self, row: sqlite3.Row, worker: Worker, first: Event | None) -> dict[str, Any]:
-        """The columns of a run whose worker lives: the dispatcher takes it over."""
+        """Return the columns of a run whose worker lives: the dispatcher takes it over."""
         began = row["metrics_offset"] or row["step"]
         state = State.PAUSED if self._seen.paused else State.EXECUTING if began else State.HANDSHAKE
         named = first.payload.get("worker_id") if first else ""
@@ -227,7 +227,7 @@ class Rebuild:
         }
 
     def _ended(self, row: sqlite3.Row, paths: RunPaths) -> dict[str, Any]:
-        """The columns of a run whose worker is gone, as its closing event has it."""
+        """Return the columns of a run whose worker is gone, as its closing event has it."""
         ended_at = self._seen.last or max(0.0, paths.folder.stat().st_mtime)
         found: dict[str, Any] = {"state": State.FAILED, "reason": NEVER_STARTED, "ended_at": ended_at}
         if not row["events_seq"] and not row["metrics_offset"]:
@@ -249,7 +249,7 @@ def _is_moment(value: float) -> bool:
 
 
 def _named_by(first: Event | None) -> dict[str, Any]:
-    """What a run's first event says of it, as far as it can be read: data, and nothing that is started from it."""
+    """Return the columns that a run's first event fills, as far as it can be read; they are data and start nothing."""
     payload = first.payload if first else {}
     try:
         EVENT_PAYLOADS["run_started"].check(payload)
@@ -262,7 +262,7 @@ def _named_by(first: Event | None) -> dict[str, Any]:
 
 
 def _first_event(path: Path) -> Event | None:
-    """The first `run_started` of a file of events, else its first event."""
+    """Return the first `run_started` of a file of events, else its first event."""
     opening = list(read_events(path, 0, OPENING))
     return next((event for event in opening if event.event == "run_started"), opening[0] if opening else None)
 
@@ -272,7 +272,7 @@ def _worker_configs(paths: RunPaths) -> list[Path]:
 
 
 def _created_at(paths: RunPaths) -> float:
-    """When a run was submitted: its id tells, if it is a ULID, else its oldest file."""
+    """Return when a run was submitted: by its id where it is a ULID, else by its oldest file."""
     from ulid import ULID
 
     with contextlib.suppress(ValueError):
@@ -287,7 +287,7 @@ def _created_at(paths: RunPaths) -> float:
 
 
 def _workers(home: Path) -> dict[str, Worker]:
-    """The workers of a home that live, by run: those that a daemon has started carry their attempt's mark."""
+    """Return the living workers of a home by run; those that a daemon started carry their attempt's mark."""
     found = {}
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):

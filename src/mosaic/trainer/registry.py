@@ -299,7 +299,7 @@ class Registry:
         return self.get_run(run_id)
 
     def _any_row(self, connection: sqlite3.Connection, run_id: str) -> sqlite3.Row:
-        """The row of a run, also of one that cannot be read; UnknownRunError."""
+        """Return the row of a run, also of one that cannot be read; UnknownRunError."""
         query = "SELECT * FROM runs WHERE run_id = ? AND deleting IS NOT 1"
         found: sqlite3.Row | None = connection.execute(query, (run_id,)).fetchone()
         number = run_id.removeprefix(NAMELESS)

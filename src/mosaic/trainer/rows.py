@@ -137,15 +137,20 @@ def run_id_of(row: sqlite3.Row) -> str:
 
 def read_run(row: sqlite3.Row, folder: str, problem: str, queue: Mapping[int, int], **more: Any) -> Run:
     """Return a row as a run; with a problem as a BROKEN one, of which the readable columns are shown."""
+    values = dict(zip(row.keys(), row, strict=True))  # by name, a row is slower
     bad = problems_of(row) if problem else {}
-    named = {name: row[name] for name in _SAME_NAMES if name not in bad}
-    switches = {name: bool(row[name]) for name in _SWITCHES if name not in bad}
-    lists = {name: tuple(json.loads(row[name])) for name in ("gpus", "warnings") if name not in bad}
+    named = {name: values[name] for name in _SAME_NAMES if name not in bad}
+    switches = {name: bool(values[name]) for name in _SWITCHES if name not in bad}
+    lists = {name: tuple(json.loads(values[name])) for name in ("gpus", "warnings") if name not in bad}
     if problem:
         named |= {"state": State.BROKEN, "reason": problem}
     else:
-        named |= {"state": State(row["state"]), "eta_seconds": _eta(row), "queue_position": queue.get(row["id"], -1)}
-        named |= {"next_seq": row["events_seq"], "registered": bool(row["session_hash"])}
+        named |= {
+            "state": State(values["state"]),
+            "eta_seconds": _eta(values),
+            "queue_position": queue.get(values["id"], -1),
+        }
+        named |= {"next_seq": values["events_seq"], "registered": bool(values["session_hash"])}
     named["reason"] = named["reason"][:REASON_LENGTH]
     lists["warnings"] = _fitting(lists.get("warnings", ()))
     return Run(**{"run_id": run_id_of(row), **named, **switches, **lists, "folder": folder, **more})
@@ -235,7 +240,7 @@ def keep_count(connection: sqlite3.Connection, name: str, used: int) -> None:
     )
 
 
-def _eta(row: sqlite3.Row) -> float | None:
+def _eta(row: Mapping[str, Any]) -> float | None:
     """Return the seconds that an executing run still needs; None where its speed tells nothing."""
     sps, left = row["sps"], row["total_timesteps"] - row["step"]
     if row["state"] != State.EXECUTING or not sps or sps < 0 or left < 0:
