@@ -12,7 +12,7 @@ from mosaic.wire import errors
 
 COMMANDS = (
     "up down daemon train runs show watch snapshot logs events pause continue cancel delete resume eval script "
-    "algos envs doctor gc completion"
+    "algos envs doctor gc rebuild completion"
 ).split()
 
 

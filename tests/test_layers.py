@@ -84,16 +84,12 @@ HEAVY = {"torch", "jax", "jaxlib", "flax", "optax"}
 MAY_BE_HEAVY = (*SIDE, AGENTS, WRAPPERS, ALGORITHMS)
 # The worker's top, the frame publisher, the loading of plug-ins that strangers wrote, a session with an environment
 # that they wrote, and the daemon's loop and the GUI's stream of changes, which must go on for the other runs and pages.
+# The daemon's and the rebuild's border around one run: it is BROKEN or skipped, with the reason.
 # And the stores: each comes with a package that has exceptions of its own for everything.
 MAY_CATCH_ALL = (
     *(f"{WORKER}.{name}" for name in ("attempt", "cli", "fastlane", "lane", "renderer", "scene")),
-    *(
-        "mosaic.wire.workers",
-        "mosaic.wire.storage",
-        "mosaic.trainer.daemon",
-        "mosaic.trainer.service",
-        "mosaic.web.live",
-    ),
+    *("mosaic.wire.workers", "mosaic.wire.storage", "mosaic.web.live"),
+    *("mosaic.trainer.daemon", "mosaic.trainer.service", "mosaic.trainer.border", "mosaic.trainer.rebuild"),
 )
 
 MODULE_LINES, FUNCTION_LINES = 400, 60

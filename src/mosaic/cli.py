@@ -18,6 +18,7 @@ from mosaic.commands import (
     life,
     lists,
     logs,
+    rebuild,
     runs,
     sweep,
     train,
@@ -34,7 +35,23 @@ from mosaic.wire.errors import (
 )
 
 # A noun each, in the order of the help.
-COMMANDS = (up, daemon, train, benchmark, sweep, runs, frames, logs, life, further, fetch, lists, gc, completion)
+COMMANDS = (
+    up,
+    daemon,
+    train,
+    benchmark,
+    sweep,
+    runs,
+    frames,
+    logs,
+    life,
+    further,
+    fetch,
+    lists,
+    gc,
+    rebuild,
+    completion,
+)
 EXAMPLES = """examples:
   mosaic train ppo CartPole-v1 --follow
   mosaic train ppo Acrobot-v1 --set total_timesteps=200000 --set learning_rate=0.001 --seeds 1-5

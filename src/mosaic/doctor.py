@@ -57,6 +57,7 @@ def examine(home: Path | None = None, ports: tuple[int, int] = (DAEMON_PORT, WEB
         shared_memory,
         lambda: disk(home),
         lambda: daemon(home),
+        lambda: registry(home),
         lambda: listening(*ports),
         lambda: wandb(home),
     )
@@ -239,6 +240,26 @@ def daemon(home: Path) -> Iterator[Finding]:
     for problem in (health["trouble"], *health["problems"]):
         if problem:
             yield Finding("daemon", "trouble", problem, f"look at {health['home']}/var/logs/trainer_daemon.log")
+
+
+def registry(home: Path) -> Iterator[Finding]:
+    """The registry of this home, read without a daemon, and the run folders that it does not list."""
+    from mosaic.trainer.folders import advice, database_file, listed, unlisted
+    from mosaic.wire.errors import DamagedError, TrainerError
+
+    try:
+        known = listed(home)
+        folders = unlisted(home, known)
+    except DamagedError as error:
+        yield Finding("registry", "trouble", str(error).partition(";")[0], "mosaic rebuild")
+        return
+    except TrainerError as error:
+        yield Finding("registry", "note", str(error).partition(";")[0], "try again")
+        return
+    if folders:
+        yield Finding("registry", "note", advice(folders).partition(";")[0], "mosaic rebuild")
+    elif database_file(home).exists():
+        yield Finding("registry", "ok", f"{len(known):,} run(s) in {database_file(home)}")
 
 
 def listening(daemon_port: int, web_port: int) -> Iterator[Finding]:

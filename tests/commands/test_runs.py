@@ -43,7 +43,7 @@ def test_states_are_those_of_the_trainer() -> None:
 
 def test_states_are_named_alone_in_lists_and_as_groups() -> None:
     assert runs.parse_states(["failed,LOST", "queued"]) == ["FAILED", "LOST", "INIT"]
-    assert runs.parse_states(["ended"]) == ["COMPLETED", "FAILED", "CANCELLED"]
+    assert runs.parse_states(["ended"]) == ["COMPLETED", "FAILED", "CANCELLED", "BROKEN"]
     with pytest.raises(ConfigError, match="did you mean 'FAILED'"):
         runs.parse_states(["fialed"])
 

@@ -10,6 +10,8 @@ import psutil
 import pytest
 from web_site import Site, wait_until
 
+from mosaic.wire.paths import RunPaths
+
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
@@ -50,7 +52,15 @@ def test_up_serves_until_sigterm_ends_gui_and_daemon_and_runs_go_on(site: Site) 
     gone = site.command("url")
     assert gone.returncode == 3 and "mosaic up" in gone.stderr
 
-    up = json.loads(site.command("up", "--detach", "--port", "0", "--listen", "127.0.0.1:0", "--json").stdout)
+    by_hand = RunPaths("by-hand", site.home)
+    by_hand.create()
+    by_hand.metrics.write_text("")
+    told = site.command("up", "--detach", "--port", "0", "--listen", "127.0.0.1:0", "--json")
+    assert (
+        "1 run folder has no row in the registry (by-hand); recreate from the folders with: mosaic rebuild"
+        in told.stderr
+    )
+    up = json.loads(told.stdout)
     assert up["runs"] == {"EXECUTING": 1} and "/?code=" in up["url"]
     assert site.command("cancel", run.run_id, "--grace", "0").returncode == 0
     down = json.loads(site.command("down", "--json").stdout)

@@ -308,7 +308,7 @@ def test_a_registry_that_is_no_database_is_told_from_a_full_disk(tmp_path: Path)
     file = tmp_path / "var" / "trainer" / "mosaic.db"
     file.parent.mkdir(parents=True)
     file.write_bytes(b"not a database at all, but long enough to look at " * 100)
-    with pytest.raises(TrainerError, match=r"is damaged.*restore it from a backup"):
+    with pytest.raises(TrainerError, match=r"is damaged.*recreate it from the run folders with: mosaic rebuild"):
         Registry(tmp_path)
 
 
@@ -362,3 +362,68 @@ def test_a_foreign_worker_that_tells_nonsense_at_its_end_is_told_of_all_the_same
     bench.crash()
     run = bench.tick_until("a", State.FAILED)
     assert run_to_pb(run).state and run.exit_code is None
+
+
+def test_a_run_whose_files_cannot_be_read_is_shown_broken_and_stops_no_other(bench: Bench) -> None:
+    bench.add("odd", GATED % 3)
+    bench.add("good", GATED % 3)
+    bench.tick_until("odd", State.EXECUTING)
+    bench.tick_until("good", State.EXECUTING)
+    events = bench.registry.paths("odd").events
+    events.rename(events.with_suffix(".kept"))
+    events.mkdir()
+    bench.dispatcher.tick()
+    assert bench.registry.get_run("odd").state == State.EXECUTING, "what may pass is only logged"
+    real = bench.monotonic
+    bench.monotonic = lambda: real() + 60.0
+    bench.dispatcher.tick()
+    odd = bench.registry.get_run("odd")
+    assert odd.state == State.BROKEN and "the daemon cannot read it: " in odd.reason
+    (bench.folder / "go").touch()
+    assert bench.tick_until("good", State.COMPLETED).episodes == 0
+    log = (bench.folder / "var/logs/trainer_daemon.log").read_text()
+    assert log.count("run.odd run=odd") <= 2 and log.count("run.broken run=odd") == 1
+    assert [change.kind for change in bench.registry.changes(0, run_id="odd")][-1] == "marked"
+    events.rmdir()
+    events.with_suffix(".kept").rename(events)
+    for _ in range(3):
+        bench.dispatcher.tick()
+    assert bench.tick_until("odd", State.COMPLETED).reason == "", "what was mended is a run again"
+
+
+def test_a_pipe_in_place_of_the_events_holds_up_nobody(bench: Bench) -> None:
+    bench.add("odd", GATED % 1)
+    bench.tick_until("odd", State.EXECUTING)
+    events = bench.registry.paths("odd").events
+    events.unlink()
+    os.mkfifo(events)
+    bench.dispatcher.tick()
+    bench.add("good", WORKER % 2)
+    bench.tick_until("good", State.COMPLETED)
+
+
+def test_a_row_that_breaks_while_its_run_lives_stops_no_tick(bench: Bench) -> None:
+    bench.add("bad", GATED % 1, gpus_requested=0)
+    bench.add("good", GATED % 1)
+    bench.tick_until("bad", State.EXECUTING)
+    for column, value in (("gpus", "?"), ("step", "far"), ("state", "XYZ")):
+        with sqlite3.connect(bench.registry.database.path) as connection:
+            connection.execute(f"UPDATE runs SET {column} = ? WHERE run_id = 'bad'", (value,))
+        bench.dispatcher.tick()
+        assert bench.registry.get_run("bad").state == State.BROKEN
+    bench.crash()
+    assert bench.registry.get_run("bad").reason.endswith("(and 2 more)")
+    (bench.folder / "go").touch()
+    bench.tick_until("good", State.COMPLETED)
+    log = (bench.folder / "var/logs/trainer_daemon.log").read_text()
+    assert log.count("run.broken run=bad") == 2, "once by each daemon"
+
+
+def test_a_queued_run_whose_payload_breaks_is_not_started(bench: Bench) -> None:
+    bench.add("bad", WORKER % 1)
+    bench.add("good", WORKER % 1)
+    with sqlite3.connect(bench.registry.database.path) as connection:
+        connection.execute("UPDATE payloads SET config = '{' WHERE run = 1")
+    bench.tick_until("good", State.COMPLETED)
+    bad = bench.registry.get_run("bad")
+    assert bad.state == State.BROKEN and bad.reason.startswith("config: no valid JSON") and not bad.pid

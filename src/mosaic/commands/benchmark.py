@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.5
 PLAIN_SECONDS = 5.0
 PAGE = 1000
+FAILED = ("FAILED", "CANCELLED", "BROKEN")
 LEFT = 130  # what shells use for a command that Ctrl-C ended
 
 
@@ -182,7 +183,7 @@ class Work:
 
     def _is_missing(self, key: str) -> bool:
         run = self.found.get(key)
-        return run is None or (self.args.retry and str(run.state) in ("FAILED", "CANCELLED"))
+        return run is None or (self.args.retry and str(run.state) in FAILED)
 
     def _going(self) -> int:
         return sum(not run.ended for run in self.found.values())
@@ -245,7 +246,7 @@ class Work:
             print_json(done)
         else:
             self._print(console, found, links)
-        failed = sum(str(run.state) in ("FAILED", "CANCELLED") for run in self.found.values())
+        failed = sum(str(run.state) in FAILED for run in self.found.values())
         if failed:
             say(
                 f"{failed} runs did not complete; why: mosaic runs --group {self.matrix.group} --state ended; "

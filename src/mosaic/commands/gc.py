@@ -64,10 +64,13 @@ def collect(args: argparse.Namespace) -> int:
     """List what can go, or remove it; 1 where something could not be removed."""
     oldest = None if args.older_than is None else time.time() - parse_age(args.older_than)
     kinds = args.only or list(KINDS)
+    from mosaic.trainer.folders import advice, unlisted
+
     with connect() as client:
         home = local_home(client, client.health(), "run mosaic gc")
         with waiting(f"looking through {home / 'var'}"):
             found = [waste for waste in find(client, home, oldest) if waste.kind in kinds]
+            orphans = unlisted(home)
         freed, failed = 0, 0
         for waste in found:
             if args.yes:
@@ -83,13 +86,15 @@ def collect(args: argparse.Namespace) -> int:
                 print(f"{done}  {waste.kind:<11}  {size(waste.count):>8}  {waste.what}")
     if args.json:
         items = [{"kind": waste.kind, "what": waste.what, "bytes": waste.count} for waste in found]
-        print_json({"removed": args.yes, "bytes": freed, "items": items})
+        print_json({"removed": args.yes, "bytes": freed, "items": items, "without_row": orphans})
     elif not found:
         print("nothing to remove" + ("" if oldest is not None else "; for old runs add: --older-than 30d"))
     elif args.yes:
         print(f"{size(freed)} freed")
     else:
         print(f"{size(freed)} would be freed; do it with: mosaic gc --yes" + _repeated(args))
+    if orphans and not args.json:
+        say(advice(orphans))
     return 1 if failed else 0
 
 

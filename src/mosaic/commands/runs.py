@@ -18,11 +18,19 @@ if TYPE_CHECKING:
     from mosaic.trainer.run import Run
 
 # Stand in for mosaic.trainer.states, which the parser need not load; a test compares them.
-STATES = ("INIT", "HANDSHAKE", "READY", "EXECUTING", "PAUSED", "COMPLETED", "FAILED", "CANCELLED", "LOST")
-LIVE, ENDED = ("HANDSHAKE", "READY", "EXECUTING", "PAUSED", "LOST"), ("COMPLETED", "FAILED", "CANCELLED")
+STATES = ("INIT", "HANDSHAKE", "READY", "EXECUTING", "PAUSED", "COMPLETED", "FAILED", "CANCELLED", "LOST", "BROKEN")
+LIVE, ENDED = ("HANDSHAKE", "READY", "EXECUTING", "PAUSED", "LOST"), ("COMPLETED", "FAILED", "CANCELLED", "BROKEN")
 GROUPS = {"live": LIVE, "ended": ENDED, "queued": ("INIT",)}
 MODES = ("train", "resume_training", "policy_eval", "script")
-STYLES = {"COMPLETED": "green", "FAILED": "red", "LOST": "red", "EXECUTING": "cyan", "PAUSED": "yellow", "INIT": "dim"}
+STYLES = {
+    "COMPLETED": "green",
+    "FAILED": "red",
+    "LOST": "red",
+    "BROKEN": "red",
+    "EXECUTING": "cyan",
+    "PAUSED": "yellow",
+    "INIT": "dim",
+}
 LIMIT, LARGEST_PAGE = 20, 1000
 BAR = 8
 # Below the first width the speed has no room, below the second neither time nor bar.
@@ -174,7 +182,8 @@ def _cells(run: Run, terminal: bool, *, bar: bool) -> Iterator[RenderableType]:
     yield Text("" if _return(run) is None else view.short(_return(run)))
     yield Text("" if not run.sps else f"{run.sps:,.0f}" if terminal else f"{run.sps:.0f}")
     yield Text(_time(run))
-    yield Text(ago(run.created_at).removesuffix(" ago") if terminal else moment(run.created_at))
+    age = ago(run.created_at).removesuffix(" ago") if terminal else moment(run.created_at)
+    yield Text(age if run.created_at else "")  # a BROKEN run's may be unreadable
 
 
 def _return(run: Run) -> float | None:
@@ -245,7 +254,7 @@ def _full(run: Run, console: Console) -> Iterator[RenderableType]:
     yield Text.assemble((run.run_id, "bold"), "  ", (state, f"bold {STYLES.get(state, '')}"))
     yield Text(" · ".join(part for part in (f"{run.algo} on {run.env_id}", _seed(run), run.mode, run.run_name) if part))
     if run.reason:
-        yield Text(run.reason, style="red" if state in ("FAILED", "LOST") else "")
+        yield Text(run.reason, style="red" if state in ("FAILED", "LOST", "BROKEN") else "")
     if console.is_terminal and run.progress is not None:
         yield _steps(run)
     yield Text()
@@ -319,6 +328,8 @@ def _grid(rows: Sequence[tuple[str, str]]) -> RenderableType:
 
 def _next(run: Run) -> str:
     name = short_id(run.run_id)
+    if str(run.state) == "BROKEN":
+        return f"Recreate its row from its folder: mosaic rebuild    Delete it: mosaic delete {name}"
     if str(run.state) == "FAILED" and run.reason.startswith("refused"):
         return f"It was never started. What was asked for: mosaic show {name} --json"
     if str(run.state) == "FAILED":

@@ -142,7 +142,7 @@ def document(scores: Sequence[Score]) -> list[dict[str, Any]]:
 
 
 def _troubles(score: Score) -> str:
-    words = {"FAILED": "failed", "CANCELLED": "cancelled", "LOST": "lost"}
+    words = {"FAILED": "failed", "CANCELLED": "cancelled", "LOST": "lost", "BROKEN": "broken"}
     return ", ".join(f"{count} {word}" for state, word in words.items() if (count := score.count(state)))
 
 

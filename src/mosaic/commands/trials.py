@@ -142,7 +142,7 @@ class Trials:
         if len(runs) < len(trial.runs):
             self._end(trial, "failed", reason="a run of it was deleted")
             return
-        broken = next((run for run in runs if str(run.state) in ("FAILED", "CANCELLED")), None)
+        broken = next((run for run in runs if str(run.state) in ("FAILED", "CANCELLED", "BROKEN")), None)
         if broken is not None:
             reason = f"run {broken.run_id} (seed {broken.seed}) is {broken.state}: {broken.reason}"
             self._end(trial, "failed", reason=reason)

@@ -59,11 +59,13 @@ def up(args: argparse.Namespace) -> int:
         return _report(args, home, f"MOSAIC already runs for {home}; open {fresh_url(home)}")
     if args.detach:
         _start_in_background(args, home)
+        _name_unlisted(home)
         return _report(args, home, f"MOSAIC runs in the background; open {fresh_url(home)}\nEnd it with: mosaic down")
     site = Site(home, args.port, args.allow_host)
     with Keeping(home, args.listen) as daemon:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: site.stop())
+        _name_unlisted(home)
         say(f"the trainer daemon listens on {daemon.target}; Ctrl-C ends it and the GUI, runs go on")
         print(f"Open {site.new_url()}", flush=True)
         say("The address is good for one sign-in; another: mosaic url")
@@ -117,7 +119,9 @@ def down(args: argparse.Namespace) -> int:
     with connect() as client:
         health = client.health()
         home = local_home(client, health, "end it")
-    going = sum(count for state, count in health["runs"].items() if state not in ("COMPLETED", "FAILED", "CANCELLED"))
+    going = sum(
+        count for state, count in health["runs"].items() if state not in ("COMPLETED", "FAILED", "CANCELLED", "BROKEN")
+    )
     pid, web = int(health["pid"]), read_web_card(home)
     if web:
         _end(int(web["pid"]), "the web GUI", home)
@@ -144,6 +148,15 @@ def url(args: argparse.Namespace) -> int:
     address = fresh_url(home)
     print_json({"url": address}) if args.json else print(address)
     return 0
+
+
+def _name_unlisted(home: Path) -> None:
+    """Print which run folders the registry has no row for."""
+    from mosaic.trainer.folders import advice, unlisted
+
+    with contextlib.suppress(TrainerError):  # a registry that cannot be read now: the daemon says so
+        if line := advice(unlisted(home)):
+            say(line)
 
 
 def _report(args: argparse.Namespace, home: Path, text: str) -> int:

@@ -32,6 +32,7 @@ from mosaic.contract.kinds import (
     Table,
     bounded,
     choice,
+    json_list,
     list_of,
     map_of,
     name,
@@ -231,6 +232,58 @@ EVENT_PAYLOADS: dict[str, Table] = {
     "run_failed": Table({"exit_code": whole(), "signal": text(300), "manifest": OBJECT}),
 }
 """fields of an event's payload that others act on, by the event's kind"""
+
+
+# The registry's own file is a border, too: anybody with a shell can write into it.
+# What the wire's messages, a clock or a table of ours could not hold makes a row unreadable.
+_INT32 = (1 << 31) - 1
+_MOMENT = number(0, 253_402_300_799)  # the end of the year 9999
+_SWITCH = whole(0, 1)
+_VALUE = Kind("a number", lambda value: type(value) in (int, float))
+REASON_LENGTH = 4096  # of what is shown
+RUN_ROW: dict[str, Kind] = {
+    "run_id": RUN_ID,
+    "state": choice("INIT", "HANDSHAKE", "READY", "EXECUTING", "PAUSED", "COMPLETED", "FAILED", "CANCELLED", "LOST"),
+    **{part: text(1 << 26) for part in ("reason", "asked_reason", "closing")},
+    **{part: text() for part in ("run_name", "worker_type", "algo", "env_id", "mode", "agent_id", "group", "executor")},
+    **{part: text() for part in ("job", "node", "signal", "nonce", "boot_id", "worker_id", "session_hash")},
+    "seed": whole(),
+    **dict.fromkeys(("total_timesteps", "step", "episodes", "max_steps", "memory_mb", "gpus_requested"), COUNT),
+    **dict.fromkeys(("slot", "start_ticks", "events_seq", "events_offset", "metrics_offset"), COUNT),
+    "metrics_epoch": whole(0, 1 << 22),  # above the count in a curve's cursor
+    "queue_order": whole(),
+    **{part: whole(-_INT32 - 1, _INT32) for part in ("priority", "exit_code")},
+    **{part: whole(0, _INT32) for part in ("attempt", "restarts", "max_restarts", "pid")},
+    **dict.fromkeys(("external", "gpus_mandatory", "asked_sent", "reads_files", "stalled", "imported"), _SWITCH),
+    "deleting": _SWITCH,
+    **{part: json_list(text(1 << 26)) for part in ("secret_names", "warnings")},
+    "gpus": json_list(whole(0, _INT32)),
+    **dict.fromkeys(("created_at", "started_at", "ended_at"), _MOMENT),
+    **{part: number(0) for part in ("cpus", "max_duration", "grace", "ran_seconds", "asked_grace")},
+    **dict.fromkeys(("last_return", "mean_return", "last_length", "sps"), _VALUE),
+    "asked": choice("", "cancel", "pause", "continue"),
+}
+"""the registry's columns of a run"""
+RUN_NULLS = frozenset(
+    "seed max_duration max_steps asked_grace exit_code last_return mean_return last_length sps".split()
+)
+"""those that may be NULL"""
+STORED_PAYLOAD = Table(
+    {
+        "metadata": Table(
+            {
+                "ui": OBJECT,
+                "worker": Table(
+                    {"config": Table({"extras": Table({"algo_params": OBJECT})}), "arguments": list_of(ANYTHING)}
+                ),
+            }
+        ),
+        **dict.fromkeys(("environment", "resources", "artifacts", "schedule", "retry"), OBJECT),
+        "arguments": list_of(ANYTHING),
+    }
+)
+"""what pages and commands take for granted of a payload in the registry"""
+PAYLOAD_BYTES = 16 << 20  # a submission with every default filled in
 
 
 def parse_object(data: bytes | str, what: str, most_bytes: int = CONFIG_BYTES, *, wide: bool = False) -> dict[str, Any]:

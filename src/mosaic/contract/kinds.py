@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -149,6 +150,21 @@ def list_of(kind: Kind | Table, most: int = 10_000) -> Kind:
     return Kind(
         f"a list of at most {most:,}", lambda value: isinstance(value, list | tuple) and len(value) <= most, inner
     )
+
+
+def json_list(kind: Kind) -> Kind:
+    """A text that holds a JSON array whose items are of one kind."""
+
+    def fits(value: Any) -> bool:
+        if value == "[]":  # nearly always, and lists are long
+            return True
+        try:
+            found = json.loads(value) if type(value) is str else None
+        except (ValueError, RecursionError):
+            return False
+        return type(found) is list and all(kind.fits(item) for item in found)
+
+    return Kind(f"a JSON list, each item {kind.words},", fits)
 
 
 def map_of(kind: Kind | Table, most: int = 10_000, key: Kind | None = None, secret: bool = False) -> Kind:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from mosaic.trainer.executors.contract import Identity
-from mosaic.trainer.registry import QUEUE, Registry, next_count, update
+from mosaic.trainer.registry import QUEUE, Registry
+from mosaic.trainer.rows import next_count, update
 from mosaic.trainer.states import LIVE, State
 from mosaic.wire.errors import AccessError, MoveError, UnknownRunError
 
@@ -52,11 +53,12 @@ class Attempts:
             return self._registry.row(connection, run_id)
 
     def recipe(self, row: sqlite3.Row) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
-        """The accepted payload, the worker's config and the command that starts it."""
+        """Return the accepted payload, the worker's config and the command that starts it; FieldError."""
         with self._database.read() as connection:
-            query = "SELECT payload, config, command FROM payloads WHERE run = ?"
-            found = connection.execute(query, (row["id"],)).fetchone()
-        return json.loads(found[0]), json.loads(found[1]), json.loads(found[2])
+            payload = self._registry.unreadable.check_payload(connection, row)
+            query = "SELECT config, command FROM payloads WHERE run = ?"
+            config, command = connection.execute(query, (row["id"],)).fetchone()
+        return payload, json.loads(config), json.loads(command)
 
     def begin(self, run_id: str, gpus: Sequence[int], warnings: Sequence[str]) -> sqlite3.Row | None:
         """Move a queued run to HANDSHAKE under a new nonce; None where it is no longer queued.
@@ -193,8 +195,10 @@ class Attempts:
         self._registry.notify()
 
     def _rows(self, where: str) -> list[sqlite3.Row]:
+        """Return the rows that can be read: whoever asks for a BROKEN one by its id gets the reason."""
         with self._database.read() as connection:
-            return connection.execute(f"SELECT * FROM runs WHERE {where}").fetchall()
+            rows = connection.execute(f"SELECT * FROM runs WHERE {where}").fetchall()
+        return [row for row in rows if not self._registry.unreadable.hidden(row)]
 
 
 # The columns of an attempt's worker, before there is one; and those that end with an attempt.

@@ -21,7 +21,7 @@ import grpc
 
 from mosaic.contract.kinds import whole
 from mosaic.trainer import messages
-from mosaic.trainer.run import Change, Page, Run, Series
+from mosaic.trainer.run import Change, Page, Rebuilt, Run, Series
 from mosaic.trainer.states import State, parse_state
 from mosaic.wire import errors, variables
 from mosaic.wire._pb import trainer_pb2 as pb
@@ -30,7 +30,7 @@ from mosaic.wire.channel import Address, credentials, find_daemon, open_channel
 from mosaic.wire.events import Event
 
 # A submission waits for a dry run of its worker; everything else is a look into the registry.
-SUBMIT_SECONDS, CALL_SECONDS = 150.0, 30.0
+SUBMIT_SECONDS, CALL_SECONDS, REBUILD_SECONDS = 150.0, 30.0, 86400.0
 CREDITS, REFILL = 400, 100
 
 _Answer = TypeVar("_Answer")
@@ -187,6 +187,11 @@ class Client:
             "workers": list(found.workers),
             "problems": list(found.problems),
         }
+
+    def rebuild(self) -> Rebuilt:
+        """Recreate the rows of run folders that have none; it takes as long as reading them."""
+        found = self._call(self._stub.Rebuild, pb.RebuildRequest(), REBUILD_SECONDS)
+        return Rebuilt(list(found.rebuilt), dict(sorted(found.skipped.items())), found.known)
 
     # Runs as objects
 

@@ -31,6 +31,7 @@ from mosaic.trainer.bus import Bus
 from mosaic.trainer.controls import Controls
 from mosaic.trainer.dispatcher import Dispatcher
 from mosaic.trainer.executors.settings import ExecutorSettings, add_flags, given_flags, make_executors
+from mosaic.trainer.folders import advice, unlisted
 from mosaic.trainer.frames import FrameHub
 from mosaic.trainer.gpu import Machine
 from mosaic.trainer.registry import Registry
@@ -91,7 +92,7 @@ class Daemon:
         self._listening = listening
         self._stopping = threading.Event()
         self._trouble = ""
-        self._lock = _take_lock(self.home)
+        self._lock = take_lock(self.home)
         self._token = _token(self.home)
         self.happenings = Happenings(self.home / "var" / "logs" / "trainer_daemon.log")
         self.happenings.hide(self._token)
@@ -145,6 +146,9 @@ class Daemon:
         self._server.start()
         self._write_cards()
         self.happenings.note("daemon.started", target=self.target, home=self.home, pid=os.getpid())
+        if unlisted_line := advice(unlisted(self.home)):
+            self.happenings.warn("registry.unlisted", text=unlisted_line)
+            print(f"mosaic: {unlisted_line}", file=sys.stderr, flush=True)
 
     def serve(self) -> None:
         """Tick until stopped."""
@@ -163,7 +167,7 @@ class Daemon:
         """One look at everything; whatever goes wrong is said once, and tried again."""
         try:
             self.dispatcher.tick()
-        except UnavailableError as error:
+        except TrainerError as error:
             self._say("registry.unavailable", error)
             return
         except Exception as error:  # a daemon that dies of one run's oddity would leave all the others unwatched
@@ -298,7 +302,7 @@ def _address(card: Mapping[str, Any]) -> channel.Address:
     return channel.Address(str(card["target"]), token, str(card.get("ca") or ""), str(card.get("home") or ""))
 
 
-def _take_lock(home: Path) -> int:
+def take_lock(home: Path) -> int:
     """Be the only daemon of this home; the kernel lets go of a dead one's lock."""
     path = home / "var" / "trainer" / "daemon.lock"
     try:

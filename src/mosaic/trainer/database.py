@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from mosaic.wire.errors import TrainerError, UnavailableError, storage_error
+from mosaic.wire.errors import DamagedError, TrainerError, UnavailableError, storage_error
 
 # How long a write waits for another program that holds the file (a backup, a curious `sqlite3`).
 BUSY_SECONDS = 5.0
@@ -160,16 +162,43 @@ class Database:
         self._writing = threading.RLock()
         self._local = threading.local()
         self._closed = False
+        self._generation = 0
+        """of the open file: readers of an earlier one connect anew"""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise storage_error(self.path, error) from None
-        with _clear_errors(self.path):
-            self._writer = self._connect()
-            self._writer.execute("PRAGMA journal_mode = WAL")
-            # Full: what was acknowledged outlives a power cut, too. The relay gathers many rows into one commit.
-            self._writer.execute("PRAGMA synchronous = FULL")
-            self._migrate()
+        self._open()
+
+    def check_file(self) -> None:
+        """Raise UnavailableError where the path no longer leads to the open file: what is written would be lost."""
+        if _file_at(self.path) != self._file:
+            what = "replaced" if self.path.exists() else "deleted"
+            raise UnavailableError(
+                f"the registry {self.path} was {what} while this daemon had it open: nothing is written; "
+                "let the daemon continue with: mosaic rebuild"
+            )
+
+    def reopen(self) -> Path | None:
+        """Open the file that the path leads to now; one that is damaged is kept aside, and its new place returned.
+
+        A file that was deleted is written anew from the open one, which has all of it until it is closed. A sound
+        file stays open.
+        """
+        if self._is_sound():
+            return None
+        with self._writing:
+            if self._closed:
+                raise UnavailableError(f"the registry {self.path} is closed")
+            if not self.path.exists():
+                _remove_companions(self.path)
+                with contextlib.suppress(sqlite3.Error, OSError):
+                    self._copy()
+            with contextlib.suppress(sqlite3.Error):
+                self._writer.close()
+            aside = set_aside_damaged(self.path, self._busy_seconds)
+            self._open()
+            return aside
 
     @contextlib.contextmanager
     def write(self) -> Iterator[sqlite3.Connection]:
@@ -178,6 +207,7 @@ class Database:
             if self._closed:
                 raise UnavailableError(f"the registry {self.path} is closed")
             with _clear_errors(self.path):
+                self.check_file()
                 if self._writer.in_transaction:  # a block inside another one belongs to it
                     yield self._writer
                     return
@@ -197,12 +227,13 @@ class Database:
         with _clear_errors(self.path):
             if self._closed:
                 raise UnavailableError(f"the registry {self.path} is closed")
+            self.check_file()
             connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
-            if connection is None:
-                connection = self._connect()
+            if connection is None or self._local.generation != self._generation:
+                self._local.generation = self._generation
+                self._local.connection = connection = self._connect()
                 connection.execute("PRAGMA query_only = ON")
                 connection.execute("PRAGMA cache_size = -512")  # kB; there may be hundreds of readers
-                self._local.connection = connection
             if connection.in_transaction:
                 yield connection
                 return
@@ -222,12 +253,47 @@ class Database:
             self._closed = True
             self._writer.close()
 
+    def _open(self) -> None:
+        with _clear_errors(self.path):
+            self._writer = self._connect()
+            try:
+                self._writer.execute("PRAGMA journal_mode = WAL")
+                # Full: what was acknowledged outlives a power cut, too. The relay gathers many rows into one commit.
+                self._writer.execute("PRAGMA synchronous = FULL")
+                self._migrate()
+                self._check_tables()
+            except BaseException:
+                self._writer.close()
+                raise
+        self._file = _file_at(self.path)
+        self._generation += 1
+
+    def _is_sound(self) -> bool:
+        """Return True if the path leads to the open file and all of it can be read."""
+        if _file_at(self.path) != self._file:
+            return False
+        try:
+            with self.read() as connection:
+                return str(connection.execute("PRAGMA quick_check(1)").fetchone()[0]) == "ok"
+        except DamagedError:
+            return False
+
+    def _copy(self) -> None:
+        """Write the open file's content to the path that it has lost."""
+        beside = self.path.with_name(f".{self.path.name}.copy")
+        beside.unlink(missing_ok=True)
+        with contextlib.closing(sqlite3.connect(beside)) as copy:
+            self._writer.backup(copy)
+        os.replace(beside, self.path)
+
     def _connect(self) -> sqlite3.Connection:
         # Transactions are begun by hand. The writer is used by any thread, one at a time.
         connection = sqlite3.connect(
             self.path, timeout=self._busy_seconds, isolation_level=None, check_same_thread=False
         )
         connection.row_factory = sqlite3.Row
+        # A text that is no UTF-8 makes its own row unreadable, not the whole query.
+        connection.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
         return connection
 
     def _migrate(self) -> None:
@@ -240,6 +306,61 @@ class Database:
         for number, script in enumerate(MIGRATIONS[version:], version + 1):
             self._writer.executescript(f"BEGIN IMMEDIATE; {script} PRAGMA user_version = {number}; COMMIT;")
 
+    def _check_tables(self) -> None:
+        """Raise DamagedError where a table or a column is missing."""
+        with contextlib.closing(sqlite3.connect(":memory:")) as ours:
+            ours.executescript("".join(MIGRATIONS))
+            missing = _columns(ours) - _columns(self._writer)
+        if missing:
+            raise _damaged(self.path, f"it lacks {', '.join(sorted(missing)[:3])}")
+
+
+def set_aside_damaged(path: Path, busy_seconds: float = BUSY_SECONDS) -> Path | None:
+    """Rename a file that is no readable registry to `mosaic.db.damaged-<time>`; None where it is sound or absent."""
+    try:
+        database = Database(path, busy_seconds=busy_seconds)
+        try:
+            if database._is_sound():
+                return None
+        finally:
+            database.close()
+    except DamagedError:
+        pass
+    aside = path.with_name(f"{path.name}.damaged-{time.strftime('%Y%m%dT%H%M%S')}")
+    try:
+        for end in ("", *_COMPANIONS):
+            if path.with_name(path.name + end).exists():
+                os.replace(path.with_name(path.name + end), aside.with_name(aside.name + end))
+    except OSError as error:
+        raise storage_error(aside, error) from None
+    return aside
+
+
+# What SQLite keeps beside a file; with another file it would be taken for its own.
+_COMPANIONS = ("-wal", "-shm")
+
+
+def _remove_companions(path: Path) -> None:
+    for end in _COMPANIONS:
+        path.with_name(path.name + end).unlink(missing_ok=True)
+
+
+def _file_at(path: Path) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _columns(connection: sqlite3.Connection) -> set[str]:
+    query = "SELECT m.name, c.name FROM sqlite_master m, pragma_table_info(m.name) c WHERE m.type = 'table'"
+    return {f"{table}.{column}" for table, column in connection.execute(query)}
+
+
+def _damaged(path: Path, why: object) -> DamagedError:
+    return DamagedError(f"the registry {path} is damaged: {why}; recreate it from the run folders with: mosaic rebuild")
+
 
 @contextlib.contextmanager
 def _clear_errors(path: Path) -> Iterator[None]:
@@ -247,14 +368,18 @@ def _clear_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.OperationalError as error:
+        if any(words in str(error) for words in _FOREIGN):
+            raise _damaged(path, error) from error
         remedy = next((advice for word, advice in _REMEDIES.items() if word in str(error)), "look at its disk")
         raise UnavailableError(f"the registry {path} cannot be used now: {error}; {remedy}, then try again") from error
     except sqlite3.DatabaseError as error:
         if isinstance(error, sqlite3.IntegrityError | sqlite3.ProgrammingError):
             raise
-        raise TrainerError(f"the registry {path} is damaged: {error}; restore it from a backup") from error
+        raise _damaged(path, error) from error
 
 
+# What SQLite says of a file whose tables are not ours, or gone.
+_FOREIGN = ("no such table", "no such column", "already exists", "duplicate column", "malformed database schema")
 _REMEDIES = {
     "locked": "another program holds the file",
     "full": "free some space on its disk",

@@ -7,8 +7,10 @@ import sqlite3
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from mosaic.trainer.attempts import Attempts, identity_of
+from mosaic.trainer.border import Border
 from mosaic.trainer.bus import Bus
 from mosaic.trainer.controls import Controls
 from mosaic.trainer.executors.choice import Executors
@@ -76,41 +78,50 @@ class Dispatcher:
         self._not_before: dict[str, float] = {}
         self._pauses: dict[str, float] = {}
         self._unrecorded: dict[str, Identity] = {}
+        self._border = Border(registry, happenings, clock)
         self.controls = controls or Controls()
 
     def adopt(self) -> None:
         """Take over what an earlier daemon left: workers that live, and starts that it did not live to record."""
         self._sweep()
+        for run_id, reason in self._registry.left:
+            self._happenings.warn("run.delete_refused", run_id, reason=reason)
         for row in self._attempts.live():
-            # A cluster is asked later: a daemon must start without it.
-            far = not self._executors.of(row["executor"]).here or self._executors.problem(row["executor"])
-            if far or not row["reads_files"] or row["state"] == State.LOST:
-                continue
+            self._border.apart(row, "adopt", self._adopt)
+        self._border.report()
+
+    def _adopt(self, row: sqlite3.Row) -> None:
+        # A cluster is asked later: a daemon must start without it.
+        far = not self._executors.of(row["executor"]).here or self._executors.problem(row["executor"])
+        if far or not row["reads_files"] or row["state"] == State.LOST:
+            return
+        identity = self._identity(row)
+        for _ in range(ADOPTION_LOOKS if row["nonce"] else 0):
+            if identity is not None:
+                break
+            time.sleep(ADOPTION_SECONDS / ADOPTION_LOOKS)
             identity = self._identity(row)
-            for _ in range(ADOPTION_LOOKS if row["nonce"] else 0):
-                if identity is not None:
-                    break
-                time.sleep(ADOPTION_SECONDS / ADOPTION_LOOKS)
-                identity = self._identity(row)
-            if identity is not None and self._executors.of(row["executor"]).alive(identity):
-                whom = {"job": identity.job} if identity.job else {"pid": identity.pid}
-                self._happenings.note("run.adopted", row["run_id"], state=row["state"], **whom)
+        if identity is not None and self._executors.of(row["executor"]).alive(identity):
+            whom = {"job": identity.job} if identity.job else {"pid": identity.pid}
+            self._happenings.note("run.adopted", row["run_id"], state=row["state"], **whom)
 
     def tick(self) -> None:
         """Read what workers wrote, look after every live run, and start what there is room for."""
+        self._registry.database.check_file()
         rows = self._attempts.live()
         trouble: list[UnavailableError] = []
         try:
-            self._relay.poll(rows)
+            self._relay.poll(rows, lambda row, read: self._border.apart(row, "read", read))
         except UnavailableError as error:
             trouble.append(error)
         for row in self._attempts.live() if rows else ():
             try:
-                self._look_after(row)
+                self._border.apart(row, "look after", self._look_after)
             except ClusterError as error:  # its runs go on unseen; those of this machine are none of its business
                 self._say_why(row, str(error))
             except UnavailableError as error:  # the others' grace periods go on meanwhile
                 trouble.append(error)
+        self._border.report()
         if trouble:
             raise trouble[0]
         self._start_queued()
@@ -312,9 +323,9 @@ class Dispatcher:
             elif not executor.here:
                 left -= 1
                 if left >= 0:  # the cluster has the queue
-                    self._start(row, [])
+                    self._border.apart(row, "start", partial(self._start, gpus=[]))
             elif (gpus := room.grant(_claim(row))) is not None:
-                self._start(row, gpus)
+                self._border.apart(row, "start", partial(self._start, gpus=gpus))
 
     def _say_why(self, row: sqlite3.Row, problem: str) -> None:
         """A run whose cluster is not there: still starting, or unknown to a daemon with other settings; it waits."""
@@ -323,7 +334,7 @@ class Dispatcher:
             self._happenings.warn("run.waits", row["run_id"], reason=problem)
 
     def _start(self, row: sqlite3.Row, gpus: list[int]) -> None:
-        run_id = row["run_id"]
+        run_id, recipe = row["run_id"], self._attempts.recipe(row)
         secrets = self._vault.of(run_id)
         gone = [name for name in json.loads(row["secret_names"]) if name not in secrets]
         warnings = (
@@ -339,7 +350,6 @@ class Dispatcher:
             self._happenings.warn("run.secrets_gone", run_id, names=",".join(gone))
         self._happenings.note("run.starting", run_id, attempt=begun["attempt"], slot=begun["slot"], gpus=gpus or None)
         try:
-            recipe = self._attempts.recipe(begun)
             paths = self._registry.paths(run_id)
             launch = prepare(begun, recipe, paths, secrets if executor.here else None, self._target())
             identity = executor.start(launch)

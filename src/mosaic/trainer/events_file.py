@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,10 +46,12 @@ def decoded(line: bytes) -> Event | None:
 def read_lines(path: Path, offset: int, limit: int) -> tuple[list[bytes], int]:
     """Whole lines from `offset` on, about `limit` bytes of them, and the offset behind them."""
     try:
-        descriptor = os.open(path, os.O_RDONLY)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except FileNotFoundError:
         return [], offset
     try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "a plain file is needed", str(path))
         # A line longer than the limit is read whole all the same.
         while True:
             data = os.pread(descriptor, limit, offset)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mosaic.contract.kinds import text
 from mosaic.trainer.run import Series
 
 # A row per point would make a curve of a million points thirty times slower to read.
@@ -25,6 +26,7 @@ EXTREMES_PER_POINT = 4
 # A cursor is the number of points before it, and above these bits how often the run went back to a checkpoint.
 _COUNT_BITS = 40
 _COUNT_MASK = (1 << _COUNT_BITS) - 1
+_TAG = text(10_000)
 _NOT_TAGS = frozenset({"step", "time"})
 
 Points = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64]]
@@ -77,7 +79,11 @@ def read_series(
 def last_values(connection: sqlite3.Connection, run: int) -> dict[str, float]:
     """The newest value of every key."""
     rows = connection.execute("SELECT key, value FROM series WHERE run = ? ORDER BY key", (run,))
-    return {key: math.nan if value is None else value for key, value in rows}
+    return {
+        key: math.nan if value is None else value
+        for key, value in rows
+        if _TAG.fits(key) and isinstance(value, float | None)
+    }
 
 
 def count_and_mean(

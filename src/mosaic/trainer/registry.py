@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import shutil
+import os
 import sqlite3
 import threading
 import time
@@ -12,18 +12,34 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mosaic.contract.fields import RUN_ROW
 from mosaic.trainer import metrics_store
 from mosaic.trainer.database import Database
+from mosaic.trainer.deletion import living_worker, remove_files, remove_rows
 from mosaic.trainer.events_file import read_events
+from mosaic.trainer.filters import where_runs
+from mosaic.trainer.rows import (
+    NAMELESS,
+    Unreadable,
+    insert_run,
+    note_change,
+    read_change,
+    read_run,
+    refusal,
+    run_id_of,
+    update,
+)
 from mosaic.trainer.run import Artifact, Change, Page, Run, Series
-from mosaic.trainer.states import ENDED, LIVE, State, check_move, parse_state
-from mosaic.wire.errors import ConfigError, MoveError, UnknownRunError, shown
+from mosaic.trainer.states import ENDED, LIVE, State, check_move
+from mosaic.wire.errors import ConfigError, MosaicError, MoveError, TrainerError, UnknownRunError, shown
 from mosaic.wire.events import Event
 from mosaic.wire.paths import RunPaths, check_run_id
 
 PAGE_SIZE, LARGEST_PAGE, LONGEST_CURVE = 50, 1000, 100
 MOST_KEYS = 1000
 QUEUE = "priority DESC, queue_order"
+# What a payload, an artefact or a curve in the database could raise that is none.
+_UNREADABLE = (ValueError, TypeError, RecursionError)
 
 
 @dataclass(frozen=True)
@@ -47,7 +63,11 @@ class Registry:
         self.clock = clock
         self.changed = threading.Condition()
         """notified after every change of a run: waiters look again"""
-        self._finish_deletions()
+        self.unreadable = Unreadable()
+        self.left = self._finish_deletions()
+        """runs whose deletion the disk still refuses: id and reason"""
+        with self.database.read() as connection:
+            self.unreadable.look_through(connection)
 
     def add_run(self, new: NewRun) -> Run:
         """Put a run into the queue."""
@@ -59,15 +79,7 @@ class Registry:
         with self.database.write() as connection:
             if connection.execute("SELECT 1 FROM runs WHERE run_id = ?", (new.run_id,)).fetchone():
                 raise ConfigError(f"run {new.run_id} exists already; leave the run id out to get a new one")
-            columns["queue_order"] = next_count(connection, "queue")
-            places = ", ".join("?" * len(columns))
-            cursor = connection.execute(
-                f"INSERT INTO runs ({', '.join(map(_quoted, columns))}) VALUES ({places})", tuple(columns.values())
-            )
-            connection.execute(
-                "INSERT INTO payloads (run, payload, config, command) VALUES (?, ?, ?, ?)",
-                (cursor.lastrowid, json.dumps(new.payload), json.dumps(new.config), json.dumps(list(new.command))),
-            )
+            insert_run(connection, columns, new.payload, new.config, new.command)
             note_change(connection, "moved", new.run_id, None, State.INIT, "", now)
         self.notify()
         return self.get_run(new.run_id)
@@ -75,25 +87,23 @@ class Registry:
     def get_run(self, run_id: str) -> Run:
         """One run with its payload, last values and artefacts; UnknownRunError."""
         with self.database.read() as connection:
-            row = self.row(connection, run_id)
-            payload = connection.execute("SELECT payload FROM payloads WHERE run = ?", (row["id"],)).fetchone()
-            kept = connection.execute(
-                "SELECT kind, path, step, created_at FROM artifacts WHERE run = ? ORDER BY created_at, path",
-                (row["id"],),
-            )
-            return self._run(
-                row,
-                _queue(connection),
-                payload=json.loads(payload[0]) if payload else {},
-                last_values=metrics_store.last_values(connection, row["id"]),
-                artifacts=self._still_there(row, [Artifact(*artifact) for artifact in kept]),
-            )
+            row = self._any_row(connection, run_id)
+            details: dict[str, Any] = {}
+            try:
+                details["payload"] = self.unreadable.check_payload(connection, row)
+                details["last_values"] = metrics_store.last_values(connection, row["id"])
+                details["artifacts"] = self._still_there(row, _artifacts(connection, row["id"]))
+            except _UNREADABLE as error:
+                self.unreadable.note(row, "payload", str(error))
+            return self._run(row, self._queue(connection), **details)
 
     def _still_there(self, row: sqlite3.Row, kept: Sequence[Artifact]) -> tuple[Artifact, ...]:
         """Without the checkpoints that have made room for newer ones since; a remote run's lie elsewhere."""
         folder = self.paths(row["run_id"]).folder
         return tuple(
-            one for one in kept if one.kind != "checkpoint" or not row["reads_files"] or (folder / one.path).exists()
+            one
+            for one in kept
+            if one.kind != "checkpoint" or not row["reads_files"] or os.path.exists(folder / one.path)
         )
 
     def knows(self, run_id: str) -> bool:
@@ -118,7 +128,8 @@ class Registry:
 
         `group` is a group and all that lie below it: "sweep:a" also finds "sweep:a/trial 1".
         """
-        where, values = _filters(states, {"algo": algo, "env_id": env_id, "mode": mode}, text, group)
+        broken = self.unreadable.numbers()
+        where, values = where_runs(states, {"algo": algo, "env_id": env_id, "mode": mode}, text, group, broken)
         if page and not (page.isdecimal() and len(page) <= 18):
             raise ConfigError(f"page is the next_page of an earlier answer, not {shown(page)}")
         size = min(max(1, page_size), LARGEST_PAGE)
@@ -127,7 +138,7 @@ class Registry:
             before = (f"{where} AND id < ?", [*values, int(page)]) if page else (where, values)
             query = f"SELECT * FROM runs WHERE {before[0]} ORDER BY id DESC LIMIT ?"
             rows = connection.execute(query, [*before[1], size + 1]).fetchall()
-            queue = _queue(connection)
+            queue = self._queue(connection)
             curves = [_curve(connection, row["id"], curve_points) for row in rows[:size]]
         runs = tuple(self._run(row, queue, curve=curve) for row, curve in zip(rows, curves, strict=False))
         return Page(runs, str(rows[size - 1]["id"]) if len(rows) > size else "", total)
@@ -161,13 +172,18 @@ class Registry:
         return self._ask(run_id, "continue", State.PAUSED, State.EXECUTING)
 
     def delete_run(self, run_id: str) -> None:
-        """Delete an ended run: its folder, its configs, its rows."""
+        """Delete an ended run: its folder, its configs, its rows. StorageError: the disk refuses, try again."""
         with self.database.write() as connection:
-            row = self.row(connection, run_id)
-            if row["state"] not in ENDED:
+            row = self._any_row(connection, run_id)
+            broken = self.unreadable.check_row(row) or self.unreadable.problem(row["id"])
+            if not broken and row["state"] not in ENDED:
                 raise MoveError(f"run {run_id} is {row['state']}; only an ended run can be deleted: cancel it first")
+            if broken and (pid := living_worker(row, self.paths(run_id_of(row)))):
+                raise MoveError(
+                    f"run {run_id} is BROKEN and its worker still runs; end it with: kill {pid}, then delete the run"
+                )
             update(connection, row["id"], deleting=1)
-        self._delete(run_id)
+        self._delete(row)
 
     def changes(self, cursor: int, *, run_id: str = "", limit: int = 500) -> list[Change]:
         """What happened after `cursor`, oldest first, each with the run as it is now."""
@@ -177,11 +193,11 @@ class Registry:
             if run_id:
                 query, values = query + " AND run_id = ?", (cursor, run_id)
             rows = connection.execute(f"{query} ORDER BY cursor LIMIT ?", (*values, limit)).fetchall()
-            queue = _queue(connection) if rows else {}
+            queue = self._queue(connection) if rows else {}
             found = []
             for row in rows:
                 run = connection.execute("SELECT * FROM runs WHERE run_id = ?", (row["run_id"],)).fetchone()
-                found.append(_change(row, None if run is None else self._run(run, queue)))
+                found.append(read_change(row, None if run is None else self._run(run, queue)))
         return found
 
     def last_cursor(self) -> int:
@@ -203,15 +219,19 @@ class Registry:
             raise ConfigError(f"{len(keys)} keys are asked for; at most {MOST_KEYS} at once, or none for all")
         with self.database.read() as connection:
             row = self.row(connection, run_id)
-            return metrics_store.read_series(
-                connection,
-                row["id"],
-                row["metrics_epoch"],
-                keys=keys,
-                max_points=max_points,
-                since=since,
-                average=average,
-            )
+            try:
+                return metrics_store.read_series(
+                    connection,
+                    row["id"],
+                    row["metrics_epoch"],
+                    keys=keys,
+                    max_points=max_points,
+                    since=since,
+                    average=average,
+                )
+            except _UNREADABLE as error:
+                why = f"the curves of run {run_id} cannot be read: {error}"
+                raise TrainerError(f"{why}; its rows are in {self.paths(run_id).metrics}") from None
 
     def read_events(self, run_id: str, from_seq: int = 0, until_seq: int | None = None) -> Iterator[Event]:
         """The events that the registry has seen, in order, from the run's own file."""
@@ -222,8 +242,15 @@ class Registry:
 
     def counts(self) -> dict[str, int]:
         """How many runs are in each state."""
+        found: dict[str, int] = {}
         with self.database.read() as connection:
-            return dict(connection.execute("SELECT state, COUNT(*) FROM runs GROUP BY state").fetchall())
+            for state, count in connection.execute("SELECT state, COUNT(*) FROM runs GROUP BY state"):
+                found[state] = count
+            broken = "SELECT state FROM runs WHERE id IN (SELECT value FROM json_each(?))"
+            for (state,) in connection.execute(broken, (json.dumps(self.unreadable.numbers()),)):
+                found[state] -= 1
+                found[State.BROKEN] = found.get(State.BROKEN, 0) + 1
+        return {state: count for state, count in found.items() if count and state in set(State)}
 
     def paths(self, run_id: str) -> RunPaths:
         return RunPaths(run_id, self.home)
@@ -237,11 +264,10 @@ class Registry:
             self.changed.notify_all()
 
     def row(self, connection: sqlite3.Connection, run_id: str) -> sqlite3.Row:
-        """The row of a run; UnknownRunError."""
-        query = "SELECT * FROM runs WHERE run_id = ? AND deleting = 0"
-        found: sqlite3.Row | None = connection.execute(query, (run_id,)).fetchone()
-        if found is None:
-            raise UnknownRunError(f"run {shown(run_id)} is unknown to this daemon; list them with: mosaic runs")
+        """The row of a run; UnknownRunError, MoveError where it cannot be read."""
+        found = self._any_row(connection, run_id)
+        if problem := self.unreadable.hidden(found):
+            raise refusal(found, problem)
         return found
 
     def move(self, connection: sqlite3.Connection, row: sqlite3.Row, to: State, reason: str, **columns: Any) -> None:
@@ -249,6 +275,12 @@ class Registry:
         check_move(row["run_id"], State(row["state"]), to)
         update(connection, row["id"], state=to, reason=reason, **columns)
         note_change(connection, "moved", row["run_id"], row["state"], to, reason, self.clock())
+
+    def mark(self, run_id: str) -> None:
+        """Let watchers look at a run again."""
+        with self.database.write() as connection:
+            note_change(connection, "marked", run_id, None, None, "", self.clock())
+        self.notify()
 
     def _ask(self, run_id: str, what: str, needed: State, there: State) -> Run:
         with self.database.write() as connection:
@@ -263,121 +295,69 @@ class Registry:
         self.notify()
         return self.get_run(run_id)
 
-    def _delete(self, run_id: str) -> None:
-        """Files first: what a crash leaves half deleted is still marked, and finished at the next start."""
-        paths = self.paths(run_id)
-        if paths.folder.exists():
-            shutil.rmtree(paths.folder)
-        for file in (paths.config_file, *paths.configs_folder.glob(f"worker-{run_id}-*.json")):
-            file.unlink(missing_ok=True)
-        with self.database.write() as connection:
-            row = connection.execute("SELECT id, state FROM runs WHERE run_id = ?", (run_id,)).fetchone()
-            if row is None:
-                return
-            metrics_store.forget(connection, row["id"])
-            connection.execute("DELETE FROM artifacts WHERE run = ?", (row["id"],))
-            connection.execute("DELETE FROM payloads WHERE run = ?", (row["id"],))
-            connection.execute("DELETE FROM runs WHERE id = ?", (row["id"],))
-            note_change(connection, "deleted", run_id, row["state"], None, "", self.clock())
-        self.notify()
-
-    def _finish_deletions(self) -> None:
-        with self.database.read() as connection:
-            marked = [row[0] for row in connection.execute("SELECT run_id FROM runs WHERE deleting = 1")]
-        for run_id in marked:
-            self._delete(run_id)
+    def _any_row(self, connection: sqlite3.Connection, run_id: str) -> sqlite3.Row:
+        """Return the row of a run, also of one that cannot be read; UnknownRunError."""
+        query = "SELECT * FROM runs WHERE run_id = ? AND deleting IS NOT 1"
+        found: sqlite3.Row | None = connection.execute(query, (run_id,)).fetchone()
+        number = run_id.removeprefix(NAMELESS)
+        if found is None and run_id != number and number.isdecimal() and len(number) < 19:
+            found = connection.execute("SELECT * FROM runs WHERE id = ?", (int(number),)).fetchone()
+            found = found if found is not None and run_id_of(found) == run_id else None
+        if found is None:
+            raise UnknownRunError(f"run {shown(run_id)} is unknown to this daemon; list them with: mosaic runs")
+        return found
 
     def _run(self, row: sqlite3.Row, queue: Mapping[int, int], **more: Any) -> Run:
-        sps, left = row["sps"], row["total_timesteps"] - row["step"]
-        executing = row["state"] == State.EXECUTING
-        named = {name: row[name] for name in _SAME_NAMES}
-        return Run(
-            **named,
-            state=State(row["state"]),
-            eta_seconds=left / sps if executing and sps and left >= 0 else None,
-            queue_position=queue.get(row["id"], -1),
-            gpus=tuple(json.loads(row["gpus"])),
-            warnings=tuple(json.loads(row["warnings"])),
-            folder=str(self.paths(row["run_id"]).folder),
-            next_seq=row["events_seq"],
-            registered=bool(row["session_hash"]),
-            external=bool(row["external"]),
-            stalled=bool(row["stalled"]),
-            imported=bool(row["imported"]),
-            **more,
-        )
+        problem = self.unreadable.check_row(row) or self.unreadable.problem(row["id"])
+        return read_run(row, str(self.paths(run_id_of(row)).folder), problem, queue, **more)
+
+    def _queue(self, connection: sqlite3.Connection) -> dict[int, int]:
+        """The place of every queued run, from 0."""
+        waiting = f"SELECT id FROM runs WHERE state = 'INIT' AND external = 0 ORDER BY {QUEUE}"
+        broken = set(self.unreadable.numbers())
+        numbers = [row[0] for row in connection.execute(waiting) if row[0] not in broken]
+        return {number: place for place, number in enumerate(numbers)}
+
+    def _delete(self, row: sqlite3.Row) -> None:
+        """Files first: what a crash leaves half deleted is still marked, and finished at the next start."""
+        run_id = run_id_of(row)
+        try:
+            if run_id == row["run_id"]:
+                remove_files(self.paths(run_id))
+            with self.database.write() as connection:
+                remove_rows(connection, row["id"])
+                note_change(connection, "deleted", run_id, None, None, "", self.clock())
+        except MosaicError:
+            with self.database.write() as connection:
+                update(connection, row["id"], deleting=0)
+            raise
+        self.unreadable.forget(row["id"])
+        self.notify()
+
+    def _finish_deletions(self) -> list[tuple[str, str]]:
+        """Delete what a daemon before this one could not; what the disk still refuses is a run again."""
+        with self.database.read() as connection:
+            marked = connection.execute("SELECT * FROM runs WHERE deleting = 1").fetchall()
+        left = []
+        for row in marked:
+            try:
+                self._delete(row)
+            except MosaicError as error:
+                left.append((run_id_of(row), str(error)))
+        return left
 
 
-_SAME_NAMES = (
-    *("run_id", "reason", "run_name", "worker_type", "algo", "env_id", "seed", "mode", "total_timesteps", "priority"),
-    *("attempt", "restarts", "max_restarts", "created_at", "started_at", "ended_at", "step", "episodes", "last_return"),
-    *("last_length", "sps", "exit_code", "signal", "pid", "worker_id", "agent_id", "asked", "mean_return", "group"),
-    *("executor", "job", "node"),
-)
-
-
-def update(connection: sqlite3.Connection, run: int, **columns: Any) -> None:
-    """Set columns of a run."""
-    if columns:
-        names = ", ".join(f'"{name}" = ?' for name in columns)
-        connection.execute(f"UPDATE runs SET {names} WHERE id = ?", (*columns.values(), run))
-
-
-def note_change(
-    connection: sqlite3.Connection, kind: str, run_id: str, old: str | None, new: str | None, reason: str, now: float
-) -> None:
-    connection.execute(
-        "INSERT INTO changes (kind, run_id, from_state, to_state, reason, timestamp) VALUES (?, ?, ?, ?, ?, ?)",
-        (kind, run_id, old, new, reason, now),
-    )
-
-
-def next_count(connection: sqlite3.Connection, name: str) -> int:
-    """The next number of a counter that never goes back."""
-    connection.execute(
-        "INSERT INTO counters (name, value) VALUES (?, 1) ON CONFLICT (name) DO UPDATE SET value = value + 1", (name,)
-    )
-    return int(connection.execute("SELECT value FROM counters WHERE name = ?", (name,)).fetchone()[0])
-
-
-def _queue(connection: sqlite3.Connection) -> dict[int, int]:
-    """The place of every queued run, from 0."""
-    waiting = f"SELECT id FROM runs WHERE state = 'INIT' AND external = 0 ORDER BY {QUEUE}"
-    return {row[0]: place for place, row in enumerate(connection.execute(waiting))}
-
-
-def _change(row: sqlite3.Row, run: Run | None) -> Change:
-    old, new = (None if row[name] is None else State(row[name]) for name in ("from_state", "to_state"))
-    return Change(row["cursor"], row["kind"], row["run_id"], old, new, row["reason"], row["timestamp"], run)
+def _artifacts(connection: sqlite3.Connection, run: int) -> list[Artifact]:
+    query = "SELECT kind, path, step, created_at FROM artifacts WHERE run = ? ORDER BY created_at, path"
+    kinds = [RUN_ROW[name] for name in ("run_name", "run_name", "step", "created_at")]
+    rows = [tuple(row) for row in connection.execute(query, (run,))]
+    return [Artifact(*row) for row in rows if all(kind.fits(value) for kind, value in zip(kinds, row, strict=True))]
 
 
 def _curve(connection: sqlite3.Connection, run: int, points: int) -> tuple[float, ...]:
-    return metrics_store.sketch(connection, run, metrics_store.RETURNS, min(points, LONGEST_CURVE)) if points else ()
-
-
-def _quoted(name: str) -> str:
-    return f'"{name}"'
-
-
-def _filters(
-    states: Sequence[State | str], equal: Mapping[str, str], text: str, group: str = ""
-) -> tuple[str, list[Any]]:
-    clauses: list[str] = ["deleting = 0"]
-    values: list[Any] = []
-    if states:
-        clauses.append(f"state IN ({', '.join('?' * len(states))})")
-        values += [parse_state(state) for state in states]
-    for name, value in equal.items():
-        if value:
-            clauses.append(f"{name} = ?")
-            values.append(value)
-    if group:
-        # A range, which an index can answer: "0" is the character after "/".
-        clauses.append('("group" = ? OR ("group" >= ? AND "group" < ?))')
-        values += [group, f"{group}/", f"{group}0"]
-    if text:
-        escaped = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-        columns = ("run_id", "run_name", "algo", "env_id", "agent_id", "worker_id", '"group"')
-        clauses.append("(" + " OR ".join(f"{name} LIKE ? ESCAPE '\\'" for name in columns) + ")")
-        values += [f"%{escaped}%"] * len(columns)
-    return " AND ".join(clauses), values
+    try:
+        return (
+            metrics_store.sketch(connection, run, metrics_store.RETURNS, min(points, LONGEST_CURVE)) if points else ()
+        )
+    except _UNREADABLE:
+        return ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,9 +13,10 @@ from mosaic.trainer import metrics_store
 from mosaic.trainer.attempts import ON_BEHALF
 from mosaic.trainer.bus import Bus
 from mosaic.trainer.events_file import decoded, read_lines
-from mosaic.trainer.registry import Registry, update
+from mosaic.trainer.registry import Registry
+from mosaic.trainer.rows import update
 from mosaic.trainer.states import LIVE, State
-from mosaic.wire.errors import EventError, UnknownRunError
+from mosaic.wire.errors import EventError, MoveError, UnknownRunError
 from mosaic.wire.events import Event, resumed_total
 from mosaic.wire.happenings import Happenings
 from mosaic.wire.metrics import decode_row
@@ -37,7 +38,10 @@ LENGTHS = ("charts/episodic_length", "eval/episode_length")
 LAST_EPISODES = 100
 _INT64 = 1 << 63
 # What a value that no worker of ours writes could raise on its way into SQLite.
-_UNTAKEABLE = (ValueError, TypeError, OverflowError, UnknownRunError)
+_UNTAKEABLE = (
+    *(ValueError, TypeError, OverflowError, LookupError, AttributeError, RecursionError, sqlite3.Error),
+    *(MoveError, UnknownRunError),
+)
 
 
 @dataclass
@@ -57,15 +61,21 @@ class Reading:
         return bool(self.events or self.rows or self.bad_lines)
 
 
+Apart = Callable[[sqlite3.Row, Callable[[sqlite3.Row], Reading]], Reading | None]
+
+
 class Relay:
     """Reads files, never pipes: what it did not see while nobody ran it, it sees later. One thread only."""
 
     def __init__(self, registry: Registry, bus: Bus, happenings: Happenings) -> None:
         self._registry, self._bus, self._happenings = registry, bus, happenings
 
-    def poll(self, rows: Iterable[sqlite3.Row]) -> None:
-        """Take what is new of all these runs in one transaction; the cursors move in the same one."""
-        readings = [reading for row in rows if (reading := self._read(row))]
+    def poll(self, rows: Iterable[sqlite3.Row], apart: Apart = lambda row, read: read(row)) -> None:
+        """Take what is new of all these runs in one transaction; the cursors move in the same one.
+
+        `apart` keeps what reading one run's files raises from the others.
+        """
+        readings = [reading for row in rows if (reading := apart(row, self._read))]
         try:
             self._take(readings)
         except _UNTAKEABLE as error:
@@ -81,7 +91,7 @@ class Relay:
             lines = len(reading.events) + len(reading.rows)
             self._happenings.warn("telemetry.bad_line", reading.run_id, lines=lines, error=error)
             reading.events, reading.rows = [], []
-            with contextlib.suppress(UnknownRunError):
+            with contextlib.suppress(MoveError, UnknownRunError):
                 self._take([reading])
 
     def drain(self, run_id: str) -> sqlite3.Row:

@@ -123,6 +123,15 @@ class Change:
     run: Run | None
 
 
+@dataclass(slots=True)
+class Rebuilt:
+    """The outcome of a rebuild: ids that got a row, names that got none with the reason, and how many had one."""
+
+    rebuilt: list[str] = field(default_factory=list)
+    skipped: dict[str, str] = field(default_factory=dict)
+    known: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Series:
     """Points of one metric in the order they were logged; `cursor` asks for what comes after them."""

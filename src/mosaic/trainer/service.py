@@ -24,6 +24,7 @@ from mosaic.trainer.controls import Controls
 from mosaic.trainer.executors.contract import Identity
 from mosaic.trainer.frames import FrameHub
 from mosaic.trainer.gpu import Machine
+from mosaic.trainer.rebuild import Rebuild
 from mosaic.trainer.registry import Registry
 from mosaic.trainer.remote import Handshakes, kept_lines
 from mosaic.trainer.streams import EventStream, PublisherStream, frame_controls, watch_runs
@@ -39,6 +40,8 @@ from mosaic.wire.paths import check_run_id
 THREADS, MOST_STREAMS = 256, 200
 # Status messages travel in headers, which are small.
 LONGEST_MESSAGE = 2000
+# A submission makes its folder a moment before its row.
+SETTLING_SECONDS = 5.0
 
 NODE_CALLS = frozenset({"RegisterWorker", "PublishTelemetry", "PublishFrames", "FetchRun"})
 
@@ -74,6 +77,7 @@ class Parts:
     version: str = ""
     trouble: Callable[[], str] = lambda: ""
     secure: bool = False
+    rebuilding: threading.Lock = field(default_factory=threading.Lock)
     streams: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(MOST_STREAMS))
 
 
@@ -245,9 +249,23 @@ class TrainerService(trainer_pb2_grpc.TrainerServicer):
         return pb.GetMetricsResponse(series=[messages.series_to_pb(series) for series in found])
 
     @answered
-    def GetHealth(self, request: pb.GetHealthRequest, context: grpc.ServicerContext) -> pb.Health:
+    def Rebuild(self, request: pb.RebuildRequest, context: grpc.ServicerContext) -> pb.RebuildResponse:
         parts = self.parts
-        live = parts.attempts.live()
+        if not parts.rebuilding.acquire(blocking=False):
+            raise errors.MoveError("a rebuild is under way; wait for its end: mosaic runs")
+        try:
+            found = Rebuild(parts.registry, parts.submissions, parts.happenings, settling=SETTLING_SECONDS).run()
+        finally:
+            parts.rebuilding.release()
+        return pb.RebuildResponse(rebuilt=found.rebuilt, skipped=found.skipped, known=found.known)
+
+    @answered
+    def GetHealth(self, request: pb.GetHealthRequest, context: grpc.ServicerContext) -> pb.Health:
+        parts, trouble = self.parts, self.parts.trouble()
+        try:
+            live, counts = parts.attempts.live(), parts.registry.counts()
+        except errors.TrainerError as error:  # a registry that cannot be read is what health is there to say
+            live, counts, trouble = [], {}, str(error)
         holders = {index: row["run_id"] for row in live for index in json.loads(row["gpus"])}
         return pb.Health(
             version=parts.version,
@@ -255,8 +273,8 @@ class TrainerService(trainer_pb2_grpc.TrainerServicer):
             pid=os.getpid(),
             started_at=parts.started_at,
             home=str(parts.registry.home),
-            trouble=parts.trouble(),
-            runs=parts.registry.counts(),
+            trouble=trouble,
+            runs=counts,
             gpus=[
                 pb.Gpu(index=gpu.index, name=gpu.name, memory_bytes=gpu.memory_bytes, run_id=holders.get(gpu.index, ""))
                 for gpu in parts.machine.gpus

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import os
 import subprocess
@@ -14,8 +13,9 @@ from typing import Any
 
 from mosaic.contract.fields import SUBMISSION_BYTES, parse_object
 from mosaic.contract.kinds import FieldError
+from mosaic.trainer.columns import claim_of, columns_of
 from mosaic.trainer.executors.choice import Executors
-from mosaic.trainer.gpu import Claim, Machine, check_claim
+from mosaic.trainer.gpu import Machine, check_claim
 from mosaic.trainer.registry import NewRun, Registry
 from mosaic.trainer.run import Run
 from mosaic.trainer.scripts import all_params
@@ -29,7 +29,6 @@ from mosaic.wire.secrets import is_secret, mask_secrets, proxy_variables, withou
 from mosaic.wire.storage import default_url
 from mosaic.wire.workers import WorkerCapabilities, discover_workers, schema_of
 
-GRACE_SECONDS = 120.0
 DRY_RUN_SECONDS = 120.0
 # Each dry run is a process of a third of a second; more at once only wait for each other.
 DRY_RUNS = 4
@@ -120,13 +119,13 @@ class Submissions:
         return run
 
     def _checked(self, run_id: str, job: JobConfig, secrets: Mapping[str, str], external: bool) -> NewRun:
-        worker = self._worker_for(job)
+        worker = self.worker_for(job)
         config = self._completed(run_id, job, worker)
         if job.metadata.worker.script is not None:
             fields = self._schema(worker).get(str(config.get("algo")), {}).get("fields", ())
             given = _object(config.get("extras"))
             config["extras"] = {**given, "algo_params": all_params(_object(given.get("algo_params")), fields)}
-        claim, executor = _claim(job), self._executor_for(job)
+        claim, executor = claim_of(job), self._executor_for(job)
         warnings = []
         if executor == "local":
             warnings = check_claim(claim, self._machine)
@@ -140,30 +139,12 @@ class Submissions:
             for name in ("algo", "env_id", "seed", "total_timesteps"):
                 config[name] = config.get(name) if config.get(name) is not None else summary["config"].get(name)
             warnings += [str(text) for text in summary.get("warnings", ())]
-        extras = _object(config.get("extras"))
-        restarts = job.retry.max_restarts or extras.get("max_restarts") or 0
-        grace = extras.get("grace_seconds")
         columns = {
-            "run_name": job.run_name or "",
+            **columns_of(job, config, claim),
             "worker_type": worker.worker_type,
-            "algo": str(config.get("algo") or ""),
-            "env_id": str(config.get("env_id") or ""),
-            "seed": config.get("seed"),
-            "mode": "script" if job.metadata.worker.script else str(extras.get("mode") or "train"),
-            "total_timesteps": _total(config, extras),
-            "group": _group(job.metadata.ui.group, config, extras),
-            "agent_id": str(config.get("agent_id") or extras.get("agent_id") or ""),
             "secret_names": json.dumps(sorted(secrets)),
             "warnings": json.dumps(list(dict.fromkeys(warnings))),
-            "cpus": claim.cpus,
-            "memory_mb": claim.memory_mb,
-            "gpus_requested": claim.gpus,
-            "gpus_mandatory": int(claim.gpus_mandatory),
             "executor": executor,
-            "max_restarts": int(restarts),
-            "max_duration": job.schedule.max_duration_seconds,
-            "max_steps": job.schedule.max_steps,
-            "grace": GRACE_SECONDS if grace in (None, "") else float(grace),
         }
         payload = without_secrets(job.to_dict())
         payload["metadata"]["worker"]["config"] = without_secrets(config)
@@ -212,7 +193,8 @@ class Submissions:
         if config.get("total_timesteps") is None:
             config["total_timesteps"] = script.total_timesteps
 
-    def _worker_for(self, job: JobConfig) -> WorkerCapabilities:
+    def worker_for(self, job: JobConfig) -> WorkerCapabilities:
+        """Return the worker that a payload or its algorithm names; ConfigError where none has it."""
         if not self.workers:
             raise WorkerError("; ".join(["no worker is installed", *self.problems]))
         module, algo = job.metadata.worker.module, job.worker_config.get("algo")
@@ -291,47 +273,6 @@ def worker_environment(home: Path) -> dict[str, str]:
 
 def _object(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
-
-
-def _claim(job: JobConfig) -> Claim:
-    asked = job.resources
-    return Claim(
-        # A run that claims nothing still takes a slot: a hundred seeds must not start at once.
-        cpus=1.0 if asked.cpus is None else asked.cpus,
-        memory_mb=asked.memory_mb or 0,
-        gpus=asked.gpus.requested,
-        gpus_mandatory=asked.gpus.mandatory,
-    )
-
-
-def _group(name: str | None, config: Mapping[str, Any], extras: Mapping[str, Any]) -> str:
-    """What the seeds of one configuration share: the name given, or a digest of all that can change a return."""
-    if name:
-        return name[:200]
-    recipe = {key: config.get(key) for key in ("algo", "env_id", "total_timesteps")}
-    shown_only = (
-        "notes",
-        "seed_override",
-        "wandb_run_name",
-        "telemetry",
-        "agent_id",
-        "video_mode",
-        "grid_limit",
-        "storage_url",
-    )
-    recipe["extras"] = {
-        key: value for key, value in extras.items() if key not in shown_only and not key.startswith("fastlane_")
-    }
-    text = json.dumps(recipe, sort_keys=True, default=str)
-    return f"#{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-
-
-def _total(config: Mapping[str, Any], extras: Mapping[str, Any]) -> int:
-    total = config.get("total_timesteps")
-    if isinstance(total, int | float) and not isinstance(total, bool) and 0 < total < 1 << 62:
-        return int(total)
-    episodes = extras.get("eval_episodes")
-    return episodes if extras.get("mode") == "policy_eval" and isinstance(episodes, int) else 0
 
 
 def _secrets_of(payload: Mapping[str, Any]) -> dict[str, str]:

@@ -29,7 +29,9 @@ class End:
     """the run passes through LOST: not it has failed, but what it ran on"""
 
 
-def judge(row: sqlite3.Row, identity: Identity | None, ended: Exit, last_words: Callable[[], str]) -> End:
+def judge(
+    row: sqlite3.Row | Mapping[str, Any], identity: Identity | None, ended: Exit, last_words: Callable[[], str]
+) -> End:
     """Whether the run has ended, and how, or what its next attempt begins with."""
     closing = json.loads(row["closing"]) if row["closing"] else {}
     payload: Mapping[str, Any] = closing.get("payload", {})

@@ -106,7 +106,7 @@ def of_group(runs: Iterable[Run], name: str) -> list[str]:
     chosen: dict[tuple[str, int | None], Run] = {}
     for run in sorted(runs, key=lambda run: (run.created_at, run.run_id)):
         key = (run.group, run.seed if run.seed is not None else len(chosen))
-        if key not in chosen or chosen[key].state in (State.FAILED, State.CANCELLED):
+        if key not in chosen or chosen[key].state in (State.FAILED, State.CANCELLED, State.BROKEN):
             chosen[key] = run
     if len(chosen) > MOST_RUNS:
         raise ConfigError(

@@ -44,6 +44,7 @@ STATES: dict[State, tuple[str, str, str]] = {
     State.FAILED: ("error", "#A84300", "failed"),
     State.CANCELLED: ("stop", "#6b7280", "cancelled"),
     State.LOST: ("signal_wifi_off", "#A84300", "lost"),
+    State.BROKEN: ("broken_image", "#A84300", "broken"),
 }
 # A busy machine may take its time over a page; after NiceGUI's three seconds there would be an error in its place.
 BUILD_SECONDS = 60.0

@@ -10,6 +10,7 @@ MosaicError
 │   ├── AccessError                  a token that is missing, wrong or of another run
 │   ├── UnknownRunError              a run that the registry does not hold
 │   ├── MoveError                    what the run's present state does not allow
+│   ├── DamagedError                 the registry's file is no database of ours any more
 │   └── UnavailableError             the registry cannot be read or written for the moment: try again
 ├── StoreError                       a storage URL whose store does not answer, refuses, or lacks what is asked for
 └── WorkerError                      a plug-in or a worker process that does not work
@@ -61,6 +62,10 @@ class UnknownRunError(TrainerError):
 
 class MoveError(TrainerError):
     """What the run's present state does not allow."""
+
+
+class DamagedError(TrainerError):
+    """The registry's file is no database of ours any more; the run folders have what it held."""
 
 
 class UnavailableError(TrainerError):

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mosaic.web.pages.run import RunPage
 
 MODES = {"train": "training", "resume_training": "resumed training", "policy_eval": "evaluation", "script": "script"}
+TROUBLED = (State.FAILED, State.LOST, State.BROKEN)
 BUTTON = "outline no-caps dense padding='4px 10px'"
 ASKED = {"cancel": "Cancelling: it saves its state first", "pause": "Pausing", "continue": "Continuing"}
 
@@ -65,8 +66,8 @@ class Header:
         self._reason.set_text(reason)
         self._reason.set_visibility(bool(reason))
         self._reason.classes(
-            add="text-negative font-medium" if run.state in (State.FAILED, State.LOST) else "",
-            remove="" if run.state in (State.FAILED, State.LOST) else "text-negative font-medium",
+            add="text-negative font-medium" if run.state in TROUBLED else "",
+            remove="" if run.state in TROUBLED else "text-negative font-medium",
         )
         share, text = progress_of(run)
         self._bar.set_visibility(share is not None)

@@ -26,7 +26,7 @@ REFRESH_SECONDS = 20.0
 MOST_COMPARED = 60
 GROUPS = {
     "live": [State.HANDSHAKE, State.READY, State.EXECUTING, State.PAUSED, State.LOST],
-    "ended": [State.COMPLETED, State.FAILED, State.CANCELLED],
+    "ended": [State.COMPLETED, State.FAILED, State.CANCELLED, State.BROKEN],
 }
 
 

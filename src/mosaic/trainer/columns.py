@@ -1,0 +1,81 @@
+"""What a payload sets in the registry's row of its run: names, limits, what it claims of the machine, its group."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from mosaic.trainer.gpu import Claim
+from mosaic.wire.job import JobConfig
+
+GRACE_SECONDS = 120.0
+
+
+def columns_of(job: JobConfig, config: Mapping[str, Any], claim: Claim) -> dict[str, Any]:
+    """Return the columns that a checked payload and the worker's flat config set."""
+    given = config.get("extras")
+    extras: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
+    restarts = job.retry.max_restarts or extras.get("max_restarts") or 0
+    grace = extras.get("grace_seconds")
+    return {
+        "run_name": job.run_name or "",
+        "algo": str(config.get("algo") or ""),
+        "env_id": str(config.get("env_id") or ""),
+        "seed": config.get("seed"),
+        "mode": "script" if job.metadata.worker.script else str(extras.get("mode") or "train"),
+        "total_timesteps": _total(config, extras),
+        "group": _group(job.metadata.ui.group, config, extras),
+        "agent_id": str(config.get("agent_id") or extras.get("agent_id") or ""),
+        "cpus": claim.cpus,
+        "memory_mb": claim.memory_mb,
+        "gpus_requested": claim.gpus,
+        "gpus_mandatory": int(claim.gpus_mandatory),
+        "max_restarts": int(restarts),
+        "max_duration": job.schedule.max_duration_seconds,
+        "max_steps": job.schedule.max_steps,
+        "grace": GRACE_SECONDS if grace in (None, "") else float(grace),
+    }
+
+
+def claim_of(job: JobConfig) -> Claim:
+    """Return what a payload asks of the machine."""
+    asked = job.resources
+    return Claim(
+        # A run that claims nothing still takes a slot: a hundred seeds must not start at once.
+        cpus=1.0 if asked.cpus is None else asked.cpus,
+        memory_mb=asked.memory_mb or 0,
+        gpus=asked.gpus.requested,
+        gpus_mandatory=asked.gpus.mandatory,
+    )
+
+
+def _group(name: str | None, config: Mapping[str, Any], extras: Mapping[str, Any]) -> str:
+    """What the seeds of one configuration share: the name given, or a digest of all that can change a return."""
+    if name:
+        return name[:200]
+    recipe = {key: config.get(key) for key in ("algo", "env_id", "total_timesteps")}
+    shown_only = (
+        "notes",
+        "seed_override",
+        "wandb_run_name",
+        "telemetry",
+        "agent_id",
+        "video_mode",
+        "grid_limit",
+        "storage_url",
+    )
+    recipe["extras"] = {
+        key: value for key, value in extras.items() if key not in shown_only and not key.startswith("fastlane_")
+    }
+    text = json.dumps(recipe, sort_keys=True, default=str)
+    return f"#{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+def _total(config: Mapping[str, Any], extras: Mapping[str, Any]) -> int:
+    total = config.get("total_timesteps")
+    if isinstance(total, int | float) and not isinstance(total, bool) and 0 < total < 1 << 62:
+        return int(total)
+    episodes = extras.get("eval_episodes")
+    return episodes if extras.get("mode") == "policy_eval" and isinstance(episodes, int) else 0
