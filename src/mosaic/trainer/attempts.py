@@ -13,6 +13,7 @@ from typing import Any
 
 from mosaic.trainer.executors.contract import Identity
 from mosaic.trainer.registry import QUEUE, Registry, next_count, update
+from mosaic.trainer.run_warnings import added
 from mosaic.trainer.states import LIVE, State
 from mosaic.wire.errors import AccessError, MoveError, UnknownRunError
 
@@ -78,7 +79,7 @@ class Attempts:
                 slot=next_count(connection, "slot"),
                 started_at=row["started_at"] or self._registry.clock(),
                 gpus=json.dumps(list(gpus)),
-                warnings=json.dumps([*kept, *(text for text in warnings if text not in kept)]),
+                warnings=json.dumps(added(kept, warnings)),
                 **NO_WORKER,
                 reads_files=1,
                 exit_code=None,

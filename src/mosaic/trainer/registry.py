@@ -250,7 +250,7 @@ class Registry:
     def move(self, connection: sqlite3.Connection, row: sqlite3.Row, to: State, reason: str, **columns: Any) -> None:
         """Change a run's state, if the table allows it, and note the change; inside the caller's transaction."""
         check_move(row["run_id"], State(row["state"]), to)
-        update(connection, row["id"], state=to, reason=reason, **columns)
+        update(connection, row["id"], state=to, reason=reason, stalled=0, **columns)
         note_change(connection, "moved", row["run_id"], row["state"], to, reason, self.clock())
 
     def _ask(self, run_id: str, what: str, needed: State, there: State) -> Run:
@@ -291,11 +291,12 @@ class Registry:
             self._delete(run_id)
 
     def _run(self, row: sqlite3.Row, queue: Mapping[int, int], **more: Any) -> Run:
-        sps, left = row["sps"], row["total_timesteps"] - row["step"]
-        executing = row["state"] == State.EXECUTING
+        sps, left = 0.0 if row["stalled"] else row["sps"], row["total_timesteps"] - row["step"]
+        executing = row["state"] == State.EXECUTING and not row["closing"]
         named = {name: row[name] for name in _SAME_NAMES}
         return Run(
             **named,
+            sps=sps,
             state=State(row["state"]),
             eta_seconds=left / sps if executing and sps and left >= 0 else None,
             queue_position=queue.get(row["id"], -1),
@@ -306,6 +307,7 @@ class Registry:
             registered=bool(row["session_hash"]),
             external=bool(row["external"]),
             stalled=bool(row["stalled"]),
+            stalled_since=float(row["stalled"]),
             imported=bool(row["imported"]),
             **more,
         )
@@ -314,7 +316,7 @@ class Registry:
 _SAME_NAMES = (
     *("run_id", "reason", "run_name", "worker_type", "algo", "env_id", "seed", "mode", "total_timesteps", "priority"),
     *("attempt", "restarts", "max_restarts", "created_at", "started_at", "ended_at", "step", "episodes", "last_return"),
-    *("last_length", "sps", "exit_code", "signal", "pid", "worker_id", "agent_id", "asked", "mean_return", "group"),
+    *("last_length", "exit_code", "signal", "pid", "worker_id", "agent_id", "asked", "mean_return", "group"),
     *("executor", "job", "node"),
 )
 

@@ -16,6 +16,7 @@ from mosaic.trainer.executors.choice import Executors
 from mosaic.trainer.gpu import Claim, Machine, check_claim
 from mosaic.trainer.registry import NewRun, Registry
 from mosaic.trainer.run import Run
+from mosaic.trainer.run_warnings import added
 from mosaic.trainer.scripts import all_params
 from mosaic.wire import variables
 from mosaic.wire.errors import ConfigError, MosaicError, RefusedError, WorkerError, nearest, shown
@@ -144,7 +145,7 @@ class Submissions:
             "group": _group(job.metadata.ui.group, config, extras),
             "agent_id": str(config.get("agent_id") or extras.get("agent_id") or ""),
             "secret_names": json.dumps(sorted(secrets)),
-            "warnings": json.dumps(list(dict.fromkeys(warnings))),
+            "warnings": json.dumps(added([], warnings)),
             "cpus": claim.cpus,
             "memory_mb": claim.memory_mb,
             "gpus_requested": claim.gpus,
