@@ -44,21 +44,29 @@ def over(size: int, most: int) -> str:
 def read_lines(path: Path, offset: int, most: int, *, limit: int = BATCH_BYTES, searched: int = 0) -> Lines:
     """Return about `limit` bytes of whole lines of at most `most` bytes; OSError for what is not a plain file."""
     limit = max(limit, most + 1)
+    found = Lines(offset)
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
-        return Lines(offset)
+        return found
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "not a plain file", str(path))
-        data = os.pread(descriptor, limit, offset)
-        if len(data) == limit and b"\n" not in data:
-            start = searched if offset < searched <= status.st_size else offset + limit
-            return _skip(descriptor, offset, start)
+        known = searched if offset < searched <= status.st_size else 0
+        stop = max(offset, known) + _SEARCH_BYTES
+        while len(data := os.pread(descriptor, limit, found.end)) == limit and b"\n" not in data:
+            position = max(known, found.end + limit)
+            end = _end_of_line(descriptor, position, stop)
+            if end < 0:
+                found.searched = max(position, min(stop, status.st_size))
+                found.more = found.searched >= stop
+                return found
+            found.dropped.append(end - 1 - found.end)
+            found.end = end
     finally:
         os.close(descriptor)
-    found = Lines(offset, more=len(data) == limit)
+    found.more = len(data) == limit
     for line in data.split(b"\n")[:-1]:
         found.end += len(line) + 1
         if len(line) > most:
@@ -77,13 +85,11 @@ def lines_of(path: Path, offset: int, most: int) -> Iterator[tuple[bytes, int]]:
         yield from zip(found.lines, found.ends, strict=True)
 
 
-def _skip(descriptor: int, offset: int, position: int) -> Lines:
-    """Look for the end of the line that begins at `offset` and holds no newline before `position`."""
-    stop = position + _SEARCH_BYTES
+def _end_of_line(descriptor: int, position: int, stop: int) -> int:
+    """Return the offset behind the next newline, -1 where there is none before `stop`."""
     while position < stop and (data := os.pread(descriptor, _BLOCK, position)):
         newline = data.find(b"\n")
         if newline >= 0:
-            end = position + newline + 1
-            return Lines(end, dropped=[end - 1 - offset], more=True)
+            return position + newline + 1
         position += len(data)
-    return Lines(offset, searched=position, more=position >= stop)
+    return -1

@@ -14,19 +14,20 @@ from mosaic.wire.events import Event
 _BLOCK = 1 << 18
 
 
-def read_events(path: Path, from_seq: int, until_seq: int) -> Iterator[Event]:
-    """Yield the events with from_seq <= seq < until_seq; lines that are no events, or over the cap, are skipped."""
+def read_events(path: Path, run_id: str, from_seq: int, until_seq: int) -> Iterator[Event]:
+    """Yield a run's events with from_seq <= seq < until_seq in order, without the lines that the relay drops."""
     if from_seq >= until_seq:
         return
     try:
         start = _offset_of(path, from_seq)
         for line, _ in lines_of(path, start, EVENT_BYTES):
             event = decoded(line)
-            if event is None or event.seq < from_seq:
+            if event is None or event.seq < from_seq or event.run_id != run_id:
                 continue
             if event.seq >= until_seq:
                 return
             yield event
+            from_seq = event.seq + 1
     except OSError:
         return
 

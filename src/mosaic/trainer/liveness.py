@@ -71,11 +71,12 @@ class Liveness:
 
     def begin(self, row: Mapping[str, Any], gaps: Iterable[float], events: Iterable[Event]) -> None:
         """Begin with what an attempt did before this daemon looked at it."""
-        recent = deque(gaps, maxlen=GAPS)
-        self._pulses[row["run_id"]] = Pulse(
-            row["attempt"], row["step"], recent, moved=row["state"] == State.EXECUTING and row["step"] > 0
-        )
+        pulse = Pulse(row["attempt"], row["step"], deque(gaps, maxlen=GAPS))
+        pulse.moved = row["state"] == State.EXECUTING and row["step"] > 0
+        self._pulses[row["run_id"]] = pulse
         self.hear(row["run_id"], events)
+        if row["stalled"]:
+            pulse.idle = pulse.limit(row["mode"])
 
     def hear(self, run_id: str, events: Iterable[Event]) -> None:
         """Take what the events tell about times in which no step is to be expected."""

@@ -221,7 +221,7 @@ class Registry:
         with self.database.read() as connection:
             seen = self.row(connection, run_id)["events_seq"]
         end = seen if until_seq is None else min(seen, until_seq)
-        yield from read_events(self.paths(run_id).events, from_seq, end)
+        yield from read_events(self.paths(run_id).events, run_id, from_seq, end)
 
     def counts(self) -> dict[str, int]:
         """How many runs are in each state."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from mosaic.contract.fields import SERIES
@@ -40,9 +41,11 @@ _UNTAKEABLE = (ValueError, TypeError, LookupError, OverflowError, sqlite3.Integr
 class Relay:
     """Reads files, never pipes: what it did not see while nobody ran it, it sees later. One thread only."""
 
-    def __init__(self, registry: Registry, bus: Bus, happenings: Happenings) -> None:
+    def __init__(
+        self, registry: Registry, bus: Bus, happenings: Happenings, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._registry, self._bus, self._happenings = registry, bus, happenings
-        self._intake, self._stalls = Intake(registry), Stalls(registry, happenings)
+        self._intake, self._stalls = Intake(registry), Stalls(registry, happenings, clock)
 
     def poll(self, rows: Iterable[sqlite3.Row]) -> None:
         """Take what is new of all these runs in one transaction, with their cursors; then mark which are stalled."""

@@ -12,6 +12,7 @@ SERIES_DROPPED = "a metric was dropped"
 FILE_UNREADABLE = "a file of the run cannot be read"
 ONCE = (ROW_DROPPED, EVENT_DROPPED, SERIES_DROPPED, FILE_UNREADABLE)
 MOST = 50
+ONCE_BYTES = 1_000  # they always have room
 _MORE = "further warnings were dropped; see logs/worker.jsonl"
 
 
@@ -23,8 +24,9 @@ def added(kept: Sequence[str], messages: Iterable[str]) -> list[str]:
         once = next((start for start in ONCE if text.startswith(start)), None)
         if not text or text in found or (once and any(other.startswith(once) for other in found)):
             continue
-        room = WARNINGS_BYTES - sum(map(_size, found)) - _size(_MORE)
-        if len(found) < MOST and _size(text) <= room:
+        room = WARNINGS_BYTES - sum(map(_size, found)) - _size(_MORE) - (not once) * len(ONCE) * ONCE_BYTES
+        text = cut(text, ONCE_BYTES) if once else text
+        if once or (len(found) < MOST and _size(text) <= room):
             found.append(text)
         elif _MORE not in found:
             found.append(_MORE)
