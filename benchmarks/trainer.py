@@ -1,6 +1,7 @@
 """The trainer daemon: long curves, long lists, many streams, what it costs a run, a registry that takes nothing.
 
-    python benchmarks/trainer.py [--only curves,list,streams,cost,telemetry,stopping,delay,locked,full] [--seconds 60]
+    python benchmarks/trainer.py [--only curves,list,streams,cost,telemetry,stopping,delay,locked,full,wide,lines]
+        [--seconds 60]
 
 Every part starts a daemon of its own on an empty home. Times are taken at the client, through gRPC.
 """
@@ -19,6 +20,7 @@ from typing import Any
 
 import trainer_cost
 import trainer_faults
+import trainer_wide
 from daemons import home, megabytes, serving
 from filled import fill_curves, fill_runs
 from report import markdown, save
@@ -256,6 +258,8 @@ PARTS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "delay": trainer_cost.delay,
     "locked": trainer_faults.locked,
     "full": trainer_faults.full,
+    "wide": trainer_wide.wide,
+    "lines": trainer_wide.long_lines,
 }
 
 if __name__ == "__main__":

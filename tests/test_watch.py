@@ -229,6 +229,17 @@ def test_why_no_frame_comes_is_said_beneath(runs: list[str]) -> None:
     assert "No picture: no paint" in screen.getvalue()
 
 
+def test_a_stalled_run_is_marked_beneath_its_picture(runs: list[str]) -> None:
+    writer = FastLaneWriter.create("02BBB", RunPaths("02BBB").fastlane)
+    screen = io.StringIO()
+    with watch.FastLaneReader.attach(writer.name) as reader:
+        canvas = watch.Canvas(screen)
+        canvas.mark = "STALLED 1:15"
+        canvas.show(None, reader.status())
+    writer.close()
+    assert "STALLED 1:15" in screen.getvalue()
+
+
 def test_a_picture_is_drawn_once_and_again_when_the_terminal_changes(
     shown: Shown, monkeypatch: pytest.MonkeyPatch
 ) -> None:

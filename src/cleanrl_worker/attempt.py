@@ -224,6 +224,8 @@ class Attempt:
             self._scalars.poll(last=True)
         self._notes.poll()
         self._relay.close()
+        if self._tracker is not None or self._syncer is not None:  # they may take minutes
+            self._beat()
         if self._tracker is not None:
             if trouble := self._tracker.close(returncode, hurry=lambda: self._is_hurried(0.0)):
                 self._warn(trouble)
@@ -285,6 +287,7 @@ class Attempt:
             "last_return": progress.last_return,
             **self._vitals.measure(process.pid),
             "paused": process.paused,
+            **({} if self._ended is None else {"doing": "closing"}),
         }
 
     def _write_manifest(self) -> dict[str, Any]:

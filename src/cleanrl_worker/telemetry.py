@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from cleanrl_worker.outlet import Outlet
+from mosaic.contract.lines import ROW_DROPPED
 from mosaic.wire.errors import EventError, StorageError, storage_error
 from mosaic.wire.events import Event, encode
 from mosaic.wire.metrics import Tail, encode_row, is_episode
@@ -164,7 +165,7 @@ class MetricsRelay:
         self._events = events
         self._folder = tensorboard
         self._writer: ScalarWriter | None = None
-        self._tail = Tail(paths.metrics, paths.metrics.stat().st_size if paths.metrics.exists() else 0)
+        self._tail = Tail(paths.metrics, paths.metrics.stat().st_size if paths.metrics.exists() else 0, capped=True)
         self._complained = False
 
     def poll(self) -> None:
@@ -174,7 +175,7 @@ class MetricsRelay:
         except EventError as error:
             if not self._complained:
                 self._complained = True
-                self._emit("warning", {"message": f"a line of metrics.jsonl is left out: {error}"})
+                self._emit("warning", {"message": f"{ROW_DROPPED}: {error}"})
             return
         for row in rows:
             if "resumed_from" in row:
@@ -224,7 +225,7 @@ class MetricsRelay:
 class Notes:
     """Follows what the algorithm tells besides scalars: events of its own, a JSON line each."""
 
-    KINDS = ("checkpoint", "resumed", "warning", "eval_batch", "stage", "step")
+    KINDS = ("checkpoint", "resumed", "warning", "eval_batch", "stage", "step", "heartbeat")
 
     def __init__(self, paths: RunPaths, emit: Emit) -> None:
         self._path, self._emit = paths.notes, emit

@@ -85,6 +85,8 @@ class Progress:
     failure: dict[str, Any] = field(default_factory=dict)
     overall_return: float | None = None
     notice: str = ""
+    stalled_since: float = 0.0
+    """when its step grew last, while the daemon takes it for stalled"""
     started: float | None = None
     latest: float | None = None
     phase: int = 0
@@ -289,7 +291,9 @@ def status_line(progress: Progress, brief: bool = False) -> str:
     if not brief:
         share = f" ({min(1.0, progress.step / progress.total_timesteps):.0%})" if progress.total_timesteps > 0 else ""
         parts.append(so_far(progress) + share)
-    if progress.steps_per_second:
+    if progress.stalled_since:
+        parts.append(f"STALLED {clock(max(0.0, time.time() - progress.stalled_since))} · 0 steps/s")
+    elif progress.steps_per_second:
         parts.append(f"{progress.steps_per_second:,.0f} steps/s")
         left = max(0, progress.total_timesteps - progress.step) / progress.steps_per_second
         if progress.status == "training":

@@ -1,5 +1,6 @@
 """A run's live view in the terminal, and as a picture file."""
 
+import math
 import shutil
 import sys
 import time
@@ -20,6 +21,7 @@ LINES_BENEATH = 3
 FRAMES_PER_SECOND = 30
 START_SECONDS = 30.0  # for a run that was accepted just now, until its algorithm's process is up
 ASK_SECONDS = 0.5  # between two questions whether a run goes on
+MARK_SECONDS = 5.0  # between two questions whether it is stalled
 SILENCE_SECONDS = 10.0  # without a sign of the writer, after which a viewer says so
 
 
@@ -40,10 +42,16 @@ def find_run(text: str) -> RunPaths:
     raise ConfigError(f"no run begins with {text!r} in {folder}; the newest is {runs[-1]}, or type: latest")
 
 
-def watch(run: str, stream: TextIO | None = None, goes_on: Callable[[], bool] = lambda: False) -> int:
+def watch(
+    run: str,
+    stream: TextIO | None = None,
+    goes_on: Callable[[], bool] = lambda: False,
+    mark: Callable[[], str] = lambda: "",
+) -> int:
     """Show a run until it ends or the person leaves; the exit code.
 
-    `goes_on` tells whether the run will have another ring than the one that was closed: that of a retry.
+    `goes_on` tells whether the run will have another ring than the one that was closed: that of a retry. `mark` returns
+    what the daemon marks the run with, "" for most.
     """
     stream = sys.stdout if stream is None else stream
     paths = find_run(run)
@@ -51,7 +59,7 @@ def watch(run: str, stream: TextIO | None = None, goes_on: Callable[[], bool] = 
         raise ConfigError(f"a live picture needs a terminal; for a file, type: mosaic snapshot {paths.run_id} out.png")
     with _open(paths, goes_on) as reader, _screen(stream):
         canvas = Canvas(stream)
-        seen, ring = 0, reader.name
+        seen, ring, marked = 0, reader.name, -math.inf
         while True:
             frame, status = reader.latest_frame(seen), reader.status()
             if reader.name != ring:  # of the next start; it counts from 1 again
@@ -62,6 +70,8 @@ def watch(run: str, stream: TextIO | None = None, goes_on: Callable[[], bool] = 
                 break
             if frame is not None:
                 seen = frame.index
+            if time.monotonic() - marked > MARK_SECONDS:
+                canvas.mark, marked = mark(), time.monotonic()
             canvas.show(frame, status)
             if ended:
                 time.sleep(ASK_SECONDS)
@@ -111,6 +121,7 @@ class Canvas:
         self._size = (0, 0)
         self._frame: Frame | None = None
         self._picture: list[str] = []
+        self.mark = ""
 
     def show(self, frame: Frame | None, status: Status) -> None:
         """Draw what has changed: the frame if there is a new one, the lines beneath, and why there is none."""
@@ -135,6 +146,8 @@ class Canvas:
         said = [] if self._frame is None else [f"{numbers(self._frame, status)}   {status.frame_rate_hz:.1f} frames/s"]
         if status.state == "closed":
             return [*said, "This start of the run has ended; if another follows, it is shown. Ctrl-C ends the view."]
+        if self.mark:
+            said = [f"{said[0]}   {self.mark}" if said else self.mark]
         if status.note:
             said.append(status.note)
         if status.reason:

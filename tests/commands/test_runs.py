@@ -2,7 +2,10 @@
 
 import io
 import json
+import re
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -55,6 +58,21 @@ def test_table_fits_the_terminal_and_cuts_neither_state_nor_number(width: int) -
     for whole in ("E5W9T7Y6U3"[-8:], "EXECUTING", "1915558416", "25%", "4013"):
         assert whole in text
     assert ("2:30 left" in text) == (width >= 96) and ("5,000" in text) == (width >= 110)
+
+
+@pytest.mark.parametrize(("width", "terminal"), [(80, True), (110, True), (140, True), (500, False)])
+def test_a_stalled_run_is_marked_beside_its_state_with_how_long(width: int, terminal: bool) -> None:
+    since = time.time() - 75
+    stalled = replace(A_RUN, stalled=True, stalled_since=since, sps=0.0, eta_seconds=None)
+    text = drawn(width, terminal, stalled)
+    state = "EXECUTING " if width >= 140 else ""
+    assert re.search(rf"{state}STALLED 1:1\d", text) and "left" not in text
+    assert all(len(line) <= width for line in text.splitlines())
+    out = io.StringIO()
+    console = Console(file=out, width=width, force_terminal=terminal, color_system=None)
+    for part in runs._full(stalled, console):
+        console.print(part)
+    assert re.search(r"EXECUTING  STALLED 1:1\d", out.getvalue()) and "0 steps/s" in out.getvalue()
 
 
 def test_pipe_gets_whole_ids_and_one_plain_line_a_run() -> None:

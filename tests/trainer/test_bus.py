@@ -39,6 +39,18 @@ def test_one_starved_and_one_resumed_however_many_are_missed() -> None:
     assert found[0] == Resumed(2, 10) and [event.seq for event in found[1:]] == [10, 11]
 
 
+def test_a_reader_without_room_is_starved_until_it_has_read_although_it_has_credit() -> None:
+    bus = Bus()
+    one = subscribed(bus, credits=100)
+    sizes = [900_000] * 5
+    assert bus.publish("a", events(0, 5), sizes) == 1
+    found = one.take(0)
+    assert [event.seq for event in found[:-1]] == [0, 1] and found[-1] == Starved(2)
+    bus.publish("a", events(5, 1), sizes[:1])
+    found = one.take(0)
+    assert found[0] == Resumed(2, 5) and found[1].seq == 5
+
+
 def test_the_end_names_what_was_missed_before() -> None:
     bus = Bus()
     one = subscribed(bus, credits=1)

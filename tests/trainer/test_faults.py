@@ -276,7 +276,11 @@ def test_lines_that_are_no_events_and_no_rows_are_passed_over(bench: Bench) -> N
         events.write(json.dumps(odd).encode() + b"\n")
     bench.dispatcher.tick()
     run = bench.registry.get_run("a")
-    assert (run.next_seq, run.step) == (4, 7)
+    assert (run.next_seq, run.step) == (2, 7)
+    assert sorted(text.partition(":")[0] for text in run.warnings) == [
+        "a metrics row was dropped",
+        "an event was dropped",
+    ]
     with paths.metrics.open("ab") as metrics:
         metrics.write(b'me": 2.0, "x": 3.0}\n')
     bench.dispatcher.tick()

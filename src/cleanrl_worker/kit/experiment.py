@@ -222,10 +222,7 @@ class Run:
         return self._write_policy("cleanrl_model", step, state, statistics)
 
     def keep_best(
-        self,
-        step: int,
-        state: Callable[[], Any],
-        statistics: Callable[[], Mapping[str, np.ndarray]] | None = None,
+        self, step: int, state: Callable[[], Any], statistics: Callable[[], Mapping[str, np.ndarray]] | None = None
     ) -> None:
         """Write `<exp>.best.cleanrl_model` if the policy is the best so far; cheap enough to be called all the time."""
         if not self.args.save_model or step - self._best_look < BEST_EVERY:
@@ -237,6 +234,7 @@ class Run:
     def evaluate(self, step: int, policy: Policy, *, atari: bool = False, view: View | None = None) -> None:
         """Close a training with a few sampled episodes, logged as CleanRL's `eval/episodic_return`."""
         started = time.monotonic()
+        self.tell("heartbeat", {"step": step, "doing": "closing evaluation"})
         folder = None if self.video_folder is None else self.video_folder.with_name(f"{self.name}-eval")
         env_id, backend = self.args.env_id, self.args.env_backend
         if atari and pools.plays(env_id, backend, self.args.vectorization, self.args.num_envs):

@@ -159,6 +159,7 @@ class Continuation:
         started = time.monotonic()
         budget = self.args.checkpoint_budget_mb * 2**20 or None
         try:
+            self.tell("heartbeat", {"step": step, "doing": "checkpoint"})
             path = checkpoints.write(self.folder, step, self.parts, self.rng, document, self.replay)
             prune(self.folder, budget, step)
         except OSError as error:  # the earlier checkpoints are whole, and training need not end for a full disk

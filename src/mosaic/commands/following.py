@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mosaic import catalog
-from mosaic.commands.printing import short_id, shortest
-from mosaic.wire.errors import NoDaemonError
+from mosaic.commands.printing import short_id, shortest, stall_mark
+from mosaic.wire.errors import MosaicError, NoDaemonError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -47,13 +49,38 @@ def follow_one(client: Client, run: Run, console: Console) -> int:
     from mosaic import console as view
 
     progress = progress_of(run)
-    view.follow(_events(client, run, progress, console), progress, console)
+    with _noting_stalls(client, progress, console):
+        view.follow(_events(client, run, progress, console), progress, console)
     ended = client.wait_run(run.run_id)
     progress.settle(ended.state.lower(), ended.reason)
     completed = progress.status == "completed"
     for line in [view.summary_line(progress)] if completed else view.failure_lines(progress):
         view.print_line(console, line)
     return 0 if completed else 1
+
+
+@contextlib.contextmanager
+def _noting_stalls(client: Client, progress: view.Progress, console: Console) -> Iterator[None]:
+    """Keep the view's mark of a stalled run as the daemon has it: a run that stands still sends no events."""
+    from mosaic import console as view
+
+    left = threading.Event()
+
+    def look() -> None:
+        while not left.wait(PLAIN_SECONDS):
+            with contextlib.suppress(MosaicError):
+                since = client.get_run(progress.run_id).stalled_since
+                if bool(since) != bool(progress.stalled_since) and not console.is_terminal and not left.is_set():
+                    view.print_line(console, "STALLED: its step has not grown for long" if since else "moves again")
+                progress.stalled_since = since
+
+    looker = threading.Thread(target=look, name="stalls", daemon=True)
+    looker.start()
+    try:
+        yield
+    finally:
+        left.set()
+        looker.join(PLAIN_SECONDS)
 
 
 def progress_of(run: Run) -> view.Progress:
@@ -106,6 +133,7 @@ def follow_several(client: Client, runs: Sequence[Run], console: Console) -> int
                 time.sleep(POLL_SECONDS)
     else:
         states = {run.run_id: run.state for run in runs}
+        stalled: set[str] = set()
         said_at = time.monotonic()
         going = True
         while going:
@@ -115,6 +143,9 @@ def follow_several(client: Client, runs: Sequence[Run], console: Console) -> int
                     states[run.run_id] = run.state
                     reason = f": {run.reason}" if run.reason else ""
                     view.print_line(console, f"{run.run_id} seed {run.seed} is {run.state}{reason}")
+                if run.stalled and run.run_id not in stalled:
+                    view.print_line(console, f"{run.run_id} seed {run.seed} is {run.state} {stall_mark(run)}")
+            stalled = {run.run_id for run in shown.values() if run.stalled}
             if going and time.monotonic() - said_at >= PLAIN_SECONDS:
                 said_at = time.monotonic()
                 view.print_line(console, sum_line(list(shown.values())))

@@ -8,8 +8,8 @@ from typing import Any
 
 from mosaic.commands.connection import connect
 from mosaic.commands.naming import add_run, find_run
-from mosaic.commands.printing import add_json, print_json
-from mosaic.wire.errors import NoDaemonError, UnknownRunError
+from mosaic.commands.printing import add_json, print_json, stall_mark
+from mosaic.wire.errors import MosaicError, NoDaemonError, UnknownRunError
 
 
 def add_to(commands: Any) -> None:
@@ -31,7 +31,7 @@ def watch_run(args: argparse.Namespace) -> int:
 
     try:
         run_id = _named(args.run)
-        return watch(run_id, goes_on=lambda: _goes_on(run_id))
+        return watch(run_id, goes_on=lambda: _goes_on(run_id), mark=lambda: _mark(run_id))
     except KeyboardInterrupt:
         return 0
 
@@ -53,6 +53,14 @@ def _named(name: str) -> str:
             return find_run(client, name)
     except (NoDaemonError, UnknownRunError):
         return name
+
+
+def _mark(run_id: str) -> str:
+    try:
+        with connect() as client:
+            return stall_mark(client.get_run(run_id))
+    except MosaicError:
+        return ""
 
 
 def _goes_on(run_id: str) -> bool:

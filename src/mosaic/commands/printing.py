@@ -1,5 +1,7 @@
 """How commands print: JSON documents, lines for people on stderr, sizes, ages, short names of runs."""
 
+from __future__ import annotations
+
 import argparse
 import contextlib
 import json
@@ -9,7 +11,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mosaic.trainer.run import Run
 
 # Eight characters of a ULID's random end: one in 10^12 for a pair.
 SHORT = 8
@@ -53,6 +58,13 @@ def waiting(text: str) -> Iterator[Callable[[str], None]]:
 def short_id(run_id: str) -> str:
     """The end of a run's id: enough to name it, and what differs between runs of one minute."""
     return run_id if len(run_id) <= SHORT + 4 else run_id[-SHORT:]
+
+
+def stall_mark(run: Run) -> str:
+    """Return the mark beside the state of a stalled run, with how long its step has not grown; "" for others."""
+    from mosaic.console import clock
+
+    return f"STALLED {clock(max(0.0, time.time() - run.stalled_since))}" if run.stalled else ""
 
 
 def shortest(path: str | Path) -> str:

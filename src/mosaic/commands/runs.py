@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from mosaic.commands.connection import connect
 from mosaic.commands.naming import add_run, find_run
-from mosaic.commands.printing import add_json, ago, moment, print_json, short_id, shortest
+from mosaic.commands.printing import add_json, ago, moment, print_json, short_id, shortest, stall_mark
 from mosaic.commands.submission import document
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ LIMIT, LARGEST_PAGE = 20, 1000
 BAR = 8
 # Below the first width the speed has no room, below the second neither time nor bar.
 WIDE, NARROW = 110, 96
+# From here on there is room for a state and a mark.
+WIDEST = 140
 NAMES, SHORTEST_NAME = (2, 3), 8
 # A table that goes into a file or another program is not cut to the width of a terminal that is not there.
 PIPE_WIDTH = 500
@@ -127,7 +129,8 @@ def table(runs: Sequence[Run], console: Console) -> RenderableType:
     names = ["run", "state", "algorithm", "environment", "seed", "steps", "return", "steps/s", "time"]
     names.append("age" if terminal else "created")
     left_out = {"steps/s": console.width < WIDE, "time": console.width < NARROW}
-    rows = [list(_cells(run, terminal, bar=console.width >= NARROW)) for run in runs]
+    narrow, cut = console.width < NARROW, console.width < WIDEST
+    rows = [list(_cells(run, terminal, bar=not narrow, cut=cut)) for run in runs]
     shown = [place for place, name in enumerate(names) if not left_out.get(name)]
     drawn = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
     widths = {place: max([len(names[place]), *(cell_width(row[place]) for row in rows)]) for place in shown}
@@ -165,7 +168,7 @@ def cell_width(cell: RenderableType) -> int:
     return cell.cell_len if isinstance(cell, Text) else BAR + 5
 
 
-def _cells(run: Run, terminal: bool, *, bar: bool) -> Iterator[RenderableType]:
+def _cells(run: Run, terminal: bool, *, bar: bool, cut: bool) -> Iterator[RenderableType]:
     from rich.text import Text
 
     from mosaic import console as view
@@ -174,13 +177,16 @@ def _cells(run: Run, terminal: bool, *, bar: bool) -> Iterator[RenderableType]:
     if run.asked:
         state = {"pause": "pausing", "continue": "continuing", "cancel": "cancelling"}[run.asked]
     yield Text(short_id(run.run_id) if terminal else run.run_id)
-    yield Text(state if terminal else str(run.state), style=STYLES.get(str(run.state), ""))
+    shown = [state if terminal else str(run.state), stall_mark(run)]
+    if run.stalled and cut:  # the mark says as much: no queued or paused run has one
+        shown = shown[1:]
+    yield Text(" ".join(filter(None, shown)), style="red" if run.stalled else STYLES.get(str(run.state), ""))
     yield Text(run.algo.rpartition("/")[2] + _mode(run.mode))
     yield Text(run.env_id)
     yield Text("" if run.seed is None else str(run.seed))
     yield _steps(run, bar=bar) if terminal else Text(f"{run.step}/{run.total_timesteps}")
     yield Text("" if _return(run) is None else view.short(_return(run)))
-    yield Text("" if not run.sps else f"{run.sps:,.0f}" if terminal else f"{run.sps:.0f}")
+    yield Text("" if not run.sps and not run.stalled else f"{run.sps or 0:,.0f}" if terminal else f"{run.sps or 0:.0f}")
     yield Text(_time(run))
     age = ago(run.created_at).removesuffix(" ago") if terminal else moment(run.created_at)
     yield Text(age if run.created_at else "")  # a BROKEN run's may be unreadable
@@ -251,7 +257,8 @@ def _full(run: Run, console: Console) -> Iterator[RenderableType]:
     from rich.text import Text
 
     state = str(run.state)
-    yield Text.assemble((run.run_id, "bold"), "  ", (state, f"bold {STYLES.get(state, '')}"))
+    mark = f"  {stall_mark(run)}" if run.stalled else ""
+    yield Text.assemble((run.run_id, "bold"), "  ", (state, f"bold {STYLES.get(state, '')}"), (mark, "bold red"))
     yield Text(" · ".join(part for part in (f"{run.algo} on {run.env_id}", _seed(run), run.mode, run.run_name) if part))
     if run.reason:
         yield Text(run.reason, style="red" if state in ("FAILED", "LOST", "BROKEN") else "")
@@ -293,7 +300,7 @@ def _facts(run: Run) -> list[tuple[str, str]]:
         "episodes": f"{run.episodes:,}" if run.episodes and unit == "steps" else "",
         "mean return": "" if run.mean_return is None else f"{short(run.mean_return)} of the last {recent} episodes",
         "last return": "" if run.last_return is None else short(run.last_return),
-        "speed": f"{run.sps:,.0f} steps/s" if run.sps else "",
+        "speed": f"{run.sps or 0:,.0f} steps/s" if run.sps or run.stalled else "",
         **{name: f"{moment(at)} ({ago(at)})" if at else "" for name, at in times.items()},
         "took": _time(run) if run.ended and run.started_at else "",
         "attempt": attempts or (str(run.attempt) if run.attempt > 1 else ""),

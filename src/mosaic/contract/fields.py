@@ -49,8 +49,11 @@ SEED_LIMIT = 1 << 32  # numpy's legacy seeding, which CleanRL-style scripts call
 SUBMISSION_BYTES = CONFIG_BYTES = 1 << 20
 EVENT_BYTES = ROW_BYTES = 1_000_000
 ROW_KEYS = 4096
+TAG_CHARS = 300
+SERIES = 4 * ROW_KEYS  # different metrics of a run
 WARNING_BYTES = 4_000  # of one warning
 WARNINGS_BYTES = 64_000  # of all warnings of a run
+RUN_TEXT_BYTES = 4_096  # of a reason, a name and each other text that a list of runs shows
 CARD_BYTES = 64_000
 STATE_BYTES = 64 << 20  # the generators of many environments are long lists
 SIDECAR_BYTES = MANIFEST_BYTES = 16 << 20
@@ -219,17 +222,51 @@ CARD = Table(
 )
 
 _STEP = whole()
-EVENT_PAYLOADS: dict[str, Table] = {
-    "episode": Table({"step": _STEP, "return": READING, "length": READING}),
+_TIME = number(-1e12, 1e12)
+ROW = Table({"step": _STEP, "resumed_from": _STEP, "time": _TIME})
+"""the fields of a metrics row besides its tags"""
+TAG = text(TAG_CHARS)
+EVENT = Table({"seq": COUNT, "timestamp": _TIME})
+_MANIFEST = Table(
+    {
+        "artifacts": Table(
+            {
+                "policy": text(),
+                "videos": list_of(text(), 100_000),
+                "tensorboard": Table({"enabled": FLAG, "relative_path": text()}),
+                "wandb": Table({"enabled": FLAG, "run_path": text()}),
+            }
+        )
+    }
+)
+EVENT_PAYLOADS: dict[str, Table | Kind] = {
+    "episode": Table({"step": _STEP, "return": READING, "length": READING}, required=("return",)),
     "step": Table({"steps": list_of(ANYTHING, 100_000)}),
-    "heartbeat": Table({"step": _STEP, "sps": READING, "last_return": READING}),
+    "metrics": map_of(READING, ROW_KEYS + 1, TAG),
+    "eval_batch": Table({"step": _STEP, "episodes": READING, "avg_return": READING}),
+    "stage": Table({"step": _STEP, "stage": whole(), "env_id": text(300), "reason": text()}),
+    "heartbeat": Table({"step": _STEP, "sps": READING, "last_return": READING, "doing": text(300), "paused": FLAG}),
+    "paused": Table({"step": _STEP}),
+    "continued": Table({"step": _STEP, "paused_seconds": READING}),
     "checkpoint": Table({"step": _STEP, "path": text(), "exact": FLAG, "seconds": READING}),
     "resumed": Table({"step": _STEP, "exact": FLAG, "changed": OBJECT, "message": text(100_000)}),
-    "phase": Table({"name": text(300), "status": text(300), "total_timesteps": whole()}),
-    "warning": Table({"message": text(100_000)}),
+    "phase": Table(
+        {
+            **{part: text(300) for part in ("name", "status", "outcome", "env_id")},
+            "number": whole(0),
+            "total_timesteps": whole(),
+        }
+    ),
+    "warning": Table({"message": text(EVENT_BYTES)}),
     "run_started": Table({"total_timesteps": whole(), "seed": whole(), "pid": whole()}),
-    "run_completed": Table({"manifest": OBJECT}),
-    "run_failed": Table({"exit_code": whole(), "signal": text(300), "manifest": OBJECT}),
+    "run_completed": Table({"manifest": _MANIFEST, "mean_return": READING}),
+    "run_failed": Table(
+        {
+            "exit_code": whole(),
+            **{part: text(100_000) for part in ("signal", "error", "stopped_by")},
+            "manifest": _MANIFEST,
+        }
+    ),
 }
 """fields of an event's payload that others act on, by the event's kind"""
 
@@ -254,7 +291,8 @@ RUN_ROW: dict[str, Kind] = {
     "queue_order": whole(),
     **{part: whole(-_INT32 - 1, _INT32) for part in ("priority", "exit_code")},
     **{part: whole(0, _INT32) for part in ("attempt", "restarts", "max_restarts", "pid")},
-    **dict.fromkeys(("external", "gpus_mandatory", "asked_sent", "reads_files", "stalled", "imported"), _SWITCH),
+    **dict.fromkeys(("external", "gpus_mandatory", "asked_sent", "reads_files", "imported"), _SWITCH),
+    "stalled": number(0, 1e12),  # since when, 0 where it is not
     "deleting": _SWITCH,
     **{part: json_list(text(1 << 26)) for part in ("secret_names", "warnings")},
     "gpus": json_list(whole(0, _INT32)),

@@ -103,9 +103,9 @@ def whole(least: int = LEAST_INT, most: int = MOST_INT) -> Kind:
 
 def number(least: float = -math.inf, most: float = math.inf, *, above: float | None = None) -> Kind:
     """A finite number of a range that contains `least` and `most` but not `above`."""
-    words = f"a number between {least:,g} and {most:,.0f}" if math.isfinite(least + most) else "a finite number"
+    words = f"a number between {least:,.10g} and {most:,.10g}" if math.isfinite(least + most) else "a finite number"
     if above is not None:
-        words = f"a number above {above:,g}" + (f" and at most {most:,.0f}" if math.isfinite(most) else "")
+        words = f"a number above {above:,.10g}" + (f" and at most {most:,.10g}" if math.isfinite(most) else "")
 
     def fits(value: Any) -> bool:
         if type(value) is int and not LEAST_INT <= value <= MOST_INT:

@@ -14,6 +14,7 @@ from typing import Any
 from mosaic.trainer.executors.contract import Identity
 from mosaic.trainer.registry import QUEUE, Registry
 from mosaic.trainer.rows import next_count, update
+from mosaic.trainer.run_warnings import added
 from mosaic.trainer.states import LIVE, State
 from mosaic.wire.errors import AccessError, MoveError, UnknownRunError
 
@@ -80,7 +81,7 @@ class Attempts:
                 slot=next_count(connection, "slot"),
                 started_at=row["started_at"] or self._registry.clock(),
                 gpus=json.dumps(list(gpus)),
-                warnings=json.dumps([*kept, *(text for text in warnings if text not in kept)]),
+                warnings=json.dumps(added(kept, warnings)),
                 **NO_WORKER,
                 reads_files=1,
                 exit_code=None,

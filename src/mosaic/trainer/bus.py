@@ -6,11 +6,14 @@ import collections
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from mosaic.wire.events import Event
 
 CREDITS = 200
 MOST_CREDITS = 400
+# Of the lines of events that wait for one reader; one event may have a megabyte.
+MOST_HELD_BYTES = 2 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,7 @@ class Subscription:
         self.next_seq = 0
         self._credits = min(MOST_CREDITS, credits)
         self._items: collections.deque[Item] = collections.deque()
-        self._held = 0
+        self._held = self._held_bytes = 0
         self._changed = threading.Condition()
         self._missed_from: int | None = None
         self._missed_until = 0
@@ -64,17 +67,20 @@ class Subscription:
                 self._missed_from = None
             self._changed.notify_all()
 
-    def offer(self, events: Sequence[Event]) -> bool:
-        """Take what there is credit for; whether this is where it starves. Never waits."""
+    def offer(self, events: Sequence[Event], sizes: Sequence[int] = ()) -> bool:
+        """Take what there is credit and room for; return True if this is where it starves. Never waits."""
         starves = False
         with self._changed:
-            for event in events:
+            for event, size in zip_longest(events, sizes, fillvalue=0):
+                assert isinstance(event, Event)
                 if event.seq < self.next_seq:  # read from the file already
                     continue
                 self.next_seq = event.seq + 1
-                if self._credits and self._missed_from is None:
+                has_room = self._held_bytes + size <= MOST_HELD_BYTES
+                if self._credits and self._missed_from is None and has_room:
                     self._credits -= 1
                     self._held += 1
+                    self._held_bytes += size
                     self._items.append(event)
                     continue
                 if self._missed_from is None:
@@ -110,7 +116,10 @@ class Subscription:
                 self._changed.wait(seconds)
             items = list(self._items)
             self._items.clear()
-            self._held = 0
+            self._held = self._held_bytes = 0
+            if self._credits and self._missed_from is not None:  # it had credit, but no room
+                self._items.append(Resumed(self._missed_from, self._missed_until))
+                self._missed_from = None
         return items
 
     def close(self) -> None:
@@ -148,12 +157,12 @@ class Bus:
             else:
                 self._subscriptions.pop(subscription.run_id, None)
 
-    def publish(self, run_id: str, events: Sequence[Event]) -> int:
-        """Pass on events that the registry has; how many subscribers they starved."""
+    def publish(self, run_id: str, events: Sequence[Event], sizes: Sequence[int] = ()) -> int:
+        """Pass on events that the registry has, with the sizes of their lines; return how many subscribers starve."""
         with self._lock:
             if events:
                 self._next_seq[run_id] = events[-1].seq + 1
-            return sum(one.offer(events) for one in self._subscriptions.get(run_id, ()))
+            return sum(one.offer(events, sizes) for one in self._subscriptions.get(run_id, ()))
 
     def end(self, run_id: str, state: str) -> None:
         """Tell the readers of a run that it has ended."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import time
 from collections.abc import Callable
@@ -294,7 +295,9 @@ class Dispatcher:
     def _last_words(self, row: sqlite3.Row) -> str:
         """The last line that the worker itself wrote to stderr."""
         try:
-            lines = self._registry.paths(row["run_id"]).worker_stderr_log.read_bytes()[-4096:].splitlines()
+            with open(self._registry.paths(row["run_id"]).worker_stderr_log, "rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - 4096))
+                lines = file.read(4096).splitlines()
         except OSError:
             return ""
         words = lines[-1].decode(errors="replace") if lines else ""

@@ -2,85 +2,69 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from mosaic.wire.errors import EventError
-from mosaic.wire.events import Event, decode
+from mosaic.contract.events import decoded
+from mosaic.contract.fields import EVENT_BYTES
+from mosaic.contract.lines import lines_of
+from mosaic.wire.events import Event
 
 _BLOCK = 1 << 18
 
 
-def read_events(path: Path, from_seq: int, until_seq: int) -> Iterator[Event]:
-    """Events with from_seq <= seq < until_seq; lines that are no events are passed over."""
+def read_events(path: Path, run_id: str, from_seq: int, until_seq: int) -> Iterator[Event]:
+    """Yield a run's events with from_seq <= seq < until_seq in order, without the lines that the relay drops."""
     if from_seq >= until_seq:
         return
     try:
-        file = open(path, "rb")
-    except FileNotFoundError:
-        return
-    with file:
-        file.seek(_offset_of(file.fileno(), from_seq))
-        for line in file:
-            if not line.endswith(b"\n"):
-                return
+        start = _offset_of(path, from_seq)
+        for line, _ in lines_of(path, start, EVENT_BYTES):
             event = decoded(line)
-            if event is None or event.seq < from_seq:
+            if event is None or event.seq < from_seq or event.run_id != run_id:
                 continue
             if event.seq >= until_seq:
                 return
             yield event
+            from_seq = event.seq + 1
+    except OSError:
+        return
 
 
-def decoded(line: bytes) -> Event | None:
-    """The event, None for a line that is none."""
+def last_events(path: Path, end: int, most_bytes: int = 1 << 20) -> Iterator[Event]:
+    """Yield the events in the last `most_bytes` before the offset `end`."""
     try:
-        return decode(line)
-    except EventError:
-        return None
+        for line, behind in lines_of(path, max(0, end - most_bytes), EVENT_BYTES):
+            if behind > end:
+                return
+            if (event := decoded(line)) is not None:
+                yield event
+    except OSError:
+        return
 
 
-def read_lines(path: Path, offset: int, limit: int) -> tuple[list[bytes], int]:
-    """Whole lines from `offset` on, about `limit` bytes of them, and the offset behind them."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    except FileNotFoundError:
-        return [], offset
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "a plain file is needed", str(path))
-        # A line longer than the limit is read whole all the same.
-        while True:
-            data = os.pread(descriptor, limit, offset)
-            end = data.rfind(b"\n") + 1
-            if end or len(data) < limit:
-                break
-            limit *= 2
-    finally:
-        os.close(descriptor)
-    return data[:end].splitlines(keepends=True), offset + end
-
-
-def _offset_of(descriptor: int, seq: int) -> int:
-    """A place at or before the line with this seq: halving the file, since seq counts up along it."""
-    low, high = 0, os.fstat(descriptor).st_size
+def _offset_of(path: Path, seq: int) -> int:
+    """Return a place at or before the line with this seq, by halving the file: seq counts up along it."""
     if seq == 0:
         return 0
-    while high - low > _BLOCK:
-        middle = (low + high) // 2
-        start, found = _first_event_from(descriptor, middle, high)
-        if found is None or found >= seq:
-            high = middle
-        else:
-            low = start
-    return low
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        low, high = 0, os.fstat(descriptor).st_size
+        while high - low > _BLOCK:
+            middle = (low + high) // 2
+            start, found = _first_event_from(descriptor, middle, high)
+            if found is None or found >= seq:
+                high = middle
+            else:
+                low = start
+        return low
+    finally:
+        os.close(descriptor)
 
 
 def _first_event_from(descriptor: int, offset: int, end: int) -> tuple[int, int | None]:
-    """Start and seq of the first whole line after `offset`."""
+    """Return start and seq of the first whole line after `offset`, if it lies within two blocks."""
     data = os.pread(descriptor, min(_BLOCK, end - offset) + _BLOCK, offset)
     start = data.find(b"\n") + 1
     while start:

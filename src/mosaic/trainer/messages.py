@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from mosaic.contract.fields import RUN_TEXT_BYTES, WARNING_BYTES, WARNINGS_BYTES
 from mosaic.trainer.run import Artifact, Change, Page, Run, Series
+from mosaic.trainer.run_warnings import bounded, cut
 from mosaic.trainer.states import State
 from mosaic.wire._pb import trainer_pb2 as pb
 from mosaic.wire.errors import EventError
@@ -17,7 +19,7 @@ _PLAIN = (
     *("run_id", "reason", "run_name", "worker_type", "algo", "env_id", "mode", "total_timesteps", "priority"),
     *("attempt", "restarts", "max_restarts", "created_at", "started_at", "ended_at", "step", "episodes", "signal"),
     *("queue_position", "pid", "folder", "next_seq", "worker_id", "registered", "agent_id", "asked", "external"),
-    *("group", "executor", "job", "node", "stalled", "imported"),
+    *("group", "executor", "job", "node", "stalled", "stalled_since", "imported"),
 )
 _OPTIONAL = ("seed", "last_return", "mean_return", "last_length", "sps", "eta_seconds", "exit_code")
 _KINDS = {
@@ -29,13 +31,18 @@ _KINDS = {
 _KIND_NAMES = {value: name for name, value in _KINDS.items()}
 
 
-def run_to_pb(run: Run) -> pb.Run:
-    message = pb.Run(state=state_to_pb(run.state), **{name: getattr(run, name) for name in _PLAIN})
+# What the warnings of all runs of one list may take; a message holds 64 MiB.
+_PAGE_WARNINGS = 100 * WARNINGS_BYTES
+
+
+def run_to_pb(run: Run, warnings_bytes: int = WARNINGS_BYTES) -> pb.Run:
+    """Return the message of a run, every text of it within its cap."""
+    message = pb.Run(state=state_to_pb(run.state), **{name: _capped(getattr(run, name)) for name in _PLAIN})
     for name in _OPTIONAL:
         if (value := getattr(run, name)) is not None:
             setattr(message, name, value)
     message.gpus.extend(run.gpus)
-    message.warnings.extend(run.warnings)
+    message.warnings.extend(bounded(run.warnings, warnings_bytes))
     message.curve.extend(run.curve)
     if run.payload:
         message.payload = json.dumps(run.payload).encode()
@@ -61,7 +68,9 @@ def run_from_pb(message: pb.Run) -> Run:
 
 
 def page_to_pb(page: Page) -> pb.ListRunsResponse:
-    return pb.ListRunsResponse(runs=[run_to_pb(run) for run in page.runs], next_page=page.next_page, total=page.total)
+    room = max(WARNING_BYTES, min(WARNINGS_BYTES, _PAGE_WARNINGS // max(1, len(page.runs))))
+    runs = [run_to_pb(run, room) for run in page.runs]
+    return pb.ListRunsResponse(runs=runs, next_page=page.next_page, total=page.total)
 
 
 def page_from_pb(message: pb.ListRunsResponse) -> Page:
@@ -75,7 +84,7 @@ def change_to_pb(change: Change) -> pb.RunChange:
         run_id=change.run_id,
         from_state=state_to_pb(change.from_state),
         to_state=state_to_pb(change.to_state),
-        reason=change.reason,
+        reason=_capped(change.reason),
         timestamp=change.timestamp,
         run=None if change.run is None else run_to_pb(change.run),
     )
@@ -163,6 +172,10 @@ def state_to_pb(state: State | None) -> Any:
 
 def state_from_pb(value: Any) -> State | None:
     return State(pb.RunState.Name(value)) if value != pb.RUN_STATE_UNSPECIFIED else None
+
+
+def _capped(value: Any) -> Any:
+    return cut(value, RUN_TEXT_BYTES) if isinstance(value, str) else value
 
 
 def _number(value: Any) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import math
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mosaic.contract.fields import SERIES
 from mosaic.contract.kinds import text
 from mosaic.trainer.run import Series
 
@@ -32,16 +35,17 @@ _NOT_TAGS = frozenset({"step", "time"})
 Points = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64]]
 
 
-def append_rows(connection: sqlite3.Connection, run: int, rows: Iterable[Mapping[str, Any]]) -> int:
-    """Store rows of metrics.jsonl in order; how many of them were resumptions, which take later points back.
+def append_rows(connection: sqlite3.Connection, run: int, rows: Iterable[Mapping[str, Any]]) -> tuple[int, str]:
+    """Store rows of metrics.jsonl in order, inside the caller's transaction, in which the file's cursor moves too.
 
-    Inside the caller's transaction: the cursor of the file moves in the same one.
+    Return how many of them were resumptions, which take later points back, and the first key that a run with SERIES
+    others has no room for.
     """
-    resumptions = 0
+    resumptions, left_out = 0, ""
     gathered: dict[str, list[tuple[int, float, float]]] = {}
     for row in rows:
         if "resumed_from" in row:
-            _flush(connection, run, gathered)
+            left_out = _flush(connection, run, gathered) or left_out
             gathered = {}
             _take_back(connection, run, row["resumed_from"])
             resumptions += 1
@@ -50,8 +54,7 @@ def append_rows(connection: sqlite3.Connection, run: int, rows: Iterable[Mapping
         for key, value in row.items():
             if key not in _NOT_TAGS:
                 gathered.setdefault(key, []).append((step, time, float(value)))
-    _flush(connection, run, gathered)
-    return resumptions
+    return resumptions, _flush(connection, run, gathered) or left_out
 
 
 def read_series(
@@ -103,6 +106,25 @@ def count_and_mean(
     recent = values[-newest:]
     recent = recent[np.isfinite(recent)]
     return int(found["count"]), float(recent.mean()) if len(recent) else None
+
+
+def step_gaps(connection: sqlite3.Connection, run: int, newest: int) -> list[float]:
+    """Return the seconds between the newest growths of the step, as the longest series has them, oldest first."""
+    found = connection.execute("SELECT id FROM series WHERE run = ? ORDER BY count DESC LIMIT 1", (run,)).fetchone()
+    grown: list[float] = []
+    first: tuple[int, float] | None = None
+    query = "SELECT steps, times FROM points WHERE series = ? ORDER BY part DESC"
+    for packed in connection.execute(query, (found["id"],)) if found else ():
+        steps, times = (np.frombuffer(packed[i], kind).tolist() for i, (_, kind) in enumerate(_KINDS[:2]))
+        for step, at in zip(reversed(steps), reversed(times), strict=True):
+            if first is not None and step < first[0]:
+                grown.insert(0, first[1])
+            if first is None or step <= first[0]:  # the first row of each step
+                first = (step, at)
+        if len(grown) > newest:
+            break
+    grown = grown[-newest - 1 :]
+    return [max(0.0, after - before) for before, after in itertools.pairwise(grown)]
 
 
 def sketch(connection: sqlite3.Connection, run: int, keys: Sequence[str], points: int) -> tuple[float, ...]:
@@ -246,27 +268,36 @@ def _points_from(connection: sqlite3.Connection, series: int, count: int, skip: 
     return steps[:place], times[:place], values[:place]
 
 
-def _flush(connection: sqlite3.Connection, run: int, gathered: Mapping[str, list[tuple[int, float, float]]]) -> None:
-    for key, points in gathered.items():
+def _flush(connection: sqlite3.Connection, run: int, gathered: Mapping[str, list[tuple[int, float, float]]]) -> str:
+    if not gathered:
+        return ""
+    ids = _series_ids(connection, run, list(gathered))
+    for key, series in ids.items():
+        points = gathered[key]
         steps = np.fromiter((point[0] for point in points), np.int64, len(points))
         times = np.fromiter((point[1] for point in points), np.float64, len(points))
         values = np.fromiter((point[2] for point in points), np.float64, len(points))
-        series = _series_id(connection, run, key)
         for start in range(0, len(points), POINTS_PER_PART):
             part = slice(start, start + POINTS_PER_PART)
             _append_part(connection, series, (steps[part], times[part], values[part]))
-        step, time, value = points[-1]
-        connection.execute(
-            "UPDATE series SET count = count + ?, step = ?, time = ?, value = ? WHERE id = ?",
-            (len(points), step, time, value, series),
-        )
+    connection.executemany(
+        "UPDATE series SET count = count + ?, step = ?, time = ?, value = ? WHERE id = ?",
+        [(len(gathered[key]), *gathered[key][-1], series) for key, series in ids.items()],
+    )
+    return next((key for key in gathered if key not in ids), "")
 
 
-def _series_id(connection: sqlite3.Connection, run: int, key: str) -> int:
-    found = connection.execute("SELECT id FROM series WHERE run = ? AND key = ?", (run, key)).fetchone()
-    if found is None:
-        return int(connection.execute("INSERT INTO series (run, key) VALUES (?, ?)", (run, key)).lastrowid or 0)
-    return int(found[0])
+def _series_ids(connection: sqlite3.Connection, run: int, keys: Sequence[str]) -> dict[str, int]:
+    """Return the ids of these series, new ones included as far as a run may have more."""
+    # One statement for all of them: a row may have thousands.
+    query = "SELECT key, id FROM series WHERE run = ? AND key IN (SELECT value FROM json_each(?))"
+    known = dict(connection.execute(query, (run, json.dumps(keys))).fetchall())
+    if len(known) == len(keys):
+        return known
+    count = connection.execute("SELECT COUNT(*) FROM series WHERE run = ?", (run,)).fetchone()[0]
+    new = [key for key in keys if key not in known][: max(0, SERIES - count)]
+    connection.executemany("INSERT INTO series (run, key) VALUES (?, ?)", [(run, key) for key in new])
+    return dict(connection.execute(query, (run, json.dumps([*known, *new]))).fetchall())
 
 
 def _append_part(connection: sqlite3.Connection, series: int, points: Points) -> None:
@@ -313,17 +344,23 @@ def _insert_part(connection: sqlite3.Connection, series: int, number: int, point
 
 def _take_back(connection: sqlite3.Connection, run: int, step: int) -> None:
     """Delete the points after `step`."""
-    for series in connection.execute("SELECT id FROM series WHERE run = ?", (run,)).fetchall():
-        connection.execute("DELETE FROM points WHERE series = ? AND min_step > ?", (series["id"], step))
-        mixed = connection.execute(
-            "SELECT part, steps, times, vals FROM points WHERE series = ? AND max_step > ?", (series["id"], step)
-        ).fetchall()
-        for row in mixed:
-            steps, times, values = (np.frombuffer(row[1 + i], kind) for i, kind in _KINDS)
-            kept = steps <= step
-            connection.execute("DELETE FROM points WHERE series = ? AND part = ?", (series["id"], row["part"]))
-            _insert_part(connection, series["id"], row["part"], (steps[kept], times[kept], values[kept]))
-        _settle_last(connection, series["id"])
+    later = "series IN (SELECT id FROM series WHERE run = ?) AND {} > ?"
+    touched = connection.execute(
+        f"SELECT DISTINCT series FROM points WHERE {later.format('max_step')}", (run, step)
+    ).fetchall()
+    if not touched:
+        return
+    connection.execute(f"DELETE FROM points WHERE {later.format('min_step')}", (run, step))
+    mixed = connection.execute(
+        f"SELECT series, part, steps, times, vals FROM points WHERE {later.format('max_step')}", (run, step)
+    ).fetchall()
+    for row in mixed:
+        steps, times, values = (np.frombuffer(row[2 + i], kind) for i, kind in _KINDS)
+        kept = steps <= step
+        connection.execute("DELETE FROM points WHERE series = ? AND part = ?", (row["series"], row["part"]))
+        _insert_part(connection, row["series"], row["part"], (steps[kept], times[kept], values[kept]))
+    for (series,) in touched:
+        _settle_last(connection, series)
 
 
 def _settle_last(connection: sqlite3.Connection, series: int) -> None:

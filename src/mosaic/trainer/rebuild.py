@@ -74,7 +74,7 @@ class Seen(Bus):
         self.last = 0.0
         self.paused = self.closed = False
 
-    def publish(self, run_id: str, events: Sequence[Event]) -> int:
+    def publish(self, run_id: str, events: Sequence[Event], sizes: Sequence[int] = ()) -> int:
         """Accept events in order."""
         for event in events:
             self.last = event.timestamp if _is_moment(event.timestamp) else self.last
@@ -164,7 +164,7 @@ class Rebuild:
             with contextlib.suppress(OSError):
                 if time.time() - paths.config_file.stat().st_mtime < self._settling:
                     return f"it was submitted less than {self._settling:.0f} s ago; rebuild once more"
-        first = _first_event(paths.events)
+        first = _first_event(paths)
         columns, *rest = self._new_run(paths, first)
         if worker is None and (pid := lock_holder(paths)):
             worker = Worker(pid)
@@ -252,7 +252,7 @@ def _named_by(first: Event | None) -> dict[str, Any]:
     """Return the columns that a run's first event fills, as far as it can be read; they are data and start nothing."""
     payload = first.payload if first else {}
     try:
-        EVENT_PAYLOADS["run_started"].check(payload)
+        EVENT_PAYLOADS["run_started"].check(payload, "run_started")
     except FieldError:
         return {}
     found = {name: payload.get(name) for name in ("algo", "env_id", "seed", "total_timesteps", "agent_id", "mode")}
@@ -261,9 +261,9 @@ def _named_by(first: Event | None) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value is not None and RUN_ROW[name].fits(value)}
 
 
-def _first_event(path: Path) -> Event | None:
+def _first_event(paths: RunPaths) -> Event | None:
     """Return the first `run_started` of a file of events, else its first event."""
-    opening = list(read_events(path, 0, OPENING))
+    opening = list(read_events(paths.events, paths.run_id, 0, OPENING))
     return next((event for event in opening if event.event == "run_started"), opening[0] if opening else None)
 
 

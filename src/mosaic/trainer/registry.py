@@ -238,7 +238,7 @@ class Registry:
         with self.database.read() as connection:
             seen = self.row(connection, run_id)["events_seq"]
         end = seen if until_seq is None else min(seen, until_seq)
-        yield from read_events(self.paths(run_id).events, from_seq, end)
+        yield from read_events(self.paths(run_id).events, run_id, from_seq, end)
 
     def counts(self) -> dict[str, int]:
         """How many runs are in each state."""
@@ -273,7 +273,7 @@ class Registry:
     def move(self, connection: sqlite3.Connection, row: sqlite3.Row, to: State, reason: str, **columns: Any) -> None:
         """Change a run's state, if the table allows it, and note the change; inside the caller's transaction."""
         check_move(row["run_id"], State(row["state"]), to)
-        update(connection, row["id"], state=to, reason=reason, **columns)
+        update(connection, row["id"], state=to, reason=reason, stalled=0, **columns)
         note_change(connection, "moved", row["run_id"], row["state"], to, reason, self.clock())
 
     def mark(self, run_id: str) -> None:

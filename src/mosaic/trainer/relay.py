@@ -5,26 +5,24 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
+import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
+from mosaic.contract.fields import SERIES
 from mosaic.trainer import metrics_store
 from mosaic.trainer.attempts import ON_BEHALF
 from mosaic.trainer.bus import Bus
-from mosaic.trainer.events_file import decoded, read_lines
+from mosaic.trainer.intake import Intake, Reading
+from mosaic.trainer.liveness import Stalls
 from mosaic.trainer.registry import Registry
 from mosaic.trainer.rows import update
+from mosaic.trainer.run_warnings import SERIES_DROPPED, added
 from mosaic.trainer.states import LIVE, State
-from mosaic.wire.errors import EventError, MoveError, UnknownRunError
+from mosaic.wire.errors import MoveError, UnknownRunError
 from mosaic.wire.events import Event, resumed_total
 from mosaic.wire.happenings import Happenings
-from mosaic.wire.metrics import decode_row
 
-# Per run and poll: enough for thousands of events, little enough that one run's backlog does not hold up the others.
-READ_BYTES = 1 << 20
-# So that a curve of many tags does not grow the process: what is longer is read in the next poll.
-WARNINGS_KEPT = 50
 TELEMETRY = frozenset({"episode", "step", "metrics", "eval_batch"})
 EVALUATION = {
     "run_started": "policy.eval_started",
@@ -44,38 +42,27 @@ _UNTAKEABLE = (
 )
 
 
-@dataclass
-class Reading:
-    """What one look at a run's files gave, and the cursors behind it."""
-
-    run_id: str
-    events_offset: int
-    metrics_offset: int
-    events: list[Event] = field(default_factory=list)
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    bad_lines: int = 0
-    full: bool = False
-    """there may be more"""
-
-    def __bool__(self) -> bool:
-        return bool(self.events or self.rows or self.bad_lines)
-
-
 Apart = Callable[[sqlite3.Row, Callable[[sqlite3.Row], Reading]], Reading | None]
 
 
 class Relay:
     """Reads files, never pipes: what it did not see while nobody ran it, it sees later. One thread only."""
 
-    def __init__(self, registry: Registry, bus: Bus, happenings: Happenings) -> None:
+    def __init__(
+        self, registry: Registry, bus: Bus, happenings: Happenings, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._registry, self._bus, self._happenings = registry, bus, happenings
+        self._intake, self._stalls = Intake(registry), Stalls(registry, happenings, clock)
 
     def poll(self, rows: Iterable[sqlite3.Row], apart: Apart = lambda row, read: read(row)) -> None:
-        """Take what is new of all these runs in one transaction; the cursors move in the same one.
+        """Take what is new of all these runs in one transaction, with their cursors; then mark which are stalled.
 
         `apart` keeps what reading one run's files raises from the others.
         """
-        readings = [reading for row in rows if (reading := apart(row, self._read))]
+        self._take_new([reading for row in rows if (reading := apart(row, self._intake.read))])
+        self._stalls.look()
+
+    def _take_new(self, readings: Sequence[Reading]) -> None:
         try:
             self._take(readings)
         except _UNTAKEABLE as error:
@@ -90,7 +77,7 @@ class Relay:
         except _UNTAKEABLE as error:
             lines = len(reading.events) + len(reading.rows)
             self._happenings.warn("telemetry.bad_line", reading.run_id, lines=lines, error=error)
-            reading.events, reading.rows = [], []
+            reading.events, reading.sizes, reading.rows = [], [], []
             with contextlib.suppress(MoveError, UnknownRunError):
                 self._take([reading])
 
@@ -99,38 +86,12 @@ class Relay:
         while True:
             with self._registry.database.read() as connection:
                 row = self._registry.row(connection, run_id)
-            reading = self._read(row)
+            reading = self._intake.read(row)
             if reading:
                 self._take_or_pass_over(reading)
             if not reading.full:
                 with self._registry.database.read() as connection:
                     return self._registry.row(connection, run_id)
-
-    def _read(self, row: sqlite3.Row) -> Reading:
-        paths = self._registry.paths(row["run_id"])
-        lines, events_offset = read_lines(paths.events, row["events_offset"], READ_BYTES)
-        metric_lines, metrics_offset = read_lines(paths.metrics, row["metrics_offset"], READ_BYTES)
-        reading = Reading(row["run_id"], events_offset, metrics_offset)
-        expected = row["events_seq"]
-        for line in lines:
-            event = decoded(line)
-            if event is None or event.run_id != row["run_id"] or not expected <= event.seq < _INT64:
-                reading.bad_lines += 1
-                continue
-            expected = event.seq + 1
-            reading.events.append(event)
-        for line in metric_lines:
-            try:
-                found = decode_row(line)
-                if not -_INT64 <= found.get("step", found.get("resumed_from", 0)) < _INT64:
-                    raise EventError("its step is no 64-bit number")
-            except EventError:
-                reading.bad_lines += 1
-                continue
-            reading.rows.append(found)
-        taken = events_offset - row["events_offset"], metrics_offset - row["metrics_offset"]
-        reading.full = max(taken) >= READ_BYTES // 2
-        return reading
 
     def _take(self, readings: Sequence[Reading]) -> None:
         if not readings:
@@ -142,9 +103,11 @@ class Relay:
                 told += _Taking(self._registry, connection, row).take(reading)
         self._registry.notify()
         for reading in readings:
-            if reading.bad_lines:
-                self._happenings.warn("telemetry.bad_line", reading.run_id, lines=reading.bad_lines)
-            starved = self._bus.publish(reading.run_id, reading.events)
+            if reading.dropped:
+                why = "; ".join(f"{what}: {why}" for what, why in reading.dropped.items())
+                self._happenings.warn("telemetry.bad_line", reading.run_id, lines=reading.bad_lines, error=why)
+            self._stalls.hear(reading.run_id, reading.events)
+            starved = self._bus.publish(reading.run_id, reading.events, reading.sizes)
             if starved:
                 self._happenings.note("telemetry.starved", reading.run_id, subscribers=starved)
         for name, run_id, values in told:
@@ -163,6 +126,7 @@ class _Taking:
         """Apply everything; what the log is to be told once it is committed."""
         for event in reading.events:
             self._take_event(event)
+        self._warn(*(f"{what}: {why}" for what, why in reading.dropped.items()))
         if reading.rows:
             self._executes()
             self._take_rows(reading.rows)
@@ -200,7 +164,9 @@ class _Taking:
             self._take_total(resumed_total(payload))
             self._tell("run.resumed", step=payload.get("step"), exact=payload.get("exact"))
         elif kind == "warning":
-            self._warn(str(payload.get("message", "")))
+            message = str(payload.get("message") or "")
+            self._warn(message)
+            self._tell("run.warning", message=message)
 
     def _register(self) -> None:
         """On behalf of a worker that did not register itself: a script's, a foreign one, one without --grpc."""
@@ -227,7 +193,9 @@ class _Taking:
 
     def _take_rows(self, rows: Sequence[dict[str, Any]]) -> None:
         run = self._row["id"]
-        resumptions = metrics_store.append_rows(self._connection, run, rows)
+        resumptions, left_out = metrics_store.append_rows(self._connection, run, rows)
+        if left_out:
+            self._warn(f"{SERIES_DROPPED}: a run has at most {SERIES:,}, {left_out[:100]!r} is one too many; log fewer")
         self._columns["metrics_epoch"] = self._row["metrics_epoch"] + resumptions
         step = self._row["step"]
         for row in rows:
@@ -289,11 +257,10 @@ class _Taking:
                 (self._row["id"], kind, path, step if isinstance(step, int) and abs(step) < _INT64 else 0, float(now)),
             )
 
-    def _warn(self, message: str) -> None:
+    def _warn(self, *messages: str) -> None:
         kept = json.loads(self._columns.get("warnings", self._row["warnings"]))
-        if message and message not in kept and len(kept) < WARNINGS_KEPT:
-            self._columns["warnings"] = json.dumps([*kept, message])
-        self._tell("run.warning", message=message)
+        if (found := added(kept, messages)) != kept:
+            self._columns["warnings"] = json.dumps(found)
 
     def _move(self, to: State, **columns: Any) -> None:
         if self._row["state"] in LIVE:

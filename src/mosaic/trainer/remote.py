@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from mosaic.contract.events import checked
+from mosaic.contract.fields import EVENT_BYTES
+from mosaic.contract.kinds import FieldError
+from mosaic.contract.lines import EVENT_DROPPED, over
+from mosaic.trainer import messages
 from mosaic.trainer.attempts import Attempts, Registration
-from mosaic.trainer.events_file import read_lines
 from mosaic.trainer.executors.contract import Identity
 from mosaic.trainer.executors.local import boot_id
 from mosaic.trainer.registry import Registry
 from mosaic.wire._pb import trainer_pb2 as pb
 from mosaic.wire.channel import PROTO_VERSION
 from mosaic.wire.errors import ConfigError, EventError, MosaicError, shown, storage_error
-from mosaic.wire.events import Event, cut_torn_tail, decode, encode, last_seq
+from mosaic.wire.events import Event, cut_torn_tail, encode, end_of_last_line, last_seq
 from mosaic.wire.happenings import Happenings
 from mosaic.wire.paths import RunPaths, check_run_id
 
@@ -75,39 +80,68 @@ class Mirror:
         self.metrics_offset = self._metrics.stat().st_size if self._metrics.exists() else 0
 
     def store(self, events: Sequence[Event], metrics_offset: int, metrics: bytes) -> None:
-        """Append what is new and make it last; what came before is passed over, what would leave a gap is not taken."""
+        """Append what is new and make it durable; skip what came before, and what would leave a gap.
+
+        An event that readers would drop is replaced by a warning under its seq: a gap would be asked for again forever.
+        Of a row over its cap the pieces are stored, so that offsets stay those of the worker's file.
+        """
         lines = []
         expected = self.next_seq
         for event in events:
             if event.seq > expected:
                 break
             if event.seq == expected:
-                line = encode(event)
-                decode(line)  # nothing enters the file that could not be read again
-                lines.append(line)
+                lines.append(_line_of(event))
                 expected += 1
         if lines:
             _append(self._events, b"".join(lines))
             self.next_seq = expected
         if metrics and 0 <= metrics_offset <= self.metrics_offset:
             new = metrics[self.metrics_offset - metrics_offset :]
-            if new and not new.endswith(b"\n"):
-                raise EventError("metrics are sent in whole lines")
             if new:
                 _append(self._metrics, new)
                 self.metrics_offset += len(new)
 
 
+def received(message: pb.Event, run_id: str) -> Event:
+    """Return a message's event, or a warning in its place."""
+    try:
+        return messages.event_from_pb(message, run_id)
+    except EventError as error:
+        return _in_place_of(run_id, message.seq, error)
+
+
 def kept_lines(paths: RunPaths) -> Iterator[pb.FileChunk]:
-    """The whole lines of a run's events and metrics, in pieces, and of an order that is too large for a queue."""
+    """Yield a run's events and metrics to the last whole line, and an order that is too large for a queue, in pieces.
+
+    They are copied as they are, rows over their cap included: offsets must be the same on both sides.
+    """
     for path in (paths.events, paths.metrics, paths.order):
-        offset = 0
-        while True:
-            lines, end = read_lines(path, offset, CHUNK_BYTES)
-            if not lines:
-                break
-            yield pb.FileChunk(path=paths.relative(path), data=b"".join(lines))
-            offset = end
+        try:
+            file = open(path, "rb")
+        except FileNotFoundError:
+            continue
+        with file:
+            left = end_of_last_line(file.fileno(), os.fstat(file.fileno()).st_size)
+            while data := file.read(min(left, CHUNK_BYTES)):
+                left -= len(data)
+                yield pb.FileChunk(path=paths.relative(path), data=data)
+
+
+def _line_of(event: Event) -> bytes:
+    """Return the event as a line, or a warning in its place where readers would drop it."""
+    try:
+        line = encode(event)
+        if len(line) > EVENT_BYTES:
+            raise EventError(over(len(line), EVENT_BYTES))
+        checked(line)
+    except (EventError, FieldError) as error:
+        return encode(_in_place_of(event.run_id, event.seq, error))
+    return line
+
+
+def _in_place_of(run_id: str, seq: int, error: Exception) -> Event:
+    return Event("warning", run_id, seq, time.time(), {"message": f"{EVENT_DROPPED}: {error}"})
 
 
 def _append(path: Path, data: bytes) -> None:

@@ -151,6 +151,7 @@ def read_run(row: sqlite3.Row, folder: str, problem: str, queue: Mapping[int, in
             "queue_position": queue.get(values["id"], -1),
         }
         named |= {"next_seq": values["events_seq"], "registered": bool(values["session_hash"])}
+        named |= {"stalled_since": float(values["stalled"])} | ({"sps": 0.0} if values["stalled"] else {})
     named["reason"] = named["reason"][:REASON_LENGTH]
     lists["warnings"] = _fitting(lists.get("warnings", ()))
     return Run(**{"run_id": run_id_of(row), **named, **switches, **lists, "folder": folder, **more})
@@ -243,7 +244,7 @@ def keep_count(connection: sqlite3.Connection, name: str, used: int) -> None:
 def _eta(row: Mapping[str, Any]) -> float | None:
     """Return the seconds that an executing run still needs; None where its speed tells nothing."""
     sps, left = row["sps"], row["total_timesteps"] - row["step"]
-    if row["state"] != State.EXECUTING or not sps or sps < 0 or left < 0:
+    if row["state"] != State.EXECUTING or row["closing"] or row["stalled"] or not sps or sps < 0 or left < 0:
         return None
     seconds = left / sps
     return seconds if math.isfinite(seconds) else None

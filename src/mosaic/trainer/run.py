@@ -75,6 +75,8 @@ class Run:
     """the machine of the cluster that has it"""
     stalled: bool = False
     """its step has not grown for so long that something must be wrong"""
+    stalled_since: float = 0.0
+    """when its step grew last"""
     imported: bool = False
     """rebuilt from a folder: nothing that its files name was typed by this home's user"""
     curve: tuple[float, ...] = ()

@@ -17,7 +17,7 @@ from mosaic.trainer.controls import Controls
 from mosaic.trainer.frames import FrameHub
 from mosaic.trainer.orders import write_exit
 from mosaic.trainer.registry import Registry
-from mosaic.trainer.remote import PUBLISHER_CREDITS, Mirror
+from mosaic.trainer.remote import PUBLISHER_CREDITS, Mirror, received
 from mosaic.trainer.run import Change, Run
 from mosaic.trainer.states import ENDED, LIVE, State
 from mosaic.wire._pb import trainer_pb2 as pb
@@ -60,7 +60,7 @@ def _moved(registry: Registry, run_id: str, shown: dict[str, tuple[Any, ...]]) -
     live = [registry.get_run(run_id)] if run_id else registry.list_runs(states=sorted(LIVE), page_size=1000).runs
     found = []
     for run in live:
-        numbers = (run.step, run.episodes, run.last_return, run.sps)
+        numbers = (run.step, run.episodes, run.last_return, run.sps, run.stalled)
         if shown.get(run.run_id) != numbers:
             shown[run.run_id] = numbers
             found.append(run)
@@ -103,8 +103,8 @@ class EventStream:
             if position < run.next_seq:
                 if not self._active() or subscription.closed:
                     return
-                if not any(True for _ in self._registry.read_events(run.run_id, position, position + 1)):
-                    position = run.next_seq  # a line that was no event, or a file that somebody removed
+                # Behind lines that were dropped, or at the end where somebody removed the file.
+                position = next((event.seq for event in self._registry.read_events(run.run_id, position)), run.next_seq)
                 continue
             if run.state in ENDED:
                 yield pb.TelemetryReply(ended=pb.TelemetryReply.Ended(state=messages.state_to_pb(run.state)))
@@ -248,7 +248,7 @@ class PublisherStream:
                 if mirror is None:
                     continue
                 try:
-                    events = [messages.event_from_pb(event, run_id) for event in batch.events]
+                    events = [received(event, run_id) for event in batch.events]
                     mirror.store(events, batch.metrics_offset, batch.metrics)
                 except StorageError:
                     # The worker keeps everything in its own file and sends it again from what is stored.

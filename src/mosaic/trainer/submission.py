@@ -18,6 +18,7 @@ from mosaic.trainer.executors.choice import Executors
 from mosaic.trainer.gpu import Machine, check_claim
 from mosaic.trainer.registry import NewRun, Registry
 from mosaic.trainer.run import Run
+from mosaic.trainer.run_warnings import added
 from mosaic.trainer.scripts import all_params
 from mosaic.wire import variables
 from mosaic.wire.errors import ConfigError, MosaicError, RefusedError, WorkerError, nearest, shown
@@ -143,7 +144,7 @@ class Submissions:
             **columns_of(job, config, claim),
             "worker_type": worker.worker_type,
             "secret_names": json.dumps(sorted(secrets)),
-            "warnings": json.dumps(list(dict.fromkeys(warnings))),
+            "warnings": json.dumps(added([], warnings)),
             "executor": executor,
         }
         payload = without_secrets(job.to_dict())

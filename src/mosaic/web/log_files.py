@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import os
 import re
 from collections import deque
 from collections.abc import Collection
 from pathlib import Path
 
-from mosaic.wire.errors import EventError, MosaicError
-from mosaic.wire.events import Event, decode
+from mosaic.contract.events import decoded
+from mosaic.contract.fields import EVENT_BYTES
+from mosaic.contract.lines import lines_of
+from mosaic.wire.errors import MosaicError
+from mosaic.wire.events import Event
 from mosaic.wire.paths import RunPaths
 from mosaic.wire.stored import ensure
 
 # As much of a log as a browser scrolls through without effort; the whole is a download away.
 LOG_BYTES = 400_000
+# Of the events that a page shows.
+MOST_EVENT_BYTES = 4_000_000
 # An event's line begins with its kind, so that those not asked for need not be parsed.
 _KIND = re.compile(rb'\{"event":\s?"(\w+)"')
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b\x0c\x0e-\x1f]")
@@ -99,25 +105,17 @@ class EventTail:
     def read(self) -> list[Event]:
         """The new ones, oldest first; a line that is still being written is not there yet."""
         found: deque[bytes] = deque(maxlen=self._most)
-        try:
-            file = self._path.open("rb")
-        except OSError:
-            return []
-        with file:
-            file.seek(self._offset)
-            for line in file:
-                if not line.endswith(b"\n"):
-                    break
-                self._offset += len(line)
+        size = 0
+        with contextlib.suppress(OSError):
+            for line, end in lines_of(self._path, self._offset, EVENT_BYTES):
+                self._offset = end
                 match = _KIND.match(line)
                 kind = match[1] if match else b"?"
                 self.counts[kind.decode()] = self.counts.get(kind.decode(), 0) + 1
                 if kind in self._kinds:
+                    size += len(line) - (len(found[0]) if len(found) == self._most else 0)
                     found.append(line)
-        events = []
-        for line in found:
-            try:
-                events.append(decode(line))
-            except EventError:
-                continue  # the daemon's log has it as telemetry.bad_line
-        return events
+                while size > MOST_EVENT_BYTES:
+                    size -= len(found.popleft())
+        # The daemon's log has the others as telemetry.bad_line.
+        return [event for line in found if (event := decoded(line)) is not None]

@@ -298,10 +298,10 @@ def _last_event(path: Path) -> Event | None:
 
 
 def _last_event_in(descriptor: int, path: Path) -> Event | None:
-    end = _end_of_last_line(descriptor, os.fstat(descriptor).st_size)
+    end = end_of_last_line(descriptor, os.fstat(descriptor).st_size)
     if end == 0:
         return None
-    start = _end_of_last_line(descriptor, end - 1)
+    start = end_of_last_line(descriptor, end - 1)
     try:
         return decode(os.pread(descriptor, end - start, start))
     except EventError as error:
@@ -310,13 +310,13 @@ def _last_event_in(descriptor: int, path: Path) -> Event | None:
 
 def _cut_torn_tail(descriptor: int) -> int:
     size = os.fstat(descriptor).st_size
-    whole = _end_of_last_line(descriptor, size)
+    whole = end_of_last_line(descriptor, size)
     if whole < size:
         os.ftruncate(descriptor, whole)
     return size - whole
 
 
-def _end_of_last_line(descriptor: int, size: int) -> int:
+def end_of_last_line(descriptor: int, size: int) -> int:
     """Return the offset just after the last newline among the first `size` bytes, 0 when there is none."""
     while size > 0:
         start = max(0, size - _BLOCK)

@@ -39,6 +39,8 @@ NAMES: dict[str, str] = {
     "run.phase": "a phase of a script has started or ended",
     "run.resumed": "it went on from a checkpoint",
     "run.warning": "its worker warns",
+    "run.stalled": "its step has not grown for too long; for how many seconds",
+    "run.moves_again": "its step grows again, or need not for a while",
     "run.requeued": "it goes back into the queue, with the reason",
     "run.completed": "it ended as it should",
     "run.failed": "it failed, with the reason",

@@ -7,6 +7,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+from mosaic.contract.fields import ROW_BYTES, ROW_KEYS
+from mosaic.contract.lines import over
 from mosaic.wire.errors import EventError, shown
 from mosaic.wire.events import NOT_FINITE, from_line, to_line
 
@@ -41,13 +43,25 @@ def decode_row(line: bytes | str) -> dict[str, Any]:
     return row
 
 
+def capped_row(line: bytes) -> dict[str, Any]:
+    """Read one line as `decode_row` does, if it is within the caps of a row."""
+    if len(line) > ROW_BYTES + 1:
+        raise EventError(over(len(line) - 1, ROW_BYTES))
+    row = decode_row(line)
+    if len(row) > ROW_KEYS + 2:
+        size = f"{len(row):,} keys ({len(line):,} bytes)"
+        raise EventError(f"it has {size}, at most {ROW_KEYS:,} keys are accepted; log fewer")
+    return row
+
+
 class Tail:
     """Reads the rows that a file has grown by, up to byte `end`; `offset` is the byte after the last row read."""
 
-    def __init__(self, path: Path, offset: int = 0, end: int | None = None) -> None:
+    def __init__(self, path: Path, offset: int = 0, end: int | None = None, *, capped: bool = False) -> None:
+        """`capped` also takes a row over its cap, which the daemon drops, for a bad line."""
         self.path = Path(path)
         self.offset = offset
-        self._end = end
+        self._end, self._capped = end, capped
 
     def read(self) -> list[dict[str, Any]]:
         """Return the new whole rows, [] while the file does not exist.
@@ -57,7 +71,7 @@ class Tail:
         rows: list[dict[str, Any]] = []
         for line in self._whole_lines():
             try:
-                row = decode_row(line)
+                row = decode_row(line) if not self._capped else capped_row(line)
             except EventError as error:
                 if rows:
                     return rows

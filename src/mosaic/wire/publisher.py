@@ -6,12 +6,14 @@ import contextlib
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import grpc
 
+from mosaic.contract.fields import EVENT_BYTES
+from mosaic.contract.lines import EVENT_DROPPED, Lines, over, read_lines
 from mosaic.wire._pb import trainer_pb2 as pb
 from mosaic.wire._pb import trainer_pb2_grpc
 from mosaic.wire.channel import Address, credentials, open_channel
@@ -53,7 +55,7 @@ class Publisher:
         self._stored = (-1, -1)
         self._credits = 0
         self._starved = False
-        self._seq, self._events_offset, self._metrics_offset = 0, 0, 0
+        self._seq, self._events_offset, self._metrics_offset, self._searched = 0, 0, 0, 0
         self._changed = threading.Condition()
         self._closing = threading.Event()
         self.refused = ""
@@ -170,17 +172,8 @@ class Publisher:
             time.sleep(RETRY_SECONDS)
             return False
         batch = pb.TelemetryBatch(metrics_offset=self._metrics_offset)
-        for line in _whole_lines(self._events_path, self._events_offset):
-            if len(batch.events) >= max(0, self._credits):
-                break
-            self._events_offset += len(line)
-            with contextlib.suppress(EventError):
-                event = decode(line)
-                if event.seq >= self._seq:
-                    payload = to_line(event.payload).rstrip(b"\n")
-                    batch.events.add(event=event.event, seq=event.seq, timestamp=event.timestamp, payload=payload)
-                    self._seq = event.seq + 1
-        batch.metrics = b"".join(_whole_lines(self._metrics_path, self._metrics_offset))
+        self._add_events(batch)
+        batch.metrics = _new_bytes(self._metrics_path, self._metrics_offset)
         if not batch.events and not batch.metrics:
             return False
         self._metrics_offset += len(batch.metrics)
@@ -188,6 +181,24 @@ class Publisher:
             self._credits -= len(batch.events)
         outgoing.put(batch)
         return True
+
+    def _add_events(self, batch: pb.TelemetryBatch) -> None:
+        found = read_lines(self._events_path, self._events_offset, EVENT_BYTES, searched=self._searched)
+        self._searched = found.searched
+        for line, end in zip(found.lines, found.ends, strict=True):
+            with contextlib.suppress(EventError):
+                event = decode(line)
+                while self._seq < event.seq and len(batch.events) < self._credits:
+                    batch.events.add(event="warning", seq=self._seq, timestamp=event.timestamp, payload=_dropped(found))
+                    self._seq += 1
+                if len(batch.events) >= self._credits:
+                    return
+                if event.seq == self._seq:
+                    payload = to_line(event.payload).rstrip(b"\n")
+                    batch.events.add(event=event.event, seq=event.seq, timestamp=event.timestamp, payload=payload)
+                    self._seq += 1
+            self._events_offset = end
+        self._events_offset = found.end
 
     def _everything_is_stored(self) -> bool:
         with self._changed:
@@ -211,14 +222,18 @@ FINAL = (
 )
 
 
-def _whole_lines(path: Path, offset: int) -> Iterator[bytes]:
-    """Whole lines from `offset` on, about a megabyte of them."""
+def _dropped(found: Lines) -> bytes:
+    """Return the payload of a warning in place of an event that cannot be sent: the daemon accepts no gap."""
+    why = over(max(found.dropped), EVENT_BYTES) if found.dropped else "its line in worker.jsonl is not an event"
+    return to_line({"message": f"{EVENT_DROPPED}: {why}"}).rstrip(b"\n")
+
+
+def _new_bytes(path: Path, offset: int) -> bytes:
+    """Return whole lines from `offset` on, about a megabyte of them; of a longer line a piece."""
     try:
         with path.open("rb") as file:
             file.seek(offset)
             data = file.read(BATCH_BYTES)
-            while data and b"\n" not in data and (more := file.read(BATCH_BYTES)):
-                data += more
     except FileNotFoundError:
-        return
-    yield from data[: data.rfind(b"\n") + 1].splitlines(keepends=True)
+        return b""
+    return data if len(data) == BATCH_BYTES and b"\n" not in data else data[: data.rfind(b"\n") + 1]

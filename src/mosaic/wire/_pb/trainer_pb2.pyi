@@ -116,7 +116,7 @@ class ListRunsResponse(_message.Message):
     def __init__(self, runs: _Optional[_Iterable[_Union[Run, _Mapping]]] = ..., next_page: _Optional[str] = ..., total: _Optional[int] = ...) -> None: ...
 
 class Run(_message.Message):
-    __slots__ = ("run_id", "state", "reason", "run_name", "worker_type", "algo", "env_id", "seed", "mode", "total_timesteps", "priority", "attempt", "restarts", "max_restarts", "created_at", "started_at", "ended_at", "step", "episodes", "last_return", "last_length", "sps", "eta_seconds", "exit_code", "signal", "queue_position", "gpus", "warnings", "pid", "folder", "next_seq", "worker_id", "registered", "agent_id", "asked", "payload", "last_values", "artifacts", "external", "mean_return", "group", "curve", "executor", "job", "node", "stalled", "imported")
+    __slots__ = ("run_id", "state", "reason", "run_name", "worker_type", "algo", "env_id", "seed", "mode", "total_timesteps", "priority", "attempt", "restarts", "max_restarts", "created_at", "started_at", "ended_at", "step", "episodes", "last_return", "last_length", "sps", "eta_seconds", "exit_code", "signal", "queue_position", "gpus", "warnings", "pid", "folder", "next_seq", "worker_id", "registered", "agent_id", "asked", "payload", "last_values", "artifacts", "external", "mean_return", "group", "curve", "executor", "job", "node", "stalled", "imported", "stalled_since")
     class LastValuesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -171,6 +171,7 @@ class Run(_message.Message):
     NODE_FIELD_NUMBER: _ClassVar[int]
     STALLED_FIELD_NUMBER: _ClassVar[int]
     IMPORTED_FIELD_NUMBER: _ClassVar[int]
+    STALLED_SINCE_FIELD_NUMBER: _ClassVar[int]
     run_id: str
     state: RunState
     reason: str
@@ -218,7 +219,8 @@ class Run(_message.Message):
     node: str
     stalled: bool
     imported: bool
-    def __init__(self, run_id: _Optional[str] = ..., state: _Optional[_Union[RunState, str]] = ..., reason: _Optional[str] = ..., run_name: _Optional[str] = ..., worker_type: _Optional[str] = ..., algo: _Optional[str] = ..., env_id: _Optional[str] = ..., seed: _Optional[int] = ..., mode: _Optional[str] = ..., total_timesteps: _Optional[int] = ..., priority: _Optional[int] = ..., attempt: _Optional[int] = ..., restarts: _Optional[int] = ..., max_restarts: _Optional[int] = ..., created_at: _Optional[float] = ..., started_at: _Optional[float] = ..., ended_at: _Optional[float] = ..., step: _Optional[int] = ..., episodes: _Optional[int] = ..., last_return: _Optional[float] = ..., last_length: _Optional[float] = ..., sps: _Optional[float] = ..., eta_seconds: _Optional[float] = ..., exit_code: _Optional[int] = ..., signal: _Optional[str] = ..., queue_position: _Optional[int] = ..., gpus: _Optional[_Iterable[int]] = ..., warnings: _Optional[_Iterable[str]] = ..., pid: _Optional[int] = ..., folder: _Optional[str] = ..., next_seq: _Optional[int] = ..., worker_id: _Optional[str] = ..., registered: _Optional[bool] = ..., agent_id: _Optional[str] = ..., asked: _Optional[str] = ..., payload: _Optional[bytes] = ..., last_values: _Optional[_Mapping[str, float]] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., external: _Optional[bool] = ..., mean_return: _Optional[float] = ..., group: _Optional[str] = ..., curve: _Optional[_Iterable[float]] = ..., executor: _Optional[str] = ..., job: _Optional[str] = ..., node: _Optional[str] = ..., stalled: _Optional[bool] = ..., imported: _Optional[bool] = ...) -> None: ...
+    stalled_since: float
+    def __init__(self, run_id: _Optional[str] = ..., state: _Optional[_Union[RunState, str]] = ..., reason: _Optional[str] = ..., run_name: _Optional[str] = ..., worker_type: _Optional[str] = ..., algo: _Optional[str] = ..., env_id: _Optional[str] = ..., seed: _Optional[int] = ..., mode: _Optional[str] = ..., total_timesteps: _Optional[int] = ..., priority: _Optional[int] = ..., attempt: _Optional[int] = ..., restarts: _Optional[int] = ..., max_restarts: _Optional[int] = ..., created_at: _Optional[float] = ..., started_at: _Optional[float] = ..., ended_at: _Optional[float] = ..., step: _Optional[int] = ..., episodes: _Optional[int] = ..., last_return: _Optional[float] = ..., last_length: _Optional[float] = ..., sps: _Optional[float] = ..., eta_seconds: _Optional[float] = ..., exit_code: _Optional[int] = ..., signal: _Optional[str] = ..., queue_position: _Optional[int] = ..., gpus: _Optional[_Iterable[int]] = ..., warnings: _Optional[_Iterable[str]] = ..., pid: _Optional[int] = ..., folder: _Optional[str] = ..., next_seq: _Optional[int] = ..., worker_id: _Optional[str] = ..., registered: _Optional[bool] = ..., agent_id: _Optional[str] = ..., asked: _Optional[str] = ..., payload: _Optional[bytes] = ..., last_values: _Optional[_Mapping[str, float]] = ..., artifacts: _Optional[_Iterable[_Union[Artifact, _Mapping]]] = ..., external: _Optional[bool] = ..., mean_return: _Optional[float] = ..., group: _Optional[str] = ..., curve: _Optional[_Iterable[float]] = ..., executor: _Optional[str] = ..., job: _Optional[str] = ..., node: _Optional[str] = ..., stalled: _Optional[bool] = ..., imported: _Optional[bool] = ..., stalled_since: _Optional[float] = ...) -> None: ...
 
 class Artifact(_message.Message):
     __slots__ = ("kind", "path", "step", "created_at")
