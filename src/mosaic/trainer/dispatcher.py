@@ -35,6 +35,8 @@ STARTS_PER_TICK = 8
 QUICK_SECONDS, LONGEST_PAUSE = 10.0, 60.0
 # A process that was started in the very moment of the crash shows its environment only after a while.
 ADOPTION_SECONDS, ADOPTION_LOOKS = 1.0, 10
+# A ring is gone within 10 s of its creator's end, whoever started that and however it ended.
+SWEEP_SECONDS = 5.0
 # What the whole tree gets after the worker's own grace period is over.
 AFTER_GRACE = 1.0
 
@@ -76,6 +78,7 @@ class Dispatcher:
         self._not_before: dict[str, float] = {}
         self._pauses: dict[str, float] = {}
         self._unrecorded: dict[str, Identity] = {}
+        self._sweep_at = 0.0
         self.controls = controls or Controls()
 
     def adopt(self) -> None:
@@ -98,6 +101,8 @@ class Dispatcher:
 
     def tick(self) -> None:
         """Read what workers wrote, look after every live run, and start what there is room for."""
+        if self._clock() >= self._sweep_at:
+            self._sweep()
         rows = self._attempts.live()
         trouble: list[UnavailableError] = []
         try:
@@ -277,6 +282,8 @@ class Dispatcher:
 
     def _sweep(self, run_id: str | None = None) -> None:
         """Remove the frame rings that dead processes left, of one run or of all."""
+        if run_id is None:
+            self._sweep_at = self._clock() + SWEEP_SECONDS
         for name in sweep(run_id):
             self._happenings.note("fastlane.swept", run_id or "-", ring=name)
 

@@ -13,6 +13,7 @@ from mosaic.trainer.states import State
 
 REQUEUE = 75  # a worker's exit code for "my state is saved, start me again"
 REFUSED = 2
+STOPPED = ("SIGTERM", "SIGINT", "SIGHUP")
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,9 @@ def judge(row: sqlite3.Row, identity: Identity | None, ended: Exit, last_words: 
         return End(State.INIT, "its worker was told to stop and asked to be started again")
     if code == REFUSED and not closing and not row["events_seq"]:
         return End(State.FAILED, f"refused: {last_words() or 'the worker gave no reason'}", code)
+    if ended.signal in STOPPED and not closing and row["state"] == State.HANDSHAKE:
+        # Python itself was still starting, and answered nothing yet.
+        return End(State.INIT, f"its worker was stopped by {ended.signal} while it started")
     reason = _reason(payload, code, name, last_words() or ended.reason) if closing or not ended.reason else ended.reason
     if row["restarts"] < row["max_restarts"] and not row["external"]:
         return End(State.INIT, reason, counted=True)
