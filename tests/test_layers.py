@@ -48,6 +48,7 @@ LAYERS = (
     Layer(("mosaic.wire.ring",), others=STDLIB_ONLY),
     Layer(("mosaic.wire.storage",), ours=("mosaic.wire", "mosaic.contract"), others=("fsspec",)),
     # The room that mosaic.wire becomes: its modules and wire's use each other until they have moved.
+    Layer(("mosaic.contract.identity",), others=("psutil",)),
     Layer(("mosaic.contract",), ours=("mosaic.wire",), others=STDLIB_ONLY),
     Layer(
         ("mosaic.wire",),

@@ -6,10 +6,10 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from mosaic.contract.identity import boot_id
 from mosaic.trainer.attempts import Attempts, Registration
 from mosaic.trainer.events_file import read_lines
 from mosaic.trainer.executors.contract import Identity
-from mosaic.trainer.executors.local import boot_id
 from mosaic.trainer.registry import Registry
 from mosaic.wire._pb import trainer_pb2 as pb
 from mosaic.wire.channel import PROTO_VERSION
