@@ -210,16 +210,14 @@ SIDECAR = Table(
         "versions": map_of(text(300), 1_000),
     }
 )
+_PROCESS: dict[str, Kind | Table] = {"pid": whole(1, (1 << 31) - 1), "start_ticks": COUNT, "boot_id": text(300)}
+# Cards: a server's note of itself, beside the files of its home.
 CARD = Table(
-    {
-        **{part: text() for part in ("home", "target", "token_file", "ca", "boot")},
-        "pid": whole(1, (1 << 31) - 1),
-        "port": whole(0, 65535),
-        "start_ticks": COUNT,
-        "boot_id": text(300),
-    },
-    required=("target", "token_file", "pid"),
+    {**_PROCESS, **{part: text() for part in ("home", "target", "token_file", "ca")}},
+    required=(*_PROCESS, "home", "target", "token_file"),
 )
+WEB_CARD = Table({**_PROCESS, "port": whole(1, 65535), "boot": text(300)}, required=(*_PROCESS, "port", "boot"))
+RAY_CARD = Table({**_PROCESS, "port": whole(1, 65535), "address": text(300)}, required=(*_PROCESS, "port", "address"))
 
 _STEP = whole()
 _TIME = number(-1e12, 1e12)
