@@ -90,7 +90,7 @@ class Daemon:
         self.home = home.resolve()
         self._listening = listening
         self._stopping = threading.Event()
-        self._trouble = ""
+        self._trouble, self._true_at = "", time.time()
         self._lock = _take_lock(self.home)
         self._token = _token(self.home)
         self.happenings = Happenings(self.home / "var" / "logs" / "trainer_daemon.log")
@@ -128,7 +128,7 @@ class Daemon:
             machine=machine,
             started_at=time.time(),
             version=_version(),
-            trouble=lambda: self._trouble,
+            trouble=self._told_trouble,
             secure=listening.certificate is not None,
         )
 
@@ -169,6 +169,7 @@ class Daemon:
         except Exception as error:  # a daemon that dies of one run's oddity would leave all the others unwatched
             self._say("daemon.trouble", error)
             return
+        self._true_at = time.time()
         if self._trouble:
             self._trouble = ""
             self.happenings.note("daemon.recovered")
@@ -182,6 +183,13 @@ class Daemon:
 
                 print(self.happenings.masked(traceback.format_exc()), file=sys.stderr, flush=True)
         self._trouble = text
+
+    def _told_trouble(self) -> str:
+        """Return the trouble of the last tick for clients, with the time up to which the states are true."""
+        if not self._trouble:
+            return ""
+        until = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self._true_at))
+        return f"{self._trouble.removeprefix('UnavailableError: ')}; the states of runs are true up to {until}"
 
     def _bind(self) -> str:
         listening = self._listening
