@@ -1,5 +1,6 @@
 """Real PPO runs under a real daemon: killed at each of their processes, resumed, and equal to an undisturbed one."""
 
+import itertools
 import os
 import signal
 import time
@@ -92,7 +93,7 @@ def test_a_run_says_when_it_writes_a_checkpoint_or_plays_its_closing_evaluation(
     writes = kinds.count("checkpoint") // 2
     assert writes >= STEPS // EVERY
     assert sorted(kinds) == ["checkpoint"] * 2 * writes + ["closing evaluation"]
-    for event, after in zip(told, told[1:], strict=False):
+    for event, after in itertools.pairwise(told):
         if event.payload.get("doing") == "checkpoint":
             assert after.event == "checkpoint" and after.payload["step"] == event.payload["step"]
     assert next(event for event in told if event.payload.get("doing") == "closing evaluation").payload["step"] == STEPS
