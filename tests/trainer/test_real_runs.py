@@ -1,5 +1,6 @@
 """Real PPO runs under a real daemon: killed at each of their processes, resumed, and equal to an undisturbed one."""
 
+import itertools
 import os
 import signal
 import time
@@ -88,3 +89,17 @@ def test_numbers_reach_the_registry_while_the_run_trains_and_cancel_saves_a_chec
     assert numbers == sorted(numbers) and set(numbers[:8]) == {4, 8} and {step[1] for step in steps} == {0, 1, 2, 3}
     episodes = sum(event.event == "episode" for event in run.events())
     assert sum(step[3] for step in steps) >= episodes > 0
+
+
+def test_a_run_says_when_it_writes_a_checkpoint_or_plays_its_closing_evaluation(daemon: Any) -> None:
+    run = train(daemon, telemetry="off").wait(300)
+    assert run.info.state == State.COMPLETED, run.info.reason
+    told = [e for e in run.events() if e.event == "checkpoint" or (e.event == "heartbeat" and "doing" in e.payload)]
+    kinds = [event.payload.get("doing", event.event) for event in told]
+    writes = kinds.count("checkpoint") // 2
+    assert writes >= STEPS // EVERY
+    assert sorted(kinds) == ["checkpoint"] * 2 * writes + ["closing evaluation"]
+    for event, after in itertools.pairwise(told):
+        if event.payload.get("doing") == "checkpoint":
+            assert after.event == "checkpoint" and after.payload["step"] == event.payload["step"]
+    assert next(event for event in told if event.payload.get("doing") == "closing evaluation").payload["step"] == STEPS

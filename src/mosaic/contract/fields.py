@@ -239,7 +239,7 @@ _MANIFEST = Table(
 )
 EVENT_PAYLOADS: dict[str, Table | Kind] = {
     "episode": Table({"step": _STEP, "return": READING, "length": READING}, required=("return",)),
-    "step": Table({"steps": list_of(ANYTHING, 100_000)}),
+    "step": Table({"steps": Kind("a list of at most 100,000", lambda value: _is_list(value, 100_000))}),
     "metrics": map_of(READING, ROW_KEYS + 1, TAG),
     "eval_batch": Table({"step": _STEP, "episodes": READING, "avg_return": READING}),
     "stage": Table({"step": _STEP, "stage": whole(), "env_id": text(300), "reason": text()}),
@@ -320,6 +320,10 @@ STORED_PAYLOAD = Table(
 )
 """what pages and commands take for granted of a payload in the registry"""
 PAYLOAD_BYTES = 16 << 20  # a submission with every default filled in
+
+
+def _is_list(value: object, most: int) -> bool:
+    return type(value) is list and len(value) <= most
 
 
 def parse_object(data: bytes | str, what: str, most_bytes: int = CONFIG_BYTES, *, wide: bool = False) -> dict[str, Any]:

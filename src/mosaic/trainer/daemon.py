@@ -67,7 +67,7 @@ class Daemon:
             raise ConfigError(f"--slots takes a number above 0, not {cpu_slots:g}: no run could ever start")
         self.home = home.resolve()
         self._listening = listening
-        self._trouble = ""
+        self._trouble, self._true_at = "", time.time()
         make_var(self.home)
         self._lock = take_lock(self.home)
         self._token = _token(self.home)
@@ -106,7 +106,7 @@ class Daemon:
             machine=machine,
             started_at=time.time(),
             version=_version(),
-            trouble=lambda: self._trouble,
+            trouble=self._told_trouble,
             secure=listening.certificate is not None,
         )
 
@@ -150,6 +150,7 @@ class Daemon:
         except Exception as error:  # a daemon that dies of one run's oddity would leave all the others unwatched
             self._say("daemon.trouble", error)
             return
+        self._true_at = time.time()
         if self._trouble:
             self._trouble = ""
             self.happenings.note("daemon.recovered")
@@ -163,6 +164,13 @@ class Daemon:
 
                 print(self.happenings.masked(traceback.format_exc()), file=sys.stderr, flush=True)
         self._trouble = text
+
+    def _told_trouble(self) -> str:
+        """Return the trouble of the last tick for clients, with the time up to which the states are true."""
+        if not self._trouble:
+            return ""
+        until = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self._true_at))
+        return f"{self._trouble.removeprefix('UnavailableError: ')}; the states of runs are true up to {until}"
 
     def _write_cards(self) -> None:
         """Tell clients where we are: in this home, and in the user's state folder."""
