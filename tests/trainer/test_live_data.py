@@ -224,6 +224,26 @@ def test_a_distant_workers_long_lines_do_not_keep_its_later_ones_back(
     assert daemon.paths("sends").metrics.read_bytes() == there.metrics.read_bytes()
 
 
+def test_wide_rows_of_a_users_script_are_one_warning_although_its_shell_sees_them_too(
+    daemon: Any, tmp_path: Path
+) -> None:
+    script = tmp_path / "wide.py"
+    script.write_text(
+        "import argparse, json, time\n"
+        "parser = argparse.ArgumentParser()\n"
+        "parser.add_argument('--env-id'), parser.add_argument('--total-timesteps'), parser.add_argument('--seed')\n"
+        "parser.parse_args()\n"
+        "for step in range(1, 6):\n"
+        "    row = {f'k{n}': 0.5 for n in range(5000 if step < 5 else 1)}\n"
+        "    open('metrics.jsonl', 'a').write(json.dumps({'step': step, 'time': 1.0, **row}) + '\\n')\n"
+        "    time.sleep(0.3)\n"
+    )
+    run = daemon.client.train(str(script), "CartPole-v1", seed=1, total_timesteps=5).wait(300).info
+    assert (run.state, run.step) == (State.COMPLETED, 5), run.reason
+    told = [text for text in run.warnings if "dropped" in text]
+    assert len(told) == 1 and "5,002 keys" in told[0]
+
+
 def test_while_nothing_can_be_written_the_daemon_says_up_to_when_its_states_are_true(daemon: Any, until: Any) -> None:
     run = daemon.submit({"episodes": 100_000, "pause": 0.02})
     daemon.until_state(run.run_id, State.EXECUTING)

@@ -269,6 +269,17 @@ def test_bad_line_is_reported_once_and_passed_over(paths: RunPaths) -> None:
     assert "metrics.jsonl" in heard.events[1][1]["message"]
 
 
+@pytest.mark.parametrize("wide", [{f"k{n}": 0.5 for n in range(5000)}, {"x" * 2_000_000: 0.5}])
+def test_a_row_over_its_cap_is_one_warning_and_no_event(paths: RunPaths, wide: dict[str, float]) -> None:
+    heard = Heard()
+    relay = MetricsRelay(paths, heard, events=True, tensorboard=None)
+    append(paths, encode_row(1, 1.0, wide), encode_row(2, 1.0, wide), encode_row(3, 1.0, {"a": 2.0}))
+    relay.close()
+    assert [kind for kind, _ in heard.events] == ["warning", "metrics"]
+    message = heard.events[0][1]["message"]
+    assert message.startswith("a metrics row was dropped: ") and "bytes" in message and len(message) < 1000
+
+
 def test_progress_is_the_last_hundred_episodes_and_the_best() -> None:
     progress = Progress()
     assert progress.summary(0.0) == {

@@ -106,7 +106,7 @@ class Daemon:
             machine=machine,
             started_at=time.time(),
             version=_version(),
-            trouble=self._told_trouble,
+            trouble=self._current_trouble,
             secure=listening.certificate is not None,
         )
 
@@ -165,7 +165,7 @@ class Daemon:
                 print(self.happenings.masked(traceback.format_exc()), file=sys.stderr, flush=True)
         self._trouble = text
 
-    def _told_trouble(self) -> str:
+    def _current_trouble(self) -> str:
         """Return the trouble of the last tick for clients, with the time up to which the states are true."""
         if not self._trouble:
             return ""
