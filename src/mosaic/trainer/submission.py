@@ -15,6 +15,7 @@ from typing import Any
 from mosaic.trainer.executors.choice import Executors
 from mosaic.trainer.gpu import Claim, Machine, check_claim
 from mosaic.trainer.registry import NewRun, Registry
+from mosaic.trainer.resumption import with_curriculum
 from mosaic.trainer.run import Run
 from mosaic.trainer.scripts import all_params
 from mosaic.wire import variables
@@ -129,6 +130,8 @@ class Submissions:
             summary = self._dry_run(run_id, worker, config, {**job.environment, **secrets})
             for name in ("algo", "env_id", "seed", "total_timesteps"):
                 config[name] = config.get(name) if config.get(name) is not None else summary["config"].get(name)
+            if "extras" in config:
+                config["extras"] = with_curriculum(config["extras"], _object(summary["config"].get("extras")))
             warnings += [str(text) for text in summary.get("warnings", ())]
         extras = _object(config.get("extras"))
         restarts = job.retry.max_restarts or extras.get("max_restarts") or 0
