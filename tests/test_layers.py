@@ -19,7 +19,7 @@ SHELL = tuple(
         *("cli", "config", "schema", "source", "interpreter", "runtime", "telemetry", "analytics", "command"),
         *("environments", "lock", "saved", "process", "tracking", "handover", "hub", "eval_plan", "eval_telemetry"),
         *("vitals", "causes", "attempt", "phase", "wandb_keys", "live", "handshake", "outlet"),
-        *("schedule", "needs", "backends"),
+        *("schedule", "needs", "backends", "policy_check"),
     )
 )
 SIDE = tuple(
@@ -32,6 +32,7 @@ SIDE = tuple(
 # Loaded by file path inside people's own interpreters, too, where `_mosaic` stands for our packages.
 IN_FOREIGN = tuple(f"{WORKER}.{name}" for name in ("fastlane", "lane", "stage", "renderer", "canvas"))
 KIT, AGENTS, WRAPPERS = (f"{WORKER}.{name}" for name in ("kit", "agents", "wrappers"))
+POLICY_FILES = (f"{WORKER}.policy_files",)
 STDLIB_ONLY: tuple[str, ...] = ()
 
 
@@ -71,10 +72,11 @@ LAYERS = (
     Layer((f"{WORKER}.launcher",), others=STDLIB_ONLY),
     Layer((f"{WORKER}.sitecustomize",), others=("numpy",)),
     Layer(IN_FOREIGN, ours=(*IN_FOREIGN, "mosaic.wire.ring"), others=("numpy", "gymnasium", "mujoco", "_mosaic")),
-    Layer(SIDE, ours=(*SIDE, "mosaic.wire", "mosaic.contract", KIT, AGENTS, WRAPPERS, ALGORITHMS)),
+    Layer(SIDE, ours=(*SIDE, *POLICY_FILES, "mosaic.wire", "mosaic.contract", KIT, AGENTS, WRAPPERS, ALGORITHMS)),
     Layer((f"{WORKER}.catch",), others=("numpy", "gymnasium")),
-    Layer((KIT,), ours=("mosaic.wire", "mosaic.contract")),
-    Layer((AGENTS,), ours=(KIT,)),
+    Layer(POLICY_FILES, ours=("mosaic.contract",), others=("numpy", "safetensors", "msgpack")),
+    Layer((KIT,), ours=(*POLICY_FILES, "mosaic.wire", "mosaic.contract")),
+    Layer((AGENTS,), ours=(*POLICY_FILES, KIT)),
     Layer((WRAPPERS,), ours=(KIT,)),
     Layer((ALGORITHMS,), ours=(KIT, AGENTS, WRAPPERS)),
 )

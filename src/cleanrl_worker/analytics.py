@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from cleanrl_worker.tracking import project_of
+from mosaic.contract.files import TRACKING, read_note
 from mosaic.wire.paths import write_atomic
 
 if TYPE_CHECKING:
@@ -72,11 +73,7 @@ def write_manifest(paths: RunPaths, manifest: Mapping[str, Any]) -> None:
 
 def read_wandb_status(paths: RunPaths) -> dict[str, Any]:
     """What the W&B process last said of itself; {} before it said anything."""
-    try:
-        status = orjson.loads(paths.wandb_status.read_bytes())
-    except (OSError, orjson.JSONDecodeError):
-        return {}
-    return status if isinstance(status, dict) else {}
+    return read_note(paths.wandb_status, TRACKING)
 
 
 def _checkpoints(paths: RunPaths) -> dict[str, Any]:

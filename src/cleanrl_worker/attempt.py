@@ -25,6 +25,7 @@ from cleanrl_worker.tracking import Tracker, project_of
 from cleanrl_worker.vitals import Vitals
 from cleanrl_worker.wandb_keys import wandb_variables, with_key, without_key
 from mosaic.wire import variables
+from mosaic.wire.checkpoints import drop_segments
 from mosaic.wire.errors import MosaicError, StorageError
 from mosaic.wire.paths import RunPaths
 from mosaic.wire.secrets import is_secret, mask_secrets
@@ -68,6 +69,7 @@ class Attempt:
         self._tracker: Tracker | None = None
         self._syncer: Syncer | None = None
         self._publisher: Publisher | None = None
+        self._checkpoints = paths.checkpoints
         self._handed_over: Mapping[str, str] = {}
         self._vitals = Vitals()
         self._started = time.monotonic()
@@ -112,6 +114,8 @@ class Attempt:
         finally:
             if self._process is not None:
                 self._process.close()
+                with contextlib.suppress(OSError):  # of an algorithm that was killed between a segment and a checkpoint
+                    drop_segments(self._checkpoints)
             if self._tracker is not None:
                 self._tracker.kill()
             if self._syncer is not None and (trouble := self._syncer.close()):
@@ -153,6 +157,7 @@ class Attempt:
         environment = with_key(environment, paths.home) if self._self_tracked else without_key(environment)
         self._secrets = [value for name, value in environment.items() if is_secret(name) and len(value) >= 8]
         self._started = time.monotonic()
+        self._checkpoints = paths.checkpoints_in(environment)
         self._process = AlgorithmProcess(self._plan, paths, environment)
         canonical = orjson.dumps(mask_secrets(config.to_dict()), option=orjson.OPT_SORT_KEYS)
         started = {
@@ -166,7 +171,7 @@ class Attempt:
         self._emitter.run_started(config.run_id, self._about(started))
         hosted = self._phase is not None and environment.get(variables.MOSAIC_SCRIPT) == "1"
         if not hosted and (url := storage_of(config.extras)):  # a script's host stores the whole run
-            folder = paths.checkpoints if self._phase is not None else paths.checkpoints_in(environment)
+            folder = paths.checkpoints if self._phase is not None else self._checkpoints
             self._syncer = Syncer(paths, url, self._inherited, folder)
 
     def _follow(self, heartbeat_seconds: float, grace_seconds: float) -> int:

@@ -234,6 +234,8 @@ def _command_line(
     _add_num_envs(settings, declared, {**worker_variables(), **config.environment})
 
     saved = run_before(config.mode, config.extras) if target.ours else {}
+    for name in declared.keys() & {name for name, value in saved.items() if value is not None} - settings.keys():
+        _fitting(_Setting(name, saved[name], "the saved run"), declared[name])
 
     def value_of(name: str) -> Any:
         field, value = declared.get(name), saved.get(name)

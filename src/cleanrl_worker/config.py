@@ -169,7 +169,7 @@ def _build(
         phase.settle(flat, extras, check_run_id(run_id))
     values: dict[str, Any] = {name: flat.get(name) for name in ("algo", "env_id", "total_timesteps", "seed")}
     fetch_missing(extras, check_run_id(run_id))
-    check_paths(extras, values)
+    check_paths(extras, values, run_id)
     _count_frames(values, extras)
     if values["env_id"] is None and extras.get("curriculum_schedule"):
         values["env_id"] = read_schedule(extras["curriculum_schedule"])[-1].env_id

@@ -1,7 +1,7 @@
 """Saved policies: reading ours and CleanRL's files without running anything in them, and making them act."""
 
 import importlib
-import importlib.util
+import math
 import pkgutil
 import sys
 from collections.abc import Callable, Mapping
@@ -11,14 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from cleanrl_worker import algorithms
+from cleanrl_worker import algorithms, policy_files
 from cleanrl_worker.kit import policy as policies
 from cleanrl_worker.kit.episodes import spaces_of
-from cleanrl_worker.kit.policy import UNREADABLE, Policy, normalized
+from cleanrl_worker.kit.policy import Policy, normalized
+from cleanrl_worker.policy_files import UNREADABLE
 from cleanrl_worker.wrappers.views import plays_frames
+from mosaic.contract.files import ACTING
+from mosaic.contract.kinds import PARAMETERS
+from mosaic.contract.typed import refuse_untyped, typed_for
 from mosaic.wire.errors import ConfigError, nearest
 from mosaic.wire.extras import pip_line
-from mosaic.wire.sidecars import read_sidecar
+from mosaic.wire.sidecars import read_sidecar, sidecar_of
 
 Loader = Callable[[dict[str, Any], Any, Mapping[str, Any]], Policy]
 
@@ -55,7 +59,10 @@ def read_policy(path: Path | str, *, algo: str | None = None, env_id: str | None
         raise ConfigError(f"policy {path}: there is no such file")
     known = read_sidecar(path)
     state, args = _state_of(_read_tensors(path), path)
+    place = str(sidecar_of(path) if known else path)
     args = known.get("args") or args
+    trained_on = {"env_id": known.get("env_id") or args.get("env_id")}
+    refuse_untyped(place, trained_on, {"env_id": env_id}, typed_for(path), "--{}")
     name = (algo or known.get("algo") or "").rpartition(".")[2] or _algo_of(state, args, path)
     statistics = known.get("observation_statistics")
     return SavedPolicy(
@@ -77,6 +84,10 @@ def build_policy(saved: SavedPolicy, spaces: Any) -> Policy:
     try:
         policy = _loader(saved.algo)(saved.state, spaces, saved.args)
         if saved.statistics is not None:
+            shape = spaces.single_observation_space.shape
+            for name, values in saved.statistics.items():
+                if values.shape != shape:
+                    raise ValueError(f"observation_statistics.{name} has the shape {values.shape}, not {shape}")
             policy = normalized(policy, saved.statistics)
         _try_out(policy, spaces)
     except ConfigError:
@@ -126,52 +137,27 @@ def _try_out(policy: Policy, spaces: Any) -> None:
 
 
 def _read_tensors(path: Path) -> Any:
-    """What the file holds: torch's archives and pickles, safetensors, or flax's bytes, told by how they begin."""
+    """Return what the file holds, of torch, safetensors or flax."""
     try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"policy {path}: cannot be read: {error.strerror}") from error
-    try:
-        if data[:2] == b"PK" or data[:1] == b"\x80" or data[8:9] == b"{":  # torch's archive, a pickle, safetensors
-            return policies.read(data)
-        return _read_flax(data)
+        return policy_files.read(policy_files.read_file(path), policies.as_tensor)
     except UNREADABLE as error:
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise ConfigError(f"policy {path} cannot be read as a policy: {reason}") from error
 
 
-def _read_flax(data: bytes) -> Any:
-    """CleanRL's JAX files: msgpack, which holds no code."""
-    if importlib.util.find_spec("flax") is None:
-        raise ValueError("it is neither a torch nor a safetensors file (flax, for CleanRL's JAX files, is missing)")
-    from flax.serialization import msgpack_restore
-
-    tree = msgpack_restore(data)
-    if isinstance(tree, dict) and set(tree) == {"model_weights", "args"}:
-        return {"model_weights": _flat(tree["model_weights"]), "args": tree["args"]}
-    if isinstance(tree, dict) and "env_id" in (tree.get("0") or ()):  # PPO's args, then network, actor and critic
-        parts = zip(("network", "actor", "critic"), tree["1"].values(), strict=True)
-        return {"model_weights": _flat({"params": {name: part["params"] for name, part in parts}}), "args": tree["0"]}
-    if isinstance(tree, dict) and "0" in tree:  # a list: DDPG's and TD3's actor, then the critics
-        return tuple(_flat(part) for part in tree.values())
-    return _flat(tree)
-
-
-def _flat(tree: Any, prefix: str = "") -> dict[str, Any]:
-    """Leaves under paths as our own JAX policies name them: `params/Dense_0/kernel`."""
-    if not isinstance(tree, dict):
-        raise ValueError("it holds no named arrays")
-    found: dict[str, Any] = {}
-    for key, value in tree.items():
-        found.update(_flat(value, f"{prefix}{key}/") if isinstance(value, dict) else {f"{prefix}{key}": value})
-    return found
-
-
 def _state_of(content: Any, path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The acting network's weights, and the args where the file brings them."""
-    content, args = policies.acting_network(content)
-    if not isinstance(content, dict) or not content or not all(_is_tensor(value) for value in content.values()):
-        raise ConfigError(f"policy {path} holds no state dict: a mapping of names to tensors is needed")
+    """Return the acting network's weights, and the args where the file brings them."""
+    try:
+        content, args = policy_files.acting_network(content)
+        PARAMETERS.check(args, "args")
+        ACTING.check_fields(args, "args")
+        if not isinstance(content, dict) or not content or not all(_is_tensor(value) for value in content.values()):
+            raise ConfigError("it holds no state dict: a mapping of names to tensors is needed")
+        policy_files.require_floats(content)
+        if (atoms := args.get("n_atoms")) is not None and atoms > sum(math.prod(one.shape) for one in content.values()):
+            raise ConfigError(f"args.n_atoms is {atoms}, more than the numbers in the file")
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"policy {path} cannot be read as a policy: {error}") from error
     return dict(content), args
 
 

@@ -69,6 +69,8 @@ class EvalArgs:
     """folder for TensorBoard files (default: tensorboard_eval/ in the run folder)"""
     num_threads: int = 1
     """CPU threads for the network (0: torch's default)"""
+    check: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """make the environment, read the policy, try it once and write nothing"""
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,8 @@ def run_batched_evaluation(args: EvalArgs, stop: threading.Event | None = None) 
     games = _make_games(args, saved)
     try:
         policy = build_policy(saved, games[0])
+        if args.check:
+            return []
         _set_threads(args.num_threads)
         log = _Log(args)
         try:

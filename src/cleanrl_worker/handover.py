@@ -9,6 +9,7 @@ from cleanrl_worker import eval_plan, schema
 from cleanrl_worker.command import Plan
 from cleanrl_worker.config import CleanRLWorkerConfig, worker_variables
 from cleanrl_worker.environments import check_environment
+from cleanrl_worker.policy_check import check_policy
 from cleanrl_worker.process import LAUNCHER, child_environment
 from cleanrl_worker.runtime import DEFAULT_ALGO_REGISTRY
 from cleanrl_worker.saved import find_path
@@ -24,6 +25,7 @@ def hand_over(config: CleanRLWorkerConfig, *, dry_run: bool = False) -> int:
     for warning in plan.warnings:
         print(f"warning: {warning}", file=sys.stderr, flush=True)
     if dry_run:
+        check_policy(config, plan)
         print(f"this would run {plan.module} {' '.join(plan.argv)}", file=sys.stderr)
         return 0
     # The session's own folder is this one; what the shell found in it (a module, an environment's) must still be there.

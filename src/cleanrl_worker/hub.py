@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mosaic.wire.paths import write_atomic
+from mosaic.wire.sidecars import read_sidecar
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -25,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--video", type=Path, help="an episode to show")
     parser.add_argument("--entity", default="", help="user or organisation (default: whose token it is)")
     flags = parser.parse_args(argv)
-    about = json.loads(flags.policy.with_name(flags.policy.name + ".json").read_text())
+    about = read_sidecar(flags.policy)
     algo, env_id, seed = flags.policy.name.removesuffix(".cleanrl_model"), about["env_id"], about["seed"]
     card = flags.policy.with_name("README.md")
     returns = json.loads(flags.returns)

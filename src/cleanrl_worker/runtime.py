@@ -152,6 +152,9 @@ class CleanRLWorkerRuntime:
         """Do the run, or only check it when this is a dry run."""
         plan = self.plan
         if self._dry_run:
+            from cleanrl_worker.policy_check import check_policy
+
+            check_policy(self.config, plan)
             return self._summary("dry-run", storage=self._check_storage())
         self.paths.create()
         with holding(self.paths):

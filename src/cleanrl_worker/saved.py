@@ -10,17 +10,20 @@ from pathlib import Path
 from typing import Any
 
 from cleanrl_worker import eval_plan
-from mosaic.wire.checkpoints import checkpoints_of, saved_args, saved_state
+from mosaic.contract.typed import CURRICULA, imported_by, refuse_untyped, stages, trusted_algo, typed_for
+from mosaic.wire import variables
+from mosaic.wire.checkpoints import checkpoints_of, nothing_left, saved_args, saved_state
 from mosaic.wire.errors import ConfigError, StoreError, shown
 from mosaic.wire.paths import RunPaths, resolve_home
-from mosaic.wire.sidecars import sidecar_of
+from mosaic.wire.sidecars import read_sidecar, sidecar_of
 from mosaic.wire.storage import OFF, check_url
 from mosaic.wire.stored import ensure, fetch_newest
 
+TAIL_BYTES = 1 << 20
 NEEDED = ("algo", "env_id", "seed")  # of a run that goes on from a policy or plays it
 
 
-def check_paths(extras: dict[str, Any], values: dict[str, Any]) -> None:
+def check_paths(extras: dict[str, Any], values: dict[str, Any], run_id: str) -> None:
     """Refuse a policy or checkpoint that is not there; an evaluation takes what it leaves out from the sidecar."""
     mode = extras.get("mode") or "train"
     if mode == "policy_eval" and not extras.get("policy_path"):
@@ -40,9 +43,9 @@ def check_paths(extras: dict[str, Any], values: dict[str, Any]) -> None:
             raise ConfigError(f"extras.{name}: {given!r} is no file that can be read")
     if mode == "resume_training":
         source = find_checkpoint(extras.get("checkpoint_path") or extras["policy_path"])
-        _fill_from_checkpoint(source, values, extras.get("additional_timesteps"))
+        _fill_from_checkpoint(source, values, extras, run_id)
     if mode in ("policy_eval", "interactive") and extras.get("policy_path"):
-        _fill_from_sidecar(find_path(extras["policy_path"]), values, needed=mode == "policy_eval")
+        _fill_from_sidecar(find_path(extras["policy_path"]), values, extras, needed=mode == "policy_eval")
     if mode == "policy_eval":
         eval_plan.settle(extras, values)
     elif mode == "interactive":
@@ -105,38 +108,87 @@ def run_before(mode: str, extras: Mapping[str, Any]) -> dict[str, Any]:
     return saved_args(find_checkpoint(extras.get("checkpoint_path") or extras["policy_path"]))
 
 
-def _fill_from_checkpoint(source: Path, values: dict[str, Any], more: object) -> None:
-    """What a resumption leaves open is as the saved run had it; `more` steps count from the checkpoint."""
+def _fill_from_checkpoint(source: Path, values: dict[str, Any], extras: dict[str, Any], run_id: str) -> None:
+    """Fill what a resumption leaves open as the saved run had it; additional steps count from the checkpoint."""
+    more = extras.get("additional_timesteps")
     if source.is_file():
         if isinstance(more, int) and values["total_timesteps"] is None:
             values["total_timesteps"] = more  # a policy starts at step 0
-        _fill_from_sidecar(source, values, needed=False, names=(*NEEDED, "total_timesteps"))
+        _fill_from_sidecar(source, values, extras, needed=False, names=(*NEEDED, "total_timesteps"))
         return
     if not (found := checkpoints_of(source)):
         raise ConfigError(f"there is no checkpoint in {source}")
     state = saved_state(source)
     if not state:
         raise ConfigError(f"all checkpoints in {source} are damaged ({', '.join(path.name for path in found)})")
-    args = {"algo": state.get("algo"), **(state.get("args") or {})}
-    for name in ("algo", "env_id", "seed", "total_timesteps"):
-        if values[name] is None:
-            values[name] = args.get(name)
-    if isinstance(more, int) and more > 0 and isinstance(state.get("step"), int):
+    _fill(f"checkpoint {source}: state.json", {**state, **(state.get("args") or {})}, source, values, extras)
+    if isinstance(more, int) and more > 0:
         values["total_timesteps"] = state["step"] + more  # as the algorithm itself reckons; what is shown must agree
+    total = values["total_timesteps"]
+    if type(total) in (int, float) and state["step"] >= total and not _is_cut_short(source, RunPaths(run_id)):
+        done = nothing_left(source, state["step"], int(total))
+        raise ConfigError(f"{done}: mosaic resume {_name_of(source)} --additional-timesteps 100000")
 
 
-def _fill_from_sidecar(policy: Path, values: dict[str, Any], needed: bool, names: tuple[str, ...] = NEEDED) -> None:
+def _is_cut_short(source: Path, own: RunPaths) -> bool:
+    """Return True for a run that goes on from its own last checkpoint, because it was ended before it completed."""
+    given = own.checkpoints_in({**variables.read_dotenv(own.home), **os.environ})
+    if not source.is_relative_to(own.folder) and source != given:
+        return False
+    try:
+        with own.events.open("rb") as events:
+            events.seek(-min(events.seek(0, os.SEEK_END), TAIL_BYTES), os.SEEK_END)
+            tail = events.read()
+    except OSError:
+        return True
+    return tail.rfind(b'{"event":"run_completed"') <= tail.rfind(b'{"event":"run_started"')
+
+
+def _name_of(source: Path) -> str:
+    """Return what a person types for a run of this home, or for a folder."""
+    runs = RunPaths("any").folder.parent
+    return source.relative_to(runs).parts[0] if source.is_relative_to(runs) and source != runs else str(source)
+
+
+def _fill_from_sidecar(
+    policy: Path, values: dict[str, Any], extras: dict[str, Any], needed: bool, names: tuple[str, ...] = NEEDED
+) -> None:
     lacking = [name for name in names if values[name] is None]
     sidecar = sidecar_of(policy)
-    if not lacking or ((lacking == ["seed"] or not needed) and not sidecar.is_file()):
+    if not sidecar.is_file():
+        if needed and lacking and lacking != ["seed"]:
+            raise ConfigError(f"config field {lacking[0]!r} is missing, and {sidecar} cannot be read to fill it")
         return
-    try:
-        known = read_object(sidecar.read_text(encoding="utf-8"), f"policy sidecar {sidecar}")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"config field {lacking[0]!r} is missing, and {sidecar} cannot be read to fill it") from error
-    args = known.get("args")
-    known = {**args, **known} if isinstance(args, dict) else known
-    values.update({name: known.get(name) for name in lacking})
+    known = read_sidecar(policy)
+    told = {name: value for name, value in known.items() if value is not None}
+    _fill(f"policy sidecar {sidecar}", {**(known.get("args") or {}), **told}, policy, values, extras, names)
+
+
+def _fill(
+    place: str,
+    saved: Mapping[str, Any],
+    source: Path,
+    values: dict[str, Any],
+    extras: dict[str, Any],
+    names: tuple[str, ...] = (*NEEDED, "total_timesteps"),
+) -> None:
+    """Fill open values as a file has them; ConfigError for what would run code that nobody typed."""
+    from cleanrl_worker.runtime import DEFAULT_ALGO_REGISTRY
+
+    trains, typed = extras.get("mode") == "resume_training", typed_for(source)
+    given = {**(extras.get("algo_params") or {}), **extras, "env_id": values["env_id"]}
+    inherited = saved if trains else {"env_id": saved.get("env_id")}
+    if trains and source.is_file():  # of a policy file the stages are over
+        inherited = {name: value for name, value in saved.items() if name != "curriculum_schedule"}
+    refuse_untyped(place, inherited, given, typed)
+    for name in CURRICULA if trains and not any(given.get(one) for one in CURRICULA) else ():
+        kept = list(stages(inherited.get(name)))
+        if any(map(imported_by, kept)) and values["env_id"] in (None, *kept):
+            extras[name] = inherited[name]  # as typed before: the algorithm takes none of these from the file itself
+    known = {name: saved.get(name) for name in names if values[name] is None}
+    if "algo" in known:
+        known["algo"] = trusted_algo(place, known["algo"], DEFAULT_ALGO_REGISTRY, typed)
+    values.update(known)
 
 
 def find_path(text: str) -> Path:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from cleanrl_worker.outlet import Outlet
+from mosaic.contract.files import HUB, read_note
 from mosaic.contract.lines import ROW_DROPPED
 from mosaic.wire.errors import EventError, StorageError, storage_error
 from mosaic.wire.events import Event, encode
@@ -198,10 +199,8 @@ class MetricsRelay:
 
     def closing(self) -> dict[str, Any]:
         """What `run_completed` says besides the manifest: where a policy was pushed, or why it was not."""
-        try:
-            return {"hub": json.loads((self._tail.path.parent / "hub.json").read_bytes())}
-        except (OSError, ValueError):
-            return {}
+        outcome = read_note(self._tail.path.parent / "hub.json", HUB)
+        return {"hub": outcome} if outcome else {}
 
     def _pass_on(self, row: dict[str, Any]) -> None:
         self.progress.take(row)

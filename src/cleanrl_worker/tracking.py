@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from cleanrl_worker.wandb_keys import DEFAULT_SERVER, find_key, is_logged_in
+from mosaic.contract.files import TRACKING, read_note
 from mosaic.wire import variables
 from mosaic.wire.errors import EventError, storage_error
 from mosaic.wire.metrics import Tail
@@ -139,10 +140,7 @@ class Tracker:
         return f"W&B was ended before it had sent everything; the rest: wandb sync {folder}"
 
     def _read_status(self) -> dict[str, Any]:
-        try:
-            return dict(json.loads(self._status.read_bytes()))
-        except (OSError, ValueError):
-            return {}
+        return read_note(self._status, TRACKING)
 
     def _is_silent(self) -> bool:
         """Whether the status file, which a healthy tracker touches all the time, has not changed for long."""

@@ -273,7 +273,7 @@ REFUSED = [
     ("qdagger_dqn_atari_impalacnn", "--offline-steps=64 --total-timesteps=64", "--offline-steps: less than 64 (t"),
     ("ppg_procgen", "--num-envs=1 --num-steps=1 --num-minibatches=1", "a batch of one row (num_envs * num_steps)"),
     ("qdagger_dqn_atari_impalacnn", "--temperature=0", "--temperature: more than 0 is needed, not 0.0"),
-    ("qdagger_dqn_atari_impalacnn", f"{CATCH} --teacher-policy-path=/no/teacher", "/no/teacher: cannot be read: No su"),
+    ("qdagger_dqn_atari_impalacnn", f"{CATCH} --teacher-policy-path=/no/teacher", "file: cannot be read: No such file"),
     ("qdagger_dqn_atari_impalacnn", f"{CATCH} --teacher-policy-path={__file__}", "is no DQN's policy for mosaic/Catc"),
     ("pqn", "--q-lambda=1.5", "--q-lambda: a number between 0 and 1 is needed, not 1.5"),
     ("pqn", "--num-minibatches=513", "a number between 1 and 512 (num_envs * num_steps) is needed, not 513"),

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny_envs
+import torch
 from needs import needed
 from safetensors.numpy import load_file
 
@@ -580,11 +581,120 @@ def test_the_curve_of_a_run_that_was_moved_goes_on_too(tmp_path):
     assert (steps[0] <= 64, steps[-1]) == (True, 576)
 
 
-def test_going_on_without_steps_left_is_told(tmp_path, told):
+@pytest.mark.parametrize("where", ["first", "again"])
+def test_a_finished_run_goes_on_only_with_more_steps(where, tmp_path, capsys):
     train("ppo", tmp_path / "first")
-    train("ppo", tmp_path / "again", resume=tmp_path / "first", total_timesteps=100)
-    (warning,) = told("warning")
-    assert "nothing left to train: step 512 of 100 is done" in warning["message"]
+    for total in (512, 100):
+        with pytest.raises(SystemExit) as refused:
+            train("ppo", tmp_path / where, resume=tmp_path / "first", total_timesteps=total)
+        line = capsys.readouterr().err.splitlines()[-1]
+        assert refused.value.code == 2 and f"step 512 of {total} is done" in line
+        assert line.endswith("add --additional-timesteps=100000")
+    train("ppo", tmp_path / where, resume=tmp_path / "first", additional_timesteps=64)
+    assert checkpoint.newest(tmp_path / where, print).step == 576
+
+
+def test_a_run_that_was_killed_after_its_last_checkpoint_may_end_in_its_own_folder(tmp_path):
+    train("ppo", tmp_path)
+    (tmp_path / "checkpoints" / ".finished").unlink()  # as a kill amid the closing evaluation leaves it
+    train("ppo", tmp_path, resume=tmp_path)
+    assert (tmp_path / "checkpoints" / ".finished").read_text() == "512"
+    with pytest.raises(SystemExit):
+        train("ppo", tmp_path, resume=tmp_path)
+
+
+@pytest.mark.parametrize("case", ["ppo", "dqn", "ppg_procgen", "dqn_jax"])
+@pytest.mark.parametrize("every", [0, 10**9])
+def test_every_resumed_run_ends_with_a_checkpoint_that_can_be_resumed(case, every, tmp_path):
+    more = {"additional_timesteps": 16, "checkpoint_every": every}
+    train(case, tmp_path / "0", save_model=True)
+    for number in range(2):
+        train(case, tmp_path / str(number + 1), resume=tmp_path / str(number), **more)
+    before, after = (checkpoint.newest(tmp_path / name, print).step for name in "12")
+    assert before < after
+    (policy,) = (tmp_path / "0").glob(f"runs/*/{case}.cleanrl_model")
+    train(case, tmp_path / "warm", resume=policy, **more)
+    train(case, tmp_path / "warmer", resume=tmp_path / "warm", **more)
+
+
+def test_a_run_that_starts_again_removes_the_segments_of_the_process_that_was_killed(tmp_path):
+    train("dqn", tmp_path / "first", total_timesteps=400)
+    left = tmp_path / "second" / "checkpoints" / "replay" / "000000000400-000000000500-deadbeef.safetensors"
+    left.parent.mkdir(parents=True)
+    left.write_bytes(b"half a checkpoint")
+    train("dqn", tmp_path / "second", resume=tmp_path / "first", additional_timesteps=50)
+    used = [s["file"] for path in find_all(tmp_path / "second" / "checkpoints") for s in segments(path)]
+    assert sorted(file.name for file in left.parent.iterdir()) == sorted(set(used)) and left.name not in used
+    for path in find_all(tmp_path / "first" / "checkpoints"):
+        checkpoint.read(path)  # whose segments are its own
+
+
+def segments(path):
+    return checkpoint.read(path).document["replay"]["segments"]
+
+
+def forged(tmp_path, name, change):
+    """A checkpoint of ppo with another array, and checksums that fit."""
+    train("ppo", tmp_path / "first")
+    (path,) = (tmp_path / "first" / "checkpoints").glob("512")
+    found = checkpoint.read(path)
+    arrays = checkpoint.save_arrays({**found.arrays, name: change(found.arrays[name])})
+    return write_checkpoint(tmp_path / "forged", 512, found.document, {checkpoint.STATE: arrays})
+
+
+@pytest.mark.parametrize("name", ["policy/actor.0.weight", "optimizer/mean", "run/recent_returns", "random/torch"])
+@pytest.mark.parametrize("kind", [np.float16, np.complex64, np.int64])
+def test_arrays_of_another_type_are_refused_in_one_line(name, kind, tmp_path):
+    path = forged(tmp_path, name, lambda array: np.ascontiguousarray(array.astype(kind)))
+    with pytest.raises(SystemExit, match=r"does not fit ppo on CartPole-v1: ") as refused:
+        train("ppo", tmp_path / "again", resume=path, additional_timesteps=64)
+    assert "\n" not in str(refused.value) and (name in str(refused.value) or name == "random/torch")
+
+
+@pytest.mark.parametrize("name", ["policy/actor.0.weight", "optimizer/mean", "random/torch"])
+def test_arrays_of_another_shape_are_refused_in_one_line(name, tmp_path):
+    path = forged(tmp_path, name, lambda array: array[:1])
+    with pytest.raises(SystemExit, match="does not fit ppo on CartPole-v1: "):
+        train("ppo", tmp_path / "again", resume=path, additional_timesteps=64)
+
+
+@pytest.mark.parametrize(
+    ("args", "reason"),
+    [
+        (
+            {"env_id": "evilmod:X-v0"},
+            "names the environment 'evilmod:X-v0', which would import 'evilmod'; add --env",
+        ),
+        ({"curriculum_schedule": '[{"env_id": "CartPole-v1"}, {"env_id": "evilmod:X-v0"}]'}, "would import 'evilmod'"),
+        ({"curriculum": '{"method": "plr", "tasks": ["CartPole-v1", "evilmod:X-v0"]}'}, "would import 'evilmod'"),
+        ({"num_envs": "2"}, "argument num_envs is '2', which its type does not allow"),
+        ({"gamma": [0.9]}, "argument gamma is"),
+    ],
+)
+def test_an_algorithm_alone_takes_no_code_and_no_other_types_from_a_checkpoint(args, reason, tmp_path):
+    train("ppo", tmp_path / "first")
+    found = checkpoint.newest(tmp_path / "first", print)
+    document = {**found.document, "args": {**found.document["args"], **args}}
+    forged = write_checkpoint(tmp_path / "forged", 512, document, {checkpoint.STATE: b""})
+    with pytest.raises(SystemExit, match=reason):
+        parse(ppo.Args, [f"--resume={forged}", "--run-dir", str(tmp_path / "again")])
+    if "env_id" in args:
+        assert parse(ppo.Args, ["--resume", str(forged), "--env-id", "evilmod:X-v0"]).env_id == "evilmod:X-v0"
+        assert parse(ppo.Args, ["--resume", str(forged), "--env_id=Acrobot-v1"]).env_id == "Acrobot-v1"
+
+
+def test_a_warm_start_with_weights_of_another_type_or_shape_is_refused_in_one_line(tmp_path):
+    train("ppo", tmp_path / "first", save_model=True)
+    (policy,) = (tmp_path / "first").glob("runs/*/ppo.cleanrl_model")
+    state = torch.load(policy, weights_only=True)
+    for change, reason in (
+        (torch.Tensor.half, "actor.0.weight is float16 of shape .*, not float32 of shape"),
+        (lambda weight: weight.to(torch.complex64), "is complex64 of shape"),
+        (lambda weight: weight[:1], "size mismatch for actor.0.weight"),
+    ):
+        torch.save(state | {"actor.0.weight": change(state["actor.0.weight"])}, policy)
+        with pytest.raises(SystemExit, match=reason):
+            train("ppo", tmp_path / "again", resume=policy)
 
 
 def test_a_warm_start_has_the_network_and_parameters_of_its_policy_and_trains_what_is_added(tmp_path):

@@ -8,8 +8,8 @@ import pytest
 import tiny_envs
 from needs import needed
 
+from cleanrl_worker import policy_files
 from cleanrl_worker.kit import experiment
-from cleanrl_worker.kit import policy as policies
 from cleanrl_worker.runtime import DEFAULT_ALGO_REGISTRY
 from mosaic.wire import metrics, split
 
@@ -168,7 +168,7 @@ def test_a_saved_policy_has_a_sidecar_with_all_an_evaluation_needs(name, trained
             assert isinstance(content, tuple)
             assert [set(critic) for critic in content[1:]] == CRITICS[name]
             assert all(critic["fc1.weight"].shape == (256, 3 + 1) for critic in content[1:])
-        assert set(policies.acting_network(content)[0]) == KEYS[name]
+        assert set(policy_files.acting_network(content)[0]) == KEYS[name]
 
 
 def test_ten_episodes_close_a_training_as_in_cleanrl(tmp_path):

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from mosaic.trainer.client import Client
+from mosaic.wire.checkpoints import write_checkpoint
 
 
 def config_of(client: Client, told: Any) -> dict[str, Any]:
@@ -104,3 +105,51 @@ def test_scripts_are_listed_with_what_their_headers_say(mosaic: Callable[..., An
     assert (door["phases"], door["total_timesteps"], door["shipped"]) == (3, 600000, True)
     assert (listed["mine.sh"]["author"], listed["mine.sh"]["shipped"]) == ("me", False)
     (place.home / "mine.sh").unlink()
+
+
+def test_nothing_that_a_file_names_is_run_unless_a_person_names_it(
+    mosaic: Callable[..., Any], client: Client, place: Any, tmp_path: Path
+) -> None:
+    mark, known = tmp_path / "it-ran", {run.run_id for run in client.list_runs().runs}
+    for folder in (tmp_path, place.home):
+        (folder / "evilmod.py").write_text(f"open({str(mark)!r}, 'w')")
+    args = {"env_id": "evilmod:X-v0", "seed": 1, "total_timesteps": 100}
+    module = write_checkpoint(tmp_path / "module", 5, {"algo": "ppo", "args": args}, {})
+    args = args | {"env_id": "CartPole-v1"}
+    script = write_checkpoint(tmp_path / "script", 5, {"algo": str(tmp_path / "evilmod.py"), "args": args}, {})
+    (tmp_path / "x.cleanrl_model").write_bytes(b"weights")
+    (tmp_path / "x.cleanrl_model.json").write_text('{"algo": "ppo", "env_id": "evilmod:X-v0"}')
+    for words, line in (
+        (
+            ("resume", str(module)),
+            "names the environment 'evilmod:X-v0', which would import 'evilmod'; add --set env_id=",
+        ),
+        (
+            ("resume", str(script)),
+            f"names the algorithm '{tmp_path / 'evilmod.py'}', which is not built in; add --set algo=",
+        ),
+        (("eval", str(tmp_path / "x.cleanrl_model")), "which would import 'evilmod'; add --set env_id=evilmod:X-v0"),
+    ):
+        told = mosaic(*words)
+        assert told.code == 2 and line in told.err and told.err.count("\n") == 1, told
+        assert not mark.exists()
+    assert mosaic("resume", str(module), "--set", "env_id=evilmod:X-v0").code == 2 and mark.exists(), "named, it is run"
+    states = {run.state for run in client.list_runs().runs if run.run_id not in known}
+    assert states <= {"FAILED"}
+
+
+def test_finished_run_is_resumed_only_with_more_steps(mosaic: Callable[..., Any], client: Client) -> None:
+    trained = mosaic("train", "ppo", "CartPole-v1", "--set", "total_timesteps=512", "--follow")
+    run_id = trained.out.split()[1].rstrip(":")
+    told = mosaic("resume", run_id)
+    assert told.code == 2 and told.err.count("\n") == 1, told
+    assert f"is done; give more steps: mosaic resume {run_id} --additional-timesteps 100000" in told.err
+
+
+def test_hostile_policy_is_refused_before_there_is_a_run(mosaic: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "x.cleanrl_model").write_bytes(b"no weights")
+    (tmp_path / "x.cleanrl_model.json").write_text('{"algo": "ppo", "env_id": "CartPole-v1"}')
+    told = mosaic("eval", str(tmp_path / "x.cleanrl_model"))
+    assert told.code == 2 and "cannot be read as a policy" in told.err, told
+    told = mosaic("resume", str(tmp_path / "x.cleanrl_model"), "--additional-timesteps", "100")
+    assert told.code == 2 and "cannot be read as a policy" in told.err, told

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mosaic.commands import gc
-from mosaic.wire.checkpoints import find_all, write_checkpoint
+from mosaic.wire.checkpoints import find_all, write_checkpoint, write_segment
 from mosaic.wire.errors import ConfigError
 
 
@@ -105,3 +105,14 @@ def test_ages_are_hours_days_and_weeks(text: str, seconds: float) -> None:
 def test_other_ages_are_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="--older-than"):
         gc.parse_age(text)
+
+
+def test_replay_segments_that_no_checkpoint_needs_go(mosaic: Callable[..., Any], start: Callable[..., Any]) -> None:
+    run = start()
+    folder = Path(run.folder) / "checkpoints"
+    kept = write_segment(folder / "replay", 0, 5, b"used")
+    write_checkpoint(folder, 5, {"replay": {"added": 5, "segments": [kept]}}, {})
+    left = folder / "replay" / write_segment(folder / "replay", 5, 9, b"left by a kill")["file"]
+    assert f"{run.run_id}: replay segments that no checkpoint needs" in items(mosaic("gc", "--json"))["checkpoints"]
+    assert mosaic("gc", "--only", "checkpoints", "--yes").code == 0
+    assert not left.exists() and (folder / "replay" / kept["file"]).exists()

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from mosaic.contract import fields
-from mosaic.contract.fields import CHECKPOINT, CONFIG, EXTRAS, SUBMISSION, check_extras, parse_object, read_object
+from mosaic.contract.fields import CONFIG, EXTRAS, SUBMISSION, check_extras, parse_object, read_object
+from mosaic.contract.files import CHECKPOINT, SIDECAR
 from mosaic.contract.kinds import FieldError, Kind, Table
 
 
@@ -90,7 +91,7 @@ def all_kinds(table: Table, place: str = "") -> list[tuple[str, Kind]]:
     return found
 
 
-@pytest.mark.parametrize("table", [SUBMISSION, CONFIG, CHECKPOINT, fields.SIDECAR, fields.CARD])
+@pytest.mark.parametrize("table", [SUBMISSION, CONFIG, CHECKPOINT, SIDECAR, fields.CARD])
 def test_every_known_field_refuses_a_value_of_another_type_and_names_itself(table: Table) -> None:
     for place, kind in all_kinds(table):
         if kind is fields.ANYTHING:

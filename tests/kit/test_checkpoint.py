@@ -214,3 +214,103 @@ def test_what_a_damaged_document_says_of_its_run_is_not_believed(tmp_path):
         path = checkpoint.write(tmp_path, step, {}, np.random.default_rng(0), ABOUT | {"args": {"gamma": 0.9}})
     (path / "state.json").write_text((path / "state.json").read_text().replace("0.9", "0.1"))
     assert checkpoints.saved_state(tmp_path)["args"] == {"gamma": 0.9}
+
+
+def reseal(path, **changes):
+    """A document that somebody changed, with a checksum that fits."""
+    state = json.loads((path / "state.json").read_text())["state"] | changes
+    (path / "state.json").write_bytes(checkpoints.sealed(json.dumps(state).encode()))
+
+
+@pytest.mark.parametrize("linked", ["state.safetensors", "segment"])
+def test_a_link_in_a_checkpoint_is_not_followed(linked, tmp_path):
+    path = checkpoint.write(
+        tmp_path / "run" / "checkpoints", 5, parts(), np.random.default_rng(0), ABOUT, filled_buffer(5)
+    )
+    (segment,) = (path.parent / "replay").iterdir()
+    file = segment if linked == "segment" else path / linked
+    file.rename(tmp_path / "elsewhere")
+    file.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(CheckpointError, match="is a link, and is not followed"):
+        checkpoint.read(path)
+
+
+def test_segments_that_leave_transitions_out_are_refused(tmp_path):
+    path = checkpoint.write(tmp_path, 5, {}, np.random.default_rng(0), ABOUT, filled_buffer(5))
+    replay = checkpoint.read(path).document["replay"]
+    (segment,) = replay["segments"]
+    for changed in (
+        {"added": 6},
+        {"segments": [segment | {"first": 1}]},
+        {"segments": [segment | {"end": 2}, segment | {"first": 3}]},
+        {"segments": [segment | {"end": 10**15, "first": 0}], "added": 10**15},
+    ):
+        reseal(path, replay=replay | changed)
+        with pytest.raises(ValueError, match=r"segment|transitions"):
+            checkpoint.restore(checkpoint.read(path), {}, np.random.default_rng(0), ReplayBuffer(8, (2,), (), np.int64))
+
+
+@pytest.mark.parametrize("name", ["obs", "rewards", "actions"])
+def test_a_segment_with_numbers_of_another_type_or_shape_is_refused(name, tmp_path):
+    path = checkpoint.write(tmp_path, 5, {}, np.random.default_rng(0), ABOUT, filled_buffer(5))
+    (segment,) = checkpoint.read(path).document["replay"]["segments"]
+    for change in (lambda array: array.astype(np.float16), lambda array: array[..., None]):
+        rows = checkpoint.load_arrays((tmp_path / "replay" / segment["file"]).read_bytes())
+        data = checkpoint.save_arrays({**rows, name: change(rows[name])})
+        entry = checkpoints.write_segment(tmp_path / "replay", 0, 5, data)
+        reseal(path, replay={"added": 5, "segments": [entry]})
+        with pytest.raises(ValueError, match=f"{name} is "):
+            checkpoint.restore(checkpoint.read(path), {}, np.random.default_rng(0), ReplayBuffer(8, (2,), (), np.int64))
+
+
+def test_numbers_where_arrays_are_expected_are_refused_and_the_other_way_round(tmp_path):
+    path = checkpoint.write(tmp_path, 5, parts(), np.random.default_rng(0), ABOUT)
+    document = checkpoint.read(path).document
+    for numbers in ({"statistics/count": "many"}, {"statistics/mean": 0.5}, {"statistics/var": [1.0]}):
+        reseal(path, numbers=document["numbers"] | numbers)
+        with pytest.raises(ValueError, match=f"{next(iter(numbers))} is "):
+            checkpoint.restore(checkpoint.read(path), parts(), np.random.default_rng(0))
+
+
+def test_a_generator_that_would_be_read_beyond_its_words_is_refused(tmp_path):
+    path = checkpoint.write(tmp_path, 5, {}, np.random.default_rng(0), ABOUT)
+    saved = checkpoint.read(path).document["random"]
+    saved["numpy"][2] = 10**6
+    reseal(path, random=saved)
+    with pytest.raises(CheckpointError, match=r"random\.numpy: the state of numpy's Mersenne Twister is needed"):
+        checkpoint.read(path)
+
+
+def test_segments_that_no_checkpoint_refers_to_are_removed_and_others_stay(tmp_path):
+    buffer = filled_buffer(3)
+    checkpoint.write(tmp_path, 3, {}, np.random.default_rng(0), ABOUT, buffer)
+    (kept,) = (tmp_path / "replay").iterdir()
+    checkpoints.write_segment(tmp_path / "replay", 3, 4, b"of a process that was killed before its checkpoint")
+    checkpoints.adopt_segments(tmp_path / "replay", tmp_path / "resumed" / "replay", buffer.segments)
+    checkpoints.drop_segments(tmp_path)
+    assert list((tmp_path / "replay").iterdir()) == [kept]
+    checkpoints.drop_segments(tmp_path / "resumed")
+    assert not list((tmp_path / "resumed" / "replay").iterdir()), "adopted by a run that never saved"
+    assert kept.exists(), "each folder has its own"
+
+
+def test_a_curve_is_taken_from_the_run_itself_or_a_run_of_this_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("MOSAIC_HOME", str(tmp_path / "home"))
+    path, own = tmp_path / "from elsewhere" / "checkpoints" / "5", tmp_path / "own"
+    path.mkdir(parents=True)
+    secret, other = tmp_path / "secret", tmp_path / "home" / "var" / "trainer" / "runs" / "R"
+    for folder in (own, secret, other):
+        folder.mkdir(parents=True)
+        (folder / "metrics.jsonl").write_text("{}")
+    assert checkpoints.curve_of(path, {"run_folder": str(secret)}, own) is None
+    assert (
+        checkpoints.curve_of(path, {"run_folder": str(other / ".." / ".." / ".." / ".." / ".." / "secret")}, own)
+        is None
+    )
+    assert checkpoints.curve_of(path, {"run_folder": str(other)}, own) == other / "metrics.jsonl"
+    assert checkpoints.curve_of(path, {"run_folder": str(own)}, own) == own / "metrics.jsonl"
+    (path.parent.parent / "metrics.jsonl").symlink_to(secret / "metrics.jsonl")
+    assert checkpoints.curve_of(path, {}, own) is None, "a link to another file"
+    (path.parent.parent / "metrics.jsonl").unlink()
+    (path.parent.parent / "metrics.jsonl").write_text("{}")
+    assert checkpoints.curve_of(path, {}, own) == path.parent.parent / "metrics.jsonl"

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from mosaic.contract.files import ANALYTICS, read_note
 from mosaic.web import run_files
 from mosaic.wire import checkpoints
 from mosaic.wire.errors import ConfigError
@@ -59,4 +60,4 @@ def test_notes_begin_with_the_configs_and_are_kept_whole(paths: RunPaths, tmp_pa
 def test_what_a_worker_wrote_badly_is_as_if_it_were_not_there(paths: RunPaths) -> None:
     for text in ("", "[1]", "{", "\xff"):
         paths.analytics.write_bytes(text.encode("latin-1"))
-        assert run_files.read_json(paths.analytics) == {}
+        assert read_note(paths.analytics, ANALYTICS) == {}

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from mosaic.wire import stored
-from mosaic.wire.checkpoints import PINNED, find_all, prune, read_checkpoint, write_checkpoint, write_segment
+from mosaic.wire.checkpoints import PINNED, find_all, prune, read_checkpoint, sealed, write_checkpoint, write_segment
 from mosaic.wire.errors import StoreError
-from mosaic.wire.manifest import read_manifest
+from mosaic.wire.manifest import read_manifest, write_manifest
 from mosaic.wire.paths import RunPaths
 from mosaic.wire.storage import Storage
 from mosaic.wire.stored import StoredRun, ensure, fetch_newest, url_of
@@ -262,7 +262,7 @@ def test_a_stored_path_that_leads_out_of_the_folder_is_refused(
     manifest.files["../../evil"] = manifest.files["metrics.jsonl"]
     upload._dirty = True
     upload._write()
-    with pytest.raises(StoreError, match="is refused"):
+    with pytest.raises(StoreError, match=r"is damaged: files: .* not '\.\./\.\./evil'"):
         StoredRun(RunPaths(RUN, tmp_path / "other"), folder_url).fetch()
     assert not (tmp_path / "other" / "var" / "trainer" / "evil").exists()
 
@@ -329,3 +329,49 @@ def test_what_a_store_never_had_is_passed_over(folder_url: str, tmp_path: Path) 
     assert fetch_newest(paths, folder_url) is None
     ensure(paths.folder, tmp_path / "home", folder_url)
     assert not paths.folder.exists() and stored.url_of(paths) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("logs/5", "logs/5/state.json"),
+        ("checkpoints/5", "logs/worker.jsonl"),
+        ("checkpoints/5", "checkpoints/6/state.json"),
+        ("checkpoints/5", "checkpoints/5/deeper/state.json"),
+    ],
+)
+def test_a_manifest_chooses_no_other_places_for_a_checkpoint(
+    name: str, file: str, paths: RunPaths, folder_url: str, tmp_path: Path
+) -> None:
+    upload = Upload(paths, Storage(folder_url))
+    upload.sync()
+    manifest = upload._manifest
+    manifest.files[file] = manifest.files["metrics.jsonl"]
+    kept = manifest.checkpoints["checkpoints/100"]
+    manifest.checkpoints[name] = type(kept)(5, kept.saved_at + 1, (file,))
+    write_manifest(Storage(folder_url), manifest)
+    found = read_manifest(Storage(folder_url), RUN)
+    assert found is not None and set(found.checkpoints) == {"checkpoints/100"}
+
+
+@pytest.mark.parametrize("name", ["storage.json", "fastlane.json", "logs/exit.json"])
+def test_a_store_brings_no_file_that_speaks_for_this_machine(
+    name: str, paths: RunPaths, folder_url: str, tmp_path: Path
+) -> None:
+    upload = Upload(paths, Storage(folder_url))
+    upload.sync()
+    upload._manifest.files[name] = upload._manifest.files["metrics.jsonl"]
+    write_manifest(Storage(folder_url), upload._manifest)
+    with pytest.raises(StoreError, match="is refused"):
+        StoredRun(RunPaths(RUN, tmp_path / "other"), folder_url).fetch()
+
+
+def test_a_manifest_of_another_run_or_nested_without_end_is_damaged(paths: RunPaths, folder_url: str) -> None:
+    Upload(paths, Storage(folder_url)).sync()
+    storage = Storage(folder_url)
+    storage.write("run-2/manifest.json", storage.read(f"{RUN}/manifest.json"))
+    with pytest.raises(StoreError, match="is damaged: it is of run run-1"):
+        read_manifest(storage, "run-2")
+    storage.write(f"{RUN}/manifest.json", sealed(b'{"format": 1, "files": ' + b"[" * 10_000))
+    with pytest.raises(StoreError, match="nested deeper than 64 levels"):
+        read_manifest(storage, RUN)

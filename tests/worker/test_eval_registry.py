@@ -16,6 +16,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import save
 from torch import nn
 
 from cleanrl_worker import eval_registry
@@ -313,7 +314,7 @@ def test_damaged_and_foreign_files_are_refused_in_one_line(tmp_path: Path) -> No
     saved(path, dqn.QNetwork(CARTPOLE).state_dict(), format=2)
     assert "format 2 is newer" in refusal(path)
     path.with_name(path.name + ".json").write_text("{")
-    assert "cannot be read" in refusal(path)
+    assert "no valid JSON" in refusal(path)
 
 
 @pytest.mark.parametrize(
@@ -322,3 +323,73 @@ def test_damaged_and_foreign_files_are_refused_in_one_line(tmp_path: Path) -> No
 def test_sidecar_with_values_of_the_wrong_kind_is_refused(known: dict[str, Any], tmp_path: Path) -> None:
     path = saved(tmp_path / "x.cleanrl_model", dqn.QNetwork(CARTPOLE).state_dict(), **known)
     assert f"x.cleanrl_model.json: {next(iter(known))}: a" in refusal(path)
+
+
+@pytest.mark.parametrize("kind", ["float16", "float64", "int64", "complex64"])
+@pytest.mark.parametrize("form", ["torch", "safetensors"])
+def test_weights_of_another_type_are_refused_with_their_name(kind: str, form: str, tmp_path: Path) -> None:
+    state = dqn.QNetwork(CARTPOLE).state_dict()
+    state["network.0.weight"] = state["network.0.weight"].to(getattr(torch, kind))
+    path = saved(tmp_path / "x.cleanrl_model", state)
+    if form == "safetensors":
+        path.write_bytes(save({name: value.numpy() for name, value in state.items()}))
+    line = refusal(path, CARTPOLE, algo="dqn")
+    assert f"network.0.weight is {kind}; the weights of policies are float32" in line
+
+
+def test_weights_of_another_shape_are_refused_with_their_name(tmp_path: Path) -> None:
+    state = dqn.QNetwork(CARTPOLE).state_dict()
+    for shape in ((1,), (120, 5), (120, 4, 1)):
+        state["network.0.weight"] = torch.zeros(shape)
+        line = refusal(saved(tmp_path / "x.cleanrl_model", state), CARTPOLE, algo="dqn")
+        assert "is no 'dqn' policy" in line and "network.0.weight" in line
+
+
+def test_observation_statistics_of_another_shape_are_refused(tmp_path: Path) -> None:
+    state = ppo_continuous_action.Agent(PENDULUM).state_dict()
+    for mean in ([0.0], 0.0, [[0.0, 0.0, 0.0]]):
+        known = {"algo": "ppo_continuous_action", "observation_statistics": {"mean": mean, "var": [1.0, 1.0, 1.0]}}
+        line = refusal(saved(tmp_path / "x.cleanrl_model", state, **known), PENDULUM)
+        assert "observation_statistics.mean has the shape" in line
+
+
+def test_a_file_names_no_more_atoms_than_it_has_numbers(tmp_path: Path) -> None:
+    state = c51.QNetwork(CARTPOLE, torch.linspace(-5, 5, 11)).state_dict()
+    path = saved(tmp_path / "x.cleanrl_model", {"model_weights": state, "args": {"n_atoms": 10**12}})
+    assert "args.n_atoms is 1000000000000, more than the numbers in the file" in refusal(path, CARTPOLE, algo="c51")
+    path = saved(tmp_path / "x.cleanrl_model", {"model_weights": state, "args": {"n_atoms": "many"}})
+    assert "cannot be read as a policy" in refusal(path, CARTPOLE, algo="c51")
+    path = saved(tmp_path / "x.cleanrl_model", {"model_weights": state, "args": [3]})
+    assert "cannot be read as a policy" in refusal(path, CARTPOLE, algo="c51")
+
+
+def test_the_module_of_an_environment_that_a_file_names_is_not_imported(tmp_path: Path) -> None:
+    state = dqn.QNetwork(CARTPOLE).state_dict()
+    path = saved(tmp_path / "x.cleanrl_model", state, algo="dqn", env_id="evilmod:X-v0")
+    assert "x.cleanrl_model.json names the environment 'evilmod:X-v0', which would import 'evilmod'" in refusal(path)
+    assert read_policy(path, env_id="evilmod:X-v0").env_id == "evilmod:X-v0"
+    assert read_policy(path, env_id="CartPole-v1").env_id == "CartPole-v1"
+    path.with_name(path.name + ".json").unlink()
+    saved(path, {"model_weights": state, "args": {"env_id": "evilmod:X-v0"}})
+    assert "would import 'evilmod'" in refusal(path, algo="dqn")
+
+
+def test_a_fifo_is_no_policy(tmp_path: Path) -> None:
+    path = saved(tmp_path / "x.cleanrl_model", {"w": torch.zeros(1)})
+    path.unlink()
+    path.symlink_to("/dev/zero")
+    assert "no such file" in refusal(path, algo="dqn")
+
+
+@pytest.mark.parametrize(
+    "args", [{"gamma": "x"}, {"env_backend": []}, {"start_level": -1}, {"end_e": 7}, {"v_min": None}]
+)
+def test_arguments_that_a_policy_acts_by_are_checked(args: dict[str, Any], tmp_path: Path) -> None:
+    state = dqn.QNetwork(CARTPOLE).state_dict()
+    path = saved(tmp_path / "x.cleanrl_model", state, algo="dqn", env_id="CartPole-v1", args=args)
+    if args == {"v_min": None}:
+        assert read_policy(path).args == args
+    else:
+        assert f"args.{next(iter(args))}: " in refusal(path)
+    path = saved(tmp_path / "y.cleanrl_model", {"model_weights": state, "args": args})
+    assert args == {"v_min": None} or f"args.{next(iter(args))}: " in refusal(path, algo="dqn")

@@ -709,3 +709,14 @@ def test_registry_names_modules_by_their_names() -> None:
     assert DEFAULT_ALGO_REGISTRY["dqn_jax"] == "cleanrl_worker.algorithms.dqn_jax"
     assert all(module.rpartition(".")[2] == name for name, module in DEFAULT_ALGO_REGISTRY.items())
     assert os.path.isfile(Path(sys.modules["cleanrl_worker.runtime"].__file__ or "").with_name("launcher.py"))
+
+
+def test_segments_of_an_algorithm_that_was_killed_before_its_checkpoint_are_removed(start_run: StartRun) -> None:
+    body = """
+    os.makedirs("checkpoints/replay")
+    open("checkpoints/replay/000000000000-000000000005-deadbeef.safetensors", "w").close()
+    os.kill(os.getpid(), signal.SIGKILL)
+    """
+    run = start_run(body)
+    assert run.wait() == 128 + signal.SIGKILL
+    assert not list((run.paths.checkpoints / "replay").iterdir())

@@ -154,7 +154,7 @@ def test_a_run_is_stored_deleted_here_and_resumed_exactly(paths: RunPaths, s3: s
     step, files = read_checkpoint(find_all(again.checkpoints)[0])
     StoredRun(paths, s3).fetch(all_saved=True)
     after = {path.relative_to(paths.folder): path.read_bytes() for path in paths.folder.rglob("*") if path.is_file()}
-    own = ("storage.json", "worker.lock", ".stored.json", "fastlane.json")
+    own = ("storage.json", "worker.lock", ".stored.json", "fastlane.json", ".finished")
     assert {k: v for k, v in before.items() if k.name not in own} == {
         k: v for k, v in after.items() if k.name not in own
     }

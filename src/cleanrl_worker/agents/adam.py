@@ -145,6 +145,9 @@ class FlatAdam:
         return {"mean": self.mean, "variance": self.variance, "steps": self.steps}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        for name in ("mean", "variance"):
+            if np.shape(state[name]) != tuple(self.flat.shape):  # one of size 1 would be copied to all places
+                raise ValueError(f"size mismatch for {name}: {np.shape(state[name])}, not {tuple(self.flat.shape)}")
         self.mean.copy_(torch.from_numpy(np.array(state["mean"])))
         self.variance.copy_(torch.from_numpy(np.array(state["variance"])))
         self.steps = int(state["steps"])

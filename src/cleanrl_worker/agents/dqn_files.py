@@ -3,19 +3,14 @@
 A torch process need not import jax for a file of flax's, nor a JAX process torch for one of torch's.
 """
 
-import io
 import itertools
 import math
-import pickle
-import zipfile
-import zlib
-from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from cleanrl_worker.kit import policy as policies
+from cleanrl_worker import policy_files
 
 # Layers of torch's networks and of flax's: DQN's own, and that of IMPALA. The first linear layer is the last but one.
 NATURE = {f"network.{place}": f"Conv_{number}" for number, place in enumerate((0, 2, 4))}
@@ -31,16 +26,11 @@ State = dict[str, np.ndarray]
 
 
 def read(data: bytes) -> State:
-    """The acting network's arrays, under the names that the file has; one of `policies.UNREADABLE` for what is none."""
-    if data[:2] == b"PK":
-        content = _read_torch(data)
-    elif data[8:9] == b"{":
-        content = policies.read(data)
-    else:
-        content = _read_flax(data)
-    state = policies.acting_network(content)[0]
+    """The acting network's arrays, under the names that the file has; UNREADABLE for what is none."""
+    state = policy_files.acting_network(policy_files.read(data))[0]
     if not isinstance(state, dict) or not all(isinstance(value, np.ndarray) for value in state.values()):
         raise ValueError("it holds no names with arrays")
+    policy_files.require_floats(state)
     return dict(state)
 
 
@@ -97,66 +87,3 @@ def _channels(layers: Mapping[str, str], outputs: Any) -> int:
 def _square(places: float) -> tuple[int, int]:
     side = math.isqrt(int(places))
     return side, side
-
-
-def _read_torch(data: bytes) -> Any:
-    """A file of torch.save: a pickle, of which only tensors and plain values are taken, beside the tensors' bytes."""
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            (pickled,) = [name for name in archive.namelist() if name.endswith("/data.pkl")]
-            return _Tensors(archive, pickled.removesuffix("data.pkl")).load()
-    except (zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(f"it is damaged: {error}") from error
-
-
-class _Tensors(pickle.Unpickler):
-    """Makes numpy's arrays of torch's tensors; whatever else a pickle asks for is refused, and nothing is run."""
-
-    def __init__(self, archive: zipfile.ZipFile, folder: str) -> None:
-        super().__init__(io.BytesIO(archive.read(f"{folder}data.pkl")))
-        self._archive, self._folder = archive, folder
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) == ("collections", "OrderedDict"):
-            return OrderedDict  # of a module, with versions of its parts beside the names
-        if (module, name) == ("torch._utils", "_rebuild_tensor_v2"):
-            return _array
-        if module == "torch" and name in _STORAGES:
-            return _STORAGES[name]
-        raise ValueError("it holds more than tensors and plain values, and loading it could run code")
-
-    def persistent_load(self, told: Any) -> np.ndarray:
-        _, dtype, key, *_ = told
-        return np.frombuffer(self._archive.read(f"{self._folder}data/{key}"), dtype)
-
-
-_STORAGES = {"FloatStorage": "<f4", "DoubleStorage": "<f8", "HalfStorage": "<f2", "LongStorage": "<i8"}
-
-
-def _array(storage: np.ndarray, offset: int, shape: tuple[int, ...], strides: tuple[int, ...], *_: Any) -> np.ndarray:
-    """A view as a tensor is one; numpy refuses what would lie outside."""
-    size = storage.itemsize
-    return np.ndarray(shape, storage.dtype, storage, offset * size, tuple(size * stride for stride in strides))
-
-
-def _read_flax(data: bytes) -> Any:
-    """Msgpack as flax writes it: nested names, and arrays as (shape, type, bytes)."""
-    try:
-        import msgpack
-    except ImportError:
-        raise ValueError("CleanRL's JAX files need msgpack: pip install 'mosaic-rl[jax]'") from None
-
-    def array(code: int, packed: bytes) -> np.ndarray:
-        if code != 1:
-            raise ValueError("it holds more than arrays")
-        shape, dtype, content = msgpack.unpackb(packed, raw=True)
-        return np.frombuffer(content, np.dtype(dtype.decode())).reshape(shape)
-
-    def flat(tree: Mapping[str, Any], prefix: str = "") -> State:
-        found: State = {}
-        for name, value in tree.items():
-            found |= flat(value, f"{prefix}{name}/") if isinstance(value, dict) else {f"{prefix}{name}": value}
-        return found
-
-    tree = msgpack.unpackb(data, ext_hook=array, raw=False)
-    return flat(tree) if isinstance(tree, dict) else tree

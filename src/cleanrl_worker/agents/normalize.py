@@ -37,6 +37,9 @@ class RunningStatistics:
         return {"mean": self.mean, "var": self.var, "count": float(self.count)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        for name in ("mean", "var"):
+            if np.shape(state[name]) != self.mean.shape:
+                raise ValueError(f"size mismatch for {name}: {np.shape(state[name])}, not {self.mean.shape}")
         self.mean, self.var = np.array(state["mean"]), np.array(state["var"])
         self.count = float(state.get("count", 1.0))
 

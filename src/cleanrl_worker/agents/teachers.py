@@ -4,8 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from cleanrl_worker import policy_files
 from cleanrl_worker.agents import dqn_files
-from cleanrl_worker.kit import policy as policies
 from cleanrl_worker.kit.pools import atari_game
 
 Network = TypeVar("Network")
@@ -18,10 +18,8 @@ def load_teacher(args: Any, build: Callable[[dqn_files.State], Network]) -> Netw
     """
     path = Path(args.teacher_policy_path or _download(args))
     try:
-        return build(dqn_files.read(path.read_bytes()))
-    except OSError as error:
-        raise SystemExit(f"--teacher-policy-path {path}: cannot be read: {error.strerror}") from error
-    except policies.UNREADABLE as error:
+        return build(dqn_files.read(policy_files.read_file(path)))
+    except policy_files.UNREADABLE as error:
         line = " ".join(str(error).split())[:200]
         raise SystemExit(f"--teacher-policy-path {path} is no DQN's policy for {args.env_id}: {line}") from error
 

@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import importlib.util
 import io
-import itertools
 import sys
 import typing
 from dataclasses import dataclass
@@ -13,8 +12,10 @@ from typing import Annotated, Literal, TypeVar
 
 import tyro
 
+from mosaic.contract.typed import refuse_untyped, typed_for
 from mosaic.wire import courses, flags, recipes
 from mosaic.wire.checkpoints import saved_args
+from mosaic.wire.errors import ConfigError
 from mosaic.wire.extras import told_by as told_by
 from mosaic.wire.limits import Limits as Limits
 from mosaic.wire.limits import check_batch as check_batch
@@ -108,13 +109,13 @@ def parse(args_type: type[ArgsT], argv: list[str] | None = None) -> ArgsT:
     given = sys.argv[1:] if argv is None else argv
     words = flags.in_one_dialect(given, typing.get_type_hints(args_type))
     module = sys.modules[args_type.__module__]
-    told = io.StringIO()
+    default, told = _saved_defaults(args_type, given), io.StringIO()
     try:
         with contextlib.redirect_stderr(told):
             return tyro.cli(
                 args_type,
                 args=words,
-                default=_saved_defaults(args_type, given),
+                default=default,
                 prog=f"python -m {module.__spec__.name}" if module.__spec__ else None,
                 description=module.__doc__,
                 config=(tyro.conf.AvoidSubcommands,),
@@ -158,8 +159,12 @@ def as_json(args: RunArgs) -> dict[str, typing.Any]:
 
 def _saved_defaults(args_type: type[ArgsT], given: list[str]) -> ArgsT:
     """With --resume, what the command line leaves open is as the checkpoint's or the policy's run had it."""
-    joined = next((word.partition("=")[2] for word in given if word.startswith("--resume=")), None)
-    after = next((following for word, following in itertools.pairwise(given) if word == "--resume"), None)
-    if not (joined or after):
+    told = flags.given(given)
+    if not (source := told.get("resume")):
         return args_type()
-    return args_type(**recipes.inherited(args_type, saved_args(Path(joined or after or ""))))
+    try:
+        saved = recipes.inherited(args_type, saved_args(Path(source)))
+        refuse_untyped(source, saved, told, typed_for(Path(source)), "--{}")
+    except ConfigError as error:
+        raise SystemExit(str(error)) from None
+    return args_type(**saved)

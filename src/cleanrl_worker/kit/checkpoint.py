@@ -12,6 +12,8 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
+from mosaic.contract import weights
+from mosaic.contract.fields import TENSORS_BYTES, read_bytes
 from mosaic.wire import checkpoints
 from mosaic.wire.checkpoints import REPLAY, CheckpointError, read_checkpoint, write_checkpoint, write_segment
 
@@ -95,8 +97,9 @@ def read(path: Path) -> Checkpoint:
     """Read and verify a checkpoint; CheckpointError says what is wrong with it."""
     document, files = read_checkpoint(path)
     try:
+        weights.check_safetensors(files[STATE])
         return Checkpoint(path, document, load_arrays(files[STATE]))
-    except (KeyError, SafetensorError) as error:
+    except (LookupError, TypeError, ValueError, SafetensorError) as error:
         raise CheckpointError(f"checkpoint {path} is damaged: {error}") from error
 
 
@@ -109,6 +112,9 @@ def restore(
     """Put every part, every generator and the replay memory back into the state that was saved."""
     for name, part in parts.items():
         flat = dict(_of(checkpoint, name))
+        if name != "curriculum":  # which has states of several kinds, and reads each number by itself
+            now = dict(leaves(part.state_dict(), name))
+            weights.require_like(now, {f"{name}/{key}": value for key, value in flat.items()}, shapes=False)
         part.load_state_dict(_as_torch(flat) if is_torch(part) else flat)
     _restore_random(checkpoint.document["random"], rng, checkpoint.arrays)
     if replay is not None:
@@ -208,13 +214,19 @@ def _write_segments(folder: Path, replay: Memory) -> dict[str, Any]:
 
 
 def _read_segments(folder: Path, saved: Mapping[str, Any], replay: Memory) -> None:
-    segments, added = list(saved["segments"]), int(saved["added"])
+    segments, added = checkpoints.segments_of(saved), int(saved["added"])
     oldest = segments[0]["first"] if segments else added
     # larger than the memory that was saved: number anew, or rows would be missing
     if replay.capacity > saved.get("capacity", added - oldest):
         segments = [{**entry, "first": entry["first"] - oldest, "end": entry["end"] - oldest} for entry in segments]
         added -= oldest
     for entry in segments:
-        replay.put(entry["first"], load_arrays((folder / entry["file"]).read_bytes()))
+        data = read_bytes(folder / entry["file"], entry["file"], TENSORS_BYTES)
+        weights.check_safetensors(data)
+        rows = load_arrays(data)
+        weights.require_like({name: getattr(replay, name, None) for name in rows}, rows, shapes=False)
+        if len(rows["rewards"]) != entry["end"] - entry["first"]:
+            raise ValueError(f"segment {entry['file']} has {len(rows['rewards'])} transitions")
+        replay.put(entry["first"], rows)
     replay.added = replay.saved_to = added
     replay.segments = segments

@@ -2,25 +2,17 @@
 
 import io
 import json
-import pickle
-import struct
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError
 
+from cleanrl_worker.policy_files import Stored, as_array, read
 from mosaic.wire import versions
 from mosaic.wire.errors import StorageError
 from mosaic.wire.paths import write_atomic
 from mosaic.wire.sidecars import FORMAT, sidecar_of
-
-# What a damaged, foreign or hostile file makes readers and networks raise.
-UNREADABLE = (
-    *(pickle.UnpicklingError, RuntimeError, EOFError, ValueError, LookupError),
-    *(TypeError, AttributeError, AssertionError, struct.error, OverflowError, MemoryError, SafetensorError),
-)
 
 Policy = Callable[[np.ndarray, np.random.Generator | None], np.ndarray]
 """Rows of observations to rows of actions; the generator samples them, None asks for the greedy ones."""
@@ -55,27 +47,11 @@ def write(path: Path, state: Any, statistics: Mapping[str, np.ndarray] | None, a
     return path
 
 
-def read(data: bytes) -> Any:
-    """What a policy file holds: torch's archives and pickles, of which nothing is run, or safetensors."""
-    if data[8:9] == b"{" and int.from_bytes(data[:8], "little") < len(data):
-        from safetensors.numpy import load
-
-        return load(data)
+def as_tensor(stored: Stored) -> Any:
+    """Return a tensor of a policy file on the CPU, with memory of its own."""
     import torch
 
-    try:
-        return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        raise ValueError("it holds more than tensors and plain values, and loading it could run code") from error
-    except (EOFError, LookupError) as error:
-        raise ValueError("it is neither a torch nor a safetensors file") from error
-
-
-def acting_network(content: Any) -> tuple[Any, dict[str, Any]]:
-    """Of what a file holds, the weights that act (DDPG's and TD3's come before the critics') and C51's args."""
-    if isinstance(content, dict) and set(content) == {"model_weights", "args"}:
-        return content["model_weights"], dict(content["args"])
-    return (content[0] if isinstance(content, tuple | list) and content else content), {}
+    return torch.from_numpy(as_array(stored).copy())
 
 
 def _state_bytes(state: Any) -> bytes:
@@ -87,5 +63,7 @@ def _state_bytes(state: Any) -> bytes:
 
     given, told = io.BytesIO(), io.BytesIO()
     torch.save(state, given)
-    torch.save(read(given.getvalue()), told)  # as every reader will have it: on the CPU, tensors and plain values
+    torch.save(
+        read(given.getvalue(), as_tensor), told
+    )  # as every reader will have it: on the CPU, tensors and plain values
     return told.getvalue()

@@ -14,16 +14,19 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from cleanrl_worker import policy_files
 from cleanrl_worker.kit import checkpoint as checkpoints
 from cleanrl_worker.kit import policy as policies
 from cleanrl_worker.kit.args import RunArgs, about, as_json
 from cleanrl_worker.kit.checkpoint import Checkpoint, Memory, Part
 from cleanrl_worker.kit.episodes import VectorEnvs, is_due, spaces_of
+from mosaic.contract.weights import is_torch, require_like
+from mosaic.wire import checkpoints as files
 from mosaic.wire import metrics, recipes, variables
-from mosaic.wire.checkpoints import REPLAY, CheckpointError, adopt_segments, curve_of, prune, why_unwritten
 from mosaic.wire.limits import frequent_checkpoints
 from mosaic.wire.sidecars import read_sidecar
 
+EXIT_REFUSED = 2
 REQUEUE = 75  # EX_TEMPFAIL: the state is saved, start me again
 SAVING_SHARE = 0.8  # of the grace period: the rest is for writing the checkpoint itself
 
@@ -87,12 +90,13 @@ class Continuation:
             same = found.document.get("env_id") == self.args.env_id  # returns of another environment are none of ours
             kept = {k: v for k, v in parts.items() if same or k not in ("run", "curriculum", "envs")}
             checkpoints.restore(found, kept, self.rng, replay)
-        except CheckpointError as error:
+        except files.CheckpointError as error:
             raise SystemExit(str(error)) from error
-        except (RuntimeError, KeyError, ValueError) as error:  # torch and numpy tell sizes and names that differ
+        except policy_files.UNREADABLE as error:  # torch and numpy tell sizes and names that differ
             raise self._does_not_fit(source, _line(error)) from error
         if self.args.additional_timesteps:
             self.args.total_timesteps = found.step + self.args.additional_timesteps
+        self._refuse_finished(found)
         self._source, self._saved_at, self._made_for = found, found.step, found.document.get("spaces")
         self._scheduled_at = self._step = found.step
         self.shift = first - found.step if first else found.document.get("shift", 0)
@@ -109,16 +113,19 @@ class Continuation:
                 self.tell("warning", {"message": why})
         if self._made_for not in (None, spaces):
             raise self._does_not_fit(self.args.resume, f"it was trained with {self._made_for}, not with {spaces}")
+        if self.replay is not None and not self._handlers:
+            files.drop_segments(self.folder)  # of a process that was killed
         if not self._handlers:  # before, while JAX compiles, there is nothing to save, and a signal ends it at once
             self._handlers = {n: signal.signal(n, self._on_signal) for n in (signal.SIGTERM, signal.SIGINT)}
         found, self._source, self._made_for = self._source, None, None
         if found is None:
             return
         if self.replay is not None:
-            adopt_segments(found.path.parent / REPLAY, self.folder / REPLAY, self.replay.segments)
+            files.adopt_segments(found.path.parent / files.REPLAY, self.folder / files.REPLAY, self.replay.segments)
         if variables.MOSAIC_FIRST_STEP not in os.environ:  # a later phase's rows follow those of the one before
             rows, length = self.run_folder / "metrics.jsonl", found.document.get("metrics_bytes")
-            metrics.continue_rows(rows, curve_of(found.path, found.document), found.step + self.shift, length)
+            curve = files.curve_of(found.path, found.document, self.run_folder)
+            metrics.continue_rows(rows, curve, found.step + self.shift, length)
         self._say_resumed(found)
 
     def scheduled(self, step: int) -> bool:
@@ -166,24 +173,25 @@ class Continuation:
         try:
             self.tell("heartbeat", {"step": step, "doing": "checkpoint"})
             path = checkpoints.write(self.folder, step, self.parts, self.rng, document, self.replay)
-            prune(self.folder, budget, step)
+            files.prune(self.folder, budget, step)
         except OSError as error:  # the earlier checkpoints are whole, and training need not end for a full disk
-            over = self.stopping or step >= self.args.total_timesteps
-            then = "what was learned since the last checkpoint is not saved" if over else "training goes on"
-            message = f"no checkpoint at step {step:,}: {why_unwritten(error, self.folder)}; {then}"
+            last = self.stopping or step >= self.args.total_timesteps
+            message = files.unsaved(step, error, self.folder, last)
             print(message, file=sys.stderr, flush=True)
             with contextlib.suppress(OSError):
                 self.tell("warning", {"message": message})
-                prune(self.folder, budget)  # takes what was half written off the disk
+                files.prune(self.folder, budget)  # takes what was half written off the disk
             return
         self._saved_at = step
         seconds = round(time.monotonic() - started, 4)
         self.tell("checkpoint", {"step": step, "path": str(path), "exact": exact, "seconds": seconds})
 
     def save_last(self, step: int, score: float | None) -> None:
-        """The state that a longer run would go on from."""
-        if self.parts and self._saved_at != step:
+        """Save the state that a longer run goes on from, and note that this one has come to its end."""
+        if self.parts and (self._saved_at != step or not (self.folder / str(step)).exists()):
             self.save(step, score)
+        if self.parts:
+            files.write_finished(self.folder, step)
 
     def close(self) -> None:
         """Signals are no longer ours to answer."""
@@ -206,19 +214,19 @@ class Continuation:
         self.args.total_timesteps = self.args.additional_timesteps or self.args.total_timesteps
         try:
             known = read_sidecar(path)
-            data = path.read_bytes()
-            if "torch" not in sys.modules and data[8:9] != b"{":  # an algorithm in JAX, which never has torch beside it
+            data = policy_files.read_file(path)
+            if "torch" not in sys.modules and is_torch(data):  # an algorithm in JAX, which never has torch beside it
                 raise ValueError("policies of the algorithms in JAX are safetensors files, and this is none")
-            weights, told = policies.acting_network(policies.read(data))
+            weights, told = policy_files.acting_network(policy_files.read(data, policies.as_tensor))
             self._refuse_others(path, told | (known.get("args") or {}), fixed)
+            require_like(self.parts["policy"].state_dict(), weights)
             self.parts["policy"].load_state_dict(weights)
             for name in self.parts.keys() & {"target", "target_actor"}:  # untrained, it would undo what is loaded
                 self.parts[name].load_state_dict(weights)
-        except (OSError, *policies.UNREADABLE) as error:
+            if (statistics := known.get("observation_statistics")) and "observations" in self.parts:
+                self.parts["observations"].load_state_dict({"count": known.get("step", 1), **statistics})
+        except policy_files.UNREADABLE as error:
             raise self._does_not_fit(path, _line(error)) from error
-        statistics = known.get("observation_statistics")
-        if statistics and "observations" in self.parts:
-            self.parts["observations"].load_state_dict({"count": known.get("step", 1), **statistics})
         payload = {"step": 0, "from": str(path), "exact": False, "warm_start": True}
         self._made_for = known.get("spaces")
         self.tell("resumed", payload | {"message": "warm start from a policy: weights only, a new optimizer, step 0"})
@@ -229,19 +237,17 @@ class Continuation:
         real = {"algo": self.algo} | {name: self.setting[name] for name in ("env_backend", "device")}
         before = found.document["args"] | {name: found.document.get(name) for name in real}
         changed = recipes.changes(type(self.args), before, as_json(self.args) | real)
-        exact = found.exact and not changed
-        payload = {"step": found.step, "from": str(found.path), "exact": exact, "changed": changed}
-        said = [f"{name} {old} → {new}" for name, (old, new) in changed.items()]
-        if "total_timesteps" in changed:
-            payload["schedules"] = "recomputed over the new total_timesteps"
-            said.append("schedules are recomputed over the new total")
-        self.tell("resumed", payload)
-        if found.step >= self.args.total_timesteps:
-            done = f"step {found.step:,} of {self.args.total_timesteps:,} is done"
-            more = "give additional_timesteps, or a larger total_timesteps"
-            self.tell("warning", {"message": f"there is nothing left to train: {done}; {more}"})
-        kind = "exactly" if exact else "not bit for bit"
-        print(f"resumed {kind} at step {found.step:,}" + ("; changed: " + ", ".join(said)) * bool(said), flush=True)
+        payload, line = recipes.resumption(found.step, found.exact, changed)
+        self.tell("resumed", payload | {"from": str(found.path)})
+        print(line, flush=True)
+
+    def _refuse_finished(self, found: Checkpoint) -> None:
+        """Refuse a resumption that has nothing to train; not one that a shell has checked, or that ends a cut run."""
+        cut = found.path.parent == self.folder and files.read_finished(self.folder) != found.step
+        if found.step >= self.args.total_timesteps and not cut and variables.MOSAIC_SHELL_PID not in os.environ:
+            done = files.nothing_left(found.path, found.step, self.args.total_timesteps)
+            print(f"{done}: add --additional-timesteps=100000", file=sys.stderr)
+            raise SystemExit(EXIT_REFUSED)
 
     def _refuse_others(self, source: Path, saved: Mapping[str, Any], fixed: Sequence[str]) -> None:
         for name in fixed:
@@ -254,13 +260,9 @@ class Continuation:
         return SystemExit(f"{source} does not fit {self.algo} on {self.args.env_id}: {reason}")
 
     def _refuse_over_budget(self) -> None:
-        budget = self.args.checkpoint_budget_mb
         needed = checkpoints.size_of(self.parts) + (self.replay.nbytes if self.replay is not None else 0)
-        if budget and needed > budget * 2**20:
-            raise SystemExit(
-                f"one checkpoint takes up to {needed / 2**20:,.0f} MB, more than --checkpoint-budget-mb {budget}; "
-                "raise it, or lower --buffer-size"
-            )
+        if self.args.checkpoint_budget_mb and needed > self.args.checkpoint_budget_mb * 2**20:
+            raise SystemExit(files.over_budget(needed, self.args.checkpoint_budget_mb))
 
 
 def time_limit(envs: VectorEnvs, env_id: str) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from mosaic.wire.checkpoints import checkpoints_of, saved_state
 from mosaic.wire.errors import ConfigError
 from mosaic.wire.paths import resolve_home
 from mosaic.wire.scripts import find_script, list_scripts, shipped_folders
+from mosaic.wire.sidecars import read_sidecar
 from mosaic.wire.workers import discover_workers
 
 if TYPE_CHECKING:
@@ -63,7 +63,9 @@ def resume(args: argparse.Namespace) -> int:
     settings = parse_settings(args.settings)
     with connect_or_start() as client:
         source, algo = _checkpoint(client, args.source)
-        config = split_settings(settings, find_schema(algo) if algo else {})
+        named = settings.pop("algo", None)  # a script that the checkpoint names runs only where a person names it, too
+        config = split_settings(settings, find_schema(str(named or algo)) if named or algo else {})
+        config |= {"algo": named} if named else {}
         config["extras"] |= {"mode": "resume_training", "checkpoint_path": source}
         if args.additional_timesteps is not None:
             config["extras"]["additional_timesteps"] = args.additional_timesteps
@@ -146,7 +148,8 @@ def _checkpoint(client: Client, source: str) -> tuple[str, str]:
         return run.run_id, run.algo
     if path.is_dir() and not checkpoints_of(path):
         raise ConfigError(f"there is no checkpoint in {source}")
-    return str(path.resolve()), str(_sidecar(path).get("algo") or saved_state(path).get("algo") or "")
+    known = read_sidecar(path) if path.is_file() else saved_state(path)
+    return str(path.resolve()), str(known.get("algo") or "")
 
 
 def _path(source: str) -> Path | None:
@@ -156,15 +159,6 @@ def _path(source: str) -> Path | None:
         return path if source and path.exists() else None
     except (OSError, ValueError, RuntimeError):  # too long, a zero byte, ~nobody
         return None
-
-
-def _sidecar(path: Path) -> dict[str, Any]:
-    """What a policy file's sidecar tells; {} for anything else."""
-    try:
-        found = json.loads(path.with_name(f"{path.name}.json").read_text())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _policy(client: Client, source: str, *, best: bool) -> Path:
@@ -214,5 +208,5 @@ def _saved_policy(run: Run) -> Path:
     state = "has saved no policy" if run.ended else f"is {run.state} and has saved no policy yet"
     raise ConfigError(
         f"run {run.run_id} {state}; training with --set save_model=true saves one at its end, "
-        f"and mosaic resume {run.run_id} --set save_model=true can still do so"
+        f"and mosaic resume {run.run_id} --additional-timesteps 100000 --set save_model=true trains on and does so"
     )

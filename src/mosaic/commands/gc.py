@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from mosaic.commands.connection import connect, local_home
 from mosaic.commands.life import folder_bytes
 from mosaic.commands.printing import add_json, ago, print_json, say, size, waiting
-from mosaic.wire.checkpoints import PINNED, REPLAY, find_all, prune
+from mosaic.wire.checkpoints import PINNED, drop_segments, find_all, prune, unused_segments
 from mosaic.wire.errors import ConfigError, MosaicError
 from mosaic.wire.paths import RunPaths
 
@@ -162,19 +161,12 @@ def _checkpoints(run: Run) -> Iterator[Waste]:
     folder = Path(run.folder) / "checkpoints"
     direct = [path for path in find_all(folder) if path.parent == folder]
     going = [path for path in direct[1:] if not (path / PINNED).exists()]
-    if not going:
-        return
-    count = sum(folder_bytes(path) for path in going) + _unused_segments(folder, [p for p in direct if p not in going])
-    steps = ", ".join(path.name for path in reversed(going))
-    # No budget at all leaves the newest, and what is pinned.
-    yield Waste("checkpoints", f"{run.run_id}: steps {steps}", count, lambda: prune(folder, 0))
-
-
-def _unused_segments(folder: Path, kept: list[Path]) -> int:
-    """Bytes of replay segments that only the others need."""
-    used: set[str] = set()
-    for path in kept:
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            state = json.loads((path / "state.json").read_text())["state"]
-            used |= {segment["file"] for segment in state.get(REPLAY, {}).get("segments", ())}
-    return sum(file.stat().st_size for file in (folder / REPLAY).glob("*.safetensors") if file.name not in used)
+    segments = unused_segments(folder, [path for path in direct if path not in going])
+    count = sum(map(folder_bytes, going)) + sum(file.stat().st_size for file in segments)
+    if going:
+        steps = ", ".join(path.name for path in reversed(going))
+        # No budget at all leaves the newest, and what is pinned.
+        yield Waste("checkpoints", f"{run.run_id}: steps {steps}", count, lambda: prune(folder, 0))
+    elif segments:
+        text = f"{run.run_id}: replay segments that no checkpoint needs"
+        yield Waste("checkpoints", text, count, lambda: drop_segments(folder))

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from mosaic.contract.fields import NOTE_BYTES, parse_object
 from mosaic.wire.errors import ConfigError, RefusedError, UnknownRunError, storage_error
-from mosaic.wire.paths import new_run_id
+from mosaic.wire.paths import check_run_id, new_run_id
 
 if TYPE_CHECKING:
     from mosaic.trainer.client import Client
@@ -121,6 +122,6 @@ def _read(path: Path) -> dict[str, str]:
         return found
     for line in lines:
         with contextlib.suppress(ValueError, KeyError, TypeError):
-            entry = json.loads(line)
-            found[str(entry["key"])] = str(entry["run_id"])
+            entry = parse_object(line, "ledger", NOTE_BYTES)
+            found[str(entry["key"])] = check_run_id(entry["run_id"])
     return found

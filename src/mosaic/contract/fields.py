@@ -1,7 +1,8 @@
 """The typed border: the type, the range and the size of every field that enters from outside, declared once.
 
-A reader parses a document with `parse_object` or `read_object` and checks it with the document's table below:
-`SUBMISSION.check(payload)`. A violation is a FieldError that names the field, the value and the range.
+A reader parses a document with `parse_object` or `read_object` and checks it with a table: `SUBMISSION.check(payload)`.
+The tables stand below and, for the files of a run, in `mosaic.contract.files`. A violation is a FieldError that names
+the field, the value and the range.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from mosaic.contract.kinds import (
     COUNT,
     DEPTH,
     ENVIRONMENT,
-    FILE_NAME,
     FLAG,
     LEAST_INT,
     MOST_INT,
@@ -55,9 +55,13 @@ WARNING_BYTES = 4_000  # of one warning
 WARNINGS_BYTES = 64_000  # of all warnings of a run
 RUN_TEXT_BYTES = 4_096  # of a reason, a name and each other text that a list of runs shows
 CARD_BYTES = 64_000
-STATE_BYTES = 64 << 20  # the generators of many environments are long lists
-SIDECAR_BYTES = MANIFEST_BYTES = 16 << 20
-POLICY_BYTES = 4 << 30
+STATE_BYTES = 16 << 20  # the generators of many environments are long lists
+SIDECAR_BYTES = 5_000_000
+MANIFEST_BYTES = 16 << 20
+POLICY_BYTES = TENSORS_BYTES = 4 << 30  # of a policy file; of the arrays or a replay segment of a checkpoint
+NOTE_BYTES = 4 << 20  # of the small files that a run's processes leave for each other and for pages
+HEADER_BYTES = 1 << 20  # of the part of a policy file that names its tensors
+CHUNK_BYTES = 64 << 20  # of an object in a store
 
 RESTARTS = whole(0, 1_000_000)
 # What a worker config's `extras` hold for the worker itself; all other extras are the algorithm's.
@@ -162,54 +166,6 @@ SUBMISSION = Table(
     closed=True,
 )
 
-CHECKPOINT = Table(
-    {
-        "format": whole(1, 1_000_000),
-        "step": COUNT,
-        "algo": name(4096),
-        "env_id": name(),
-        "args": OBJECT,
-        "files": map_of(
-            Kind("a SHA-256 in hex", lambda value: type(value) is str and len(value) == 64), 100, FILE_NAME
-        ),
-        "numbers": OBJECT,
-        "random": OBJECT,
-        "replay": Table(
-            {
-                "added": COUNT,
-                "capacity": COUNT,
-                "segments": list_of(
-                    Table(
-                        {"file": FILE_NAME, "first": COUNT, "end": COUNT, "sha256": text(64)}, ("file", "first", "end")
-                    )
-                ),
-            }
-        ),
-        "saved_at": number(0, 1e12),
-        "score": READING,
-        "exact": FLAG,
-        "shift": whole(),
-        "metrics_bytes": COUNT,
-        "run_folder": text(),
-        "spaces": text(10_000),
-        "env_backend": text(300),
-        "device": text(300),
-    },
-    required=("format", "step", "files"),
-)
-SIDECAR = Table(
-    {
-        "format": whole(1, 1_000_000),
-        "algo": text(),
-        "env_id": text(300),
-        "args": OBJECT,
-        "seed": whole(0, SEED_LIMIT - 1),
-        "step": COUNT,
-        "observation_statistics": OBJECT,
-        "spaces": text(10_000),
-        "versions": map_of(text(300), 1_000),
-    }
-)
 _PROCESS: dict[str, Kind | Table] = {"pid": whole(1, (1 << 31) - 1), "start_ticks": COUNT, "boot_id": text(300)}
 # Cards: a server's note of itself, beside the files of its home.
 CARD = Table(

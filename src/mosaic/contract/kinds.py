@@ -12,7 +12,7 @@ from mosaic.wire.errors import ConfigError, nearest, shown
 
 DEPTH = 64
 """levels of objects and arrays within each other"""
-MOST_VALUES = 200_000
+MOST_VALUES, MOST_WIDE_VALUES = 200_000, 2_000_000
 LEAST_INT, MOST_INT = -(1 << 63), (1 << 63) - 1
 NOT_FINITE = ("NaN", "Infinity", "-Infinity")
 """How our JSON lines spell the floats that JSON lacks."""
@@ -199,6 +199,10 @@ RUN_ID = Kind(
         and value.isascii()
     ),
 )
+DIGEST = Kind(
+    "a SHA-256 in hex",
+    lambda value: type(value) is str and len(value) == 64 and not value.strip("0123456789abcdef"),
+)
 FILE_NAME = Kind(
     "the name of a file without folders",
     lambda value: (
@@ -210,6 +214,25 @@ FILE_NAME = Kind(
         and not value.startswith(".")
     ),
 )
+RING_NAME = Kind(
+    "the name of a ring",
+    lambda value: FILE_NAME.fits(value) and value.startswith("fl-") and value.count("-") == 3,
+)
+FILE_PATH = Kind(
+    "a path below its folder, without hidden parts",
+    lambda value: (
+        type(value) is str
+        and len(value) <= 4096
+        and is_clean(value)
+        and all(part and not part.startswith(".") for part in value.split("/"))
+    ),
+)
+PARAMETERS = Kind(
+    "a JSON object",
+    lambda value: isinstance(value, Mapping) and len(value) <= 1_000,
+    lambda value, place: bounded(_finite(value), place),
+)
+NUMBERS = Kind("a number or an array of finite numbers", lambda value: _are_finite(value))
 VARIABLE = Kind(
     "a variable name without '=' and NUL",
     lambda value: type(value) is str and 0 < len(value) <= 256 and "=" not in value and is_clean(value),
@@ -223,13 +246,20 @@ def bounded(value: object, place: str, *, wide: bool = False) -> None:
     `wide` lets integers beyond 64 bits and numbers that are not finite pass: generators and statistics have them.
     """
     open_ones: list[tuple[object, str, int]] = [(value, place, 0)]
-    count = 0
+    count, most = 0, MOST_WIDE_VALUES if wide else MOST_VALUES
     while open_ones:
         item, where, depth = open_ones.pop()
         count += 1
-        if count > MOST_VALUES and not wide:
-            raise FieldError(f"{place or 'document'}: more than {MOST_VALUES:,} values; give fewer")
-        if isinstance(item, Mapping | list | tuple):
+        if type(item) is str:
+            if not is_clean(item):
+                raise FieldError(f"{_short(where)}: a text has a NUL or half a surrogate pair; leave it out")
+        elif type(item) is int and not wide and not LEAST_INT <= item <= MOST_INT:
+            refuse(_short(where), f"a number from {LEAST_INT} to {MOST_INT}", item)
+        elif type(item) is float and not wide and not math.isfinite(item):
+            refuse(_short(where), "a finite number", item)
+        elif type(item) is list and depth < DEPTH and _are_small(item, wide):
+            count += len(item)  # the words of a generator, a thousand in a list
+        elif type(item) not in (int, float, bool) and isinstance(item, Mapping | list | tuple):
             if depth >= DEPTH:
                 raise FieldError(f"{_short(where)}: nested deeper than {DEPTH} levels; flatten it")
             pairs = item.items() if isinstance(item, Mapping) else ((f"[{n}]", part) for n, part in enumerate(item))
@@ -237,13 +267,24 @@ def bounded(value: object, place: str, *, wide: bool = False) -> None:
                 if isinstance(item, Mapping) and not (type(key) is str and is_clean(key)):
                     raise FieldError(f"{_short(where)}: a name without NUL is needed, not {shown(key)}")
                 open_ones.append((part, f"{where}.{key}" if where and key[:1] != "[" else f"{where}{key}", depth + 1))
-        elif type(item) is str:
-            if not is_clean(item):
-                raise FieldError(f"{_short(where)}: a text has a NUL or half a surrogate pair; leave it out")
-        elif type(item) is int and not wide and not LEAST_INT <= item <= MOST_INT:
-            refuse(_short(where), f"a number from {LEAST_INT} to {MOST_INT}", item)
-        elif isinstance(item, float) and not wide and not math.isfinite(item):
-            refuse(_short(where), "a finite number", item)
+        if count + len(open_ones) > most:
+            raise FieldError(f"{place or 'document'}: more than {most:,} values; give fewer")
+
+
+def _are_small(items: list[Any], wide: bool) -> bool:
+    """Return True for a list of integers that every reader can hold, without a look at each of them in Python."""
+    return set(map(type, items)) == {int} and (wide or (LEAST_INT <= min(items) and max(items) <= MOST_INT))
+
+
+def _finite(value: Any) -> Any:
+    """The parameters without infinities, which some may be."""
+    return {key: 0 if isinstance(item, float) and not math.isfinite(item) else item for key, item in value.items()}
+
+
+def _are_finite(value: Any, depth: int = 0) -> bool:
+    if isinstance(value, list):
+        return depth < DEPTH and all(_are_finite(item, depth + 1) for item in value)
+    return type(value) in (int, float) and math.isfinite(value)
 
 
 def is_clean(value: str) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from mosaic.contract.files import EXIT, read_note
 from mosaic.trainer.executors.contract import Exit
 from mosaic.wire.errors import ConfigError
 from mosaic.wire.paths import RunPaths, write_atomic
@@ -109,10 +110,7 @@ def write_exit(paths: RunPaths, nonce: str, code: int, signal: str) -> None:
 
 def read_exit(paths: RunPaths, nonce: str) -> Exit | None:
     """How the worker of this attempt ended; None while nobody has noted it."""
-    try:
-        found = json.loads(paths.exit.read_bytes())
-        if nonce and found["attempt"] == mark_of(nonce):
-            return Exit(int(found["code"]), str(found["signal"]))
-    except (OSError, ValueError, KeyError, TypeError):
-        pass
+    found = read_note(paths.exit, EXIT)
+    if nonce and found.get("attempt") == mark_of(nonce):
+        return Exit(found["code"], found.get("signal") or "")
     return None

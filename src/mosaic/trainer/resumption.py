@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from mosaic.contract.typed import CURRICULA
 from mosaic.wire import variables
 from mosaic.wire.checkpoints import find_all, saved_state
 from mosaic.wire.events import cut_torn_tail
@@ -39,3 +40,12 @@ def start_over(config: Mapping[str, Any], paths: RunPaths) -> dict[str, Any]:
 def checkpoints_of(environment: Mapping[str, str], paths: RunPaths) -> Path:
     """Where a run's worker finds that its checkpoints lie, the defaults of its home's `.env` included."""
     return paths.checkpoints_in({**variables.read_dotenv(paths.home), **environment})
+
+
+def with_curriculum(extras: Any, checked: Mapping[str, Any]) -> Any:
+    """Return the extras with the curriculum that a resumption keeps: typed before, it counts as typed for this run."""
+    given = extras if isinstance(extras, Mapping) else {}
+    kept = {name: checked[name] for name in CURRICULA if name in checked}
+    if given.get("mode") != "resume_training" or kept.keys() & {*given, *(given.get("algo_params") or ())}:
+        return extras
+    return {**given, **kept} if kept else extras

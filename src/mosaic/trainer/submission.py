@@ -17,6 +17,7 @@ from mosaic.trainer.columns import claim_of, columns_of
 from mosaic.trainer.executors.choice import Executors
 from mosaic.trainer.gpu import Machine, check_claim
 from mosaic.trainer.registry import NewRun, Registry
+from mosaic.trainer.resumption import with_curriculum
 from mosaic.trainer.run import Run
 from mosaic.trainer.run_warnings import added
 from mosaic.trainer.scripts import all_params
@@ -139,6 +140,8 @@ class Submissions:
             summary = self._dry_run(run_id, worker, config, {**job.environment, **secrets})
             for name in ("algo", "env_id", "seed", "total_timesteps"):
                 config[name] = config.get(name) if config.get(name) is not None else summary["config"].get(name)
+            if "extras" in config:
+                config["extras"] = with_curriculum(config["extras"], _object(summary["config"].get("extras")))
             warnings += [str(text) for text in summary.get("warnings", ())]
         columns = {
             **columns_of(job, config, claim),

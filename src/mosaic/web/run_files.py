@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from mosaic.contract.files import ANALYTICS, STORAGE, read_note
 from mosaic.wire import checkpoints
 from mosaic.wire.errors import ConfigError, MosaicError, storage_error
 from mosaic.wire.paths import RunPaths, write_atomic
@@ -64,7 +63,7 @@ def list_elsewhere(paths: RunPaths) -> Elsewhere | None:
     """What can be fetched; None for a run that is stored nowhere. Asks the store, which takes a moment."""
     if not (url := url_of(paths)):
         return None
-    status = read_json(paths.folder / STATUS)
+    status = read_note(paths.folder / STATUS, STORAGE)
     told, stored_at = str(status.get("error") or ""), float(status.get("stored_at") or 0.0)
     try:
         manifest = StoredRun(paths, url).manifest()
@@ -153,22 +152,13 @@ def list_videos(paths: RunPaths) -> list[File]:
     return sorted(list_files(paths, "*.mp4", paths.videos), key=lambda file: -file.changed_at)
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A file that a worker writes by rename; {} where it is not there, or is no object."""
-    try:
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
 def read_notes(paths: RunPaths) -> tuple[str, float]:
     """What people wrote about a run, and when; before anybody did, what its config says, and 0."""
     try:
         text = paths.people_notes.read_text(encoding="utf-8", errors="replace")
         return text, paths.people_notes.stat().st_mtime
     except OSError:
-        return str(read_json(paths.analytics).get("notes") or ""), 0.0
+        return str(read_note(paths.analytics, ANALYTICS).get("notes") or ""), 0.0
 
 
 def write_notes(paths: RunPaths, text: str) -> float:

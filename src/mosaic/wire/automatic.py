@@ -54,7 +54,7 @@ def read_automatic(value: Any, place: str = "extras.curriculum") -> Automatic:
     if isinstance(value, str):
         try:
             value = json.loads(value)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ConfigError(f"{place}: not JSON ({error})") from None
     if not isinstance(value, Mapping):
         raise ConfigError(f'{place}: an object like {{"method": "plr", "tasks": […]}} is needed, not {shown(value)}')
@@ -127,7 +127,7 @@ class AutomaticCourse:
         if not state:
             return
         index, env_id = int(state["stage"]), state["env_id"]
-        if index >= len(self.stages) or self.stages[index].env_id != env_id:
+        if not 0 <= index < len(self.stages) or self.stages[index].env_id != env_id:
             raise ValueError(f"it was saved in task {index + 1}, {env_id}, which this curriculum does not have there")
         self.index, self._began = index, state["began"]
         self._returns = [float(value) for value in state["returns"]]

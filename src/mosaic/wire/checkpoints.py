@@ -6,6 +6,7 @@ between checkpoints. What the bytes mean is the algorithm side's matter.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import json
@@ -16,13 +17,18 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mosaic.wire.errors import ConfigError
+from mosaic.contract.fields import STATE_BYTES, TENSORS_BYTES, parse_object, read_bytes
+from mosaic.contract.files import CHECKPOINT
+from mosaic.contract.kinds import FieldError
+from mosaic.wire.errors import ConfigError, StorageError
+from mosaic.wire.paths import resolve_home, write_atomic
 from mosaic.wire.sidecars import read_sidecar
 
 FORMAT = 1
 KEPT = 2  # the newest ones; the best and the pinned stay besides
 REPLAY = "replay"
 Read = TypeVar("Read")
+FINISHED = ".finished"  # a file of this name beside checkpoints holds the step at which their run came to its end
 PINNED = "pinned"  # an empty file of this name in a checkpoint keeps it for ever
 
 
@@ -54,30 +60,28 @@ def write_checkpoint(folder: Path, step: int, document: Mapping[str, Any], files
 
 
 def read_checkpoint(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """The document and the files, each checked; CheckpointError says what is wrong."""
+    """Return the document and the files, each checked; CheckpointError says what is wrong."""
+    document = read_document(path)
     try:
-        document = read_document(path)
-        if document["format"] > FORMAT:
-            raise NewerFormatError(
-                f"checkpoint {path} has format {document['format']}, this version reads up to {FORMAT}: "
-                "update mosaic-rl"
-            )
-        files = {name: (path / name).read_bytes() for name in document["files"]}
-        for name, data in files.items():
-            if digest(data) != document["files"][name]:
-                raise CheckpointError(f"checkpoint {path}: {name} does not match its checksum")
-        for segment in document.get(REPLAY, {}).get("segments", ()):
-            if digest((path.parent / REPLAY / segment["file"]).read_bytes()) != segment["sha256"]:
-                raise CheckpointError(
-                    f"checkpoint {path}: replay segment {segment['file']} does not match its checksum"
-                )
+        files = {name: _read_named(path, name, digest) for name, digest in document["files"].items()}
+        replay = document.get(REPLAY) or {}
+        for segment in replay.get("segments", ()):
+            _read_named(path.parent / REPLAY, segment["file"], segment["sha256"])
     except OSError as error:
         raise CheckpointError(f"checkpoint {path}: {error.filename} cannot be read: {error.strerror}") from error
-    except CheckpointError:
-        raise
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"checkpoint {path} is damaged: {error}") from error
+    except FieldError as error:
+        raise CheckpointError(f"checkpoint {path}: {error}") from None
     return document, files
+
+
+def _read_named(folder: Path, name: str, expected: str) -> bytes:
+    """Return the bytes of a file that a checkpoint names; a link could name any file of this machine."""
+    if (folder / name).resolve() != folder.parent.resolve() / folder.name / name:
+        raise FieldError(f"{name} is a link, and is not followed")
+    data = read_bytes(folder / name, name, TENSORS_BYTES)
+    if digest(data) != expected:
+        raise FieldError(f"{name} does not match its checksum")
+    return data
 
 
 def write_segment(folder: Path, first: int, end: int, data: bytes) -> dict[str, Any]:
@@ -159,12 +163,21 @@ def newest(source: Path, read: Callable[[Path], Read], warn: Callable[[str], Non
     raise CheckpointError(f"none of the {len(candidates)} checkpoints in {source} can be read")
 
 
-def curve_of(path: Path, document: Mapping[str, Any]) -> Path:
-    """The rows that a checkpoint is of: its run may have been moved since, or keep its checkpoints elsewhere."""
-    for run_folder in (path.parent.parent, path.parent.parent.parent):  # of `<step>` and of `<phase>/<step>`
-        if (run_folder / "metrics.jsonl").exists():
-            return run_folder / "metrics.jsonl"
-    return Path(document.get("run_folder") or ".") / "metrics.jsonl"
+def curve_of(path: Path, document: Mapping[str, Any], own: Path) -> Path | None:
+    """Return the rows that a checkpoint is of: its run may have been moved since, or keep its checkpoints elsewhere.
+
+    A document may name the folder of the run that goes on from it (`own`) or another of this home; of other files it
+    could have copies made.
+    """
+    beside = (path.parent.parent, path.parent.parent.parent)  # of `<step>` and of `<phase>/<step>`
+    named = Path(document.get("run_folder") or ".").resolve()
+    if named != own.resolve() and named.parent != (resolve_home() / "var" / "trainer" / "runs").resolve():
+        named = beside[0]
+    for folder in (*beside, named):
+        rows = folder / "metrics.jsonl"
+        if rows.is_file() and rows.resolve() == folder.resolve() / rows.name:
+            return rows
+    return None
 
 
 def saved_state(source: Path) -> dict[str, Any]:
@@ -186,6 +199,19 @@ def saved_args(source: Path) -> dict[str, Any]:
     return {name: value for name, value in args.items() if name != "curriculum_schedule"}  # a policy has it behind it
 
 
+def read_finished(folder: Path) -> int | None:
+    """Return the step at which the run of a `checkpoints/` folder has come to its end; None where it has not."""
+    try:
+        return int(read_bytes(folder / FINISHED, FINISHED, 100))
+    except ValueError:
+        return None
+
+
+def nothing_left(path: Path, step: int, total: int) -> str:
+    """Return the refusal of a resumption without steps to train; the caller adds what to type."""
+    return f"nothing is left to train from {path}: step {step:,} of {total:,} is done; give more steps"
+
+
 def prune(folder: Path, budget_bytes: int | None, step: int | None = None) -> None:
     """Delete all but the newest two, the best and the pinned; beyond the budget, the best and the older go too.
 
@@ -205,22 +231,49 @@ def prune(folder: Path, budget_bytes: int | None, step: int | None = None) -> No
         if path not in keep:
             remove(path)
     for leftover in folder.glob(".*"):  # of a process that was killed while it wrote or removed one
-        shutil.rmtree(leftover, ignore_errors=True)
+        if leftover.name != FINISHED:
+            shutil.rmtree(leftover, ignore_errors=True)
     for leftover in (folder / REPLAY).glob(".*"):
         leftover.unlink()
-    used = {segment["file"] for path in [*pinned, *keep] for segment in _segments(path)}
-    for segment in (folder / REPLAY).glob("*.safetensors"):
-        if segment.name not in used:
-            segment.unlink()
+    drop_segments(folder, [*pinned, *keep])
 
 
-def why_unwritten(error: OSError, folder: Path) -> str:
-    """Why a checkpoint could not be written into this folder, and what to do."""
+def drop_segments(folder: Path, kept: list[Path] | None = None) -> None:
+    """Remove the replay segments that no checkpoint of this folder refers to; a process that was killed leaves some.
+
+    Not while a run writes there: it saves a checkpoint's segments before the checkpoint.
+    """
+    for segment in unused_segments(folder, kept):
+        segment.unlink(missing_ok=True)
+
+
+def unused_segments(folder: Path, kept: list[Path] | None = None) -> list[Path]:
+    """Return the replay segments that none of these checkpoints needs (None: none of all in the folder)."""
+    paths = [path for path in find_all(folder) if path.parent == folder] if kept is None else kept
+    used = {segment["file"] for path in paths for segment in _segments(path)}
+    return [segment for segment in (folder / REPLAY).glob("*.safetensors") if segment.name not in used]
+
+
+def write_finished(folder: Path, step: int) -> None:
+    """Note that the run of this folder has come to its end; on a full disk it counts as cut short."""
+    with contextlib.suppress(StorageError):
+        write_atomic(folder / FINISHED, str(step))
+
+
+def unsaved(step: int, error: OSError, folder: Path, last: bool) -> str:
+    """Return why a checkpoint could not be written, what to do, and what it means."""
+    why = f"cannot write {folder}: {error.strerror}"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return (
-            f"the disk of {folder} is full ({error.strerror}): free space there, or start with a MOSAIC_HOME elsewhere"
-        )
-    return f"cannot write {folder}: {error.strerror}"
+        remedy = "free space there, or start with a MOSAIC_HOME elsewhere"
+        why = f"the disk of {folder} is full ({error.strerror}): {remedy}"
+    then = "what was learned since the last checkpoint is not saved" if last else "training goes on"
+    return f"no checkpoint at step {step:,}: {why}; {then}"
+
+
+def over_budget(needed: int, budget_mb: int) -> str:
+    """Return the refusal of a run whose single checkpoint is larger than its budget."""
+    size = f"one checkpoint takes up to {needed / 2**20:,.0f} MB"
+    return f"{size}, more than --checkpoint-budget-mb {budget_mb}; raise it, or lower --buffer-size"
 
 
 def _link(source: Path, target: Path) -> None:
@@ -243,10 +296,32 @@ def digest(data: bytes) -> str:
 
 
 def read_document(path: Path) -> dict[str, Any]:
-    """The document of a checkpoint; its checksum is checked, the files that it names are not."""
-    if (document := unsealed((path / "state.json").read_bytes())) is None:
-        raise CheckpointError(f"checkpoint {path}: state.json does not match its checksum")
+    """Return the document of a checkpoint, its checksum and fields checked; the files that it names are not."""
+    try:
+        document = unsealed(read_bytes(path / "state.json", "state.json", STATE_BYTES))
+        if document is None:
+            raise FieldError("state.json does not match its checksum")
+        if type(version := document.get("format")) is int and version > FORMAT:
+            raise NewerFormatError(
+                f"checkpoint {path} has format {version}, this version reads up to {FORMAT}: update mosaic-rl"
+            )
+        CHECKPOINT.check_fields(document, "")
+    except FieldError as error:
+        raise CheckpointError(f"checkpoint {path}: {error}") from error.__cause__
     return document
+
+
+def segments_of(replay: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the segments of a replay memory; FieldError unless each follows the one before, up to the last row."""
+    segments = list(replay["segments"])
+    end = segments[0]["first"] if segments else replay["added"]
+    for segment in segments:
+        if segment["first"] != end or segment["end"] <= end:
+            raise FieldError(f"{REPLAY}.segments: {segment['file']} does not follow the segment before it")
+        end = segment["end"]
+    if end != replay["added"]:
+        raise FieldError(f"{REPLAY}.segments end at {end}, not at the {replay['added']} transitions that were added")
+    return segments
 
 
 def sealed(body: bytes) -> bytes:
@@ -254,16 +329,16 @@ def sealed(body: bytes) -> bytes:
     return b'{"checksum": "%s", "state": %s}' % (digest(body).encode(), body)
 
 
-def unsealed(data: bytes) -> dict[str, Any] | None:
-    """The document behind its checksum; None where the two do not match."""
-    outer = json.loads(data)
-    return dict(outer["state"]) if data == sealed(data[len(sealed(b"")) - 1 : -1]) else None
+def unsealed(data: bytes, what: str = "state.json", most_bytes: int = STATE_BYTES) -> dict[str, Any] | None:
+    """Return the document behind its checksum, None where the two do not match; FieldError for what is no document."""
+    body = data[len(sealed(b"")) - 1 : -1]
+    return parse_object(body, what, most_bytes, wide=True) if data == sealed(body) else None
 
 
 def _document(path: Path) -> dict[str, Any]:
     try:
         return read_document(path)
-    except (OSError, ValueError, KeyError, TypeError, CheckpointError):
+    except CheckpointError:
         return {}
 
 
@@ -278,14 +353,14 @@ def _next_moment(folder: Path) -> float:
 
 
 def _segments(path: Path) -> list[dict[str, Any]]:
-    return list(_document(path).get(REPLAY, {}).get("segments", ()))
+    return list((_document(path).get(REPLAY) or {}).get("segments", ()))
 
 
 def _score(path: Path) -> tuple[int, float] | None:
     """The mean return; of a curriculum, later stages are worth more, however hard they are."""
     document = _document(path)
-    score, stage = document.get("score"), document.get("numbers", {}).get("curriculum/stage", 0)
-    return (stage, score) if isinstance(score, int | float) else None
+    score, stage = document.get("score"), (document.get("numbers") or {}).get("curriculum/stage", 0)
+    return (stage, score) if isinstance(score, int | float) and isinstance(stage, int) else None
 
 
 def _size(folder: Path, paths: list[Path]) -> int:

@@ -56,7 +56,7 @@ def read_schedule(value: Any, place: str = "extras.curriculum_schedule") -> tupl
     if isinstance(value, str):
         try:
             value = json.loads(value)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ConfigError(f"{place}: not JSON ({error}); a list of stages is needed") from None
     if not isinstance(value, Sequence) or not value:
         raise ConfigError(f'{place}: a list of stages like {{"env_id": …, "steps": …}} is needed, not {shown(value)}')
@@ -132,7 +132,7 @@ class Course:
         if not state or not self.stages:
             return
         index, env_id = int(state["stage"]), state["env_id"]
-        if index >= len(self.stages) or self.stages[index].env_id != env_id:
+        if not 0 <= index < len(self.stages) or self.stages[index].env_id != env_id:
             raise ValueError(f"it was saved in stage {index + 1}, {env_id}, which this curriculum does not have there")
         self._enter(index, state["began"])
         self._episodes, self._held = int(state["episodes"]), int(state["held"])

@@ -53,6 +53,19 @@ def in_one_dialect(given: Iterable[str], fields: Mapping[str, Any]) -> list[str]
     return words + [word for flag, values in lists.items() if values for word in (flag, *values)]
 
 
+def given(words: Iterable[str]) -> dict[str, str]:
+    """Return the text of each flag of a command line, by its field's name."""
+    found, name = {}, ""
+    for word in words:
+        flag, _, value = word.partition("=")
+        if flag.startswith("--"):
+            name = flag[2:].replace("-", "_")
+            found[name] = value
+        elif name:
+            found[name] = word
+    return found
+
+
 def first_paragraph(told: str) -> str:
     """What tyro says between the title and the first rule of its box, as one line."""
     words: list[str] = []

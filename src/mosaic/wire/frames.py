@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import struct
 import sys
 import time
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mosaic.contract.files import RING, read_note
 from mosaic.wire.ring import (
     CLOSED,
     HEADER,
@@ -281,10 +281,10 @@ def encode_png(frame: np.ndarray) -> bytes:
 
 
 def _recorded_name(record: Path) -> str:
-    try:
-        return str(json.loads(record.read_bytes())["name"])
-    except (OSError, ValueError, KeyError, TypeError):
-        raise RingError(f"{record} names no live view: the run has not started, or was started without one") from None
+    found = read_note(record, RING)
+    if not found:
+        raise RingError(f"{record} names no live view: the run has not started, or was started without one")
+    return str(found["name"])
 
 
 def _identity(name: str) -> tuple[int, str]:

@@ -12,7 +12,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from mosaic.wire.checkpoints import sealed, unsealed
+from mosaic.contract.fields import MANIFEST_BYTES
+from mosaic.contract.files import STORED
+from mosaic.contract.kinds import FieldError
+from mosaic.wire.checkpoints import REPLAY, sealed, unsealed
 from mosaic.wire.errors import StoreError
 from mosaic.wire.storage import MissingError, Storage
 
@@ -82,13 +85,16 @@ def read_manifest(storage: Storage, run_id: str) -> Manifest | None:
         return None
     place = f"{storage.url}/{run_id}/{NAME}"
     try:
-        document = unsealed(data)
+        document = unsealed(data, "manifest", MANIFEST_BYTES)
         if document is None:
-            raise ValueError("it does not match its checksum")
-        if document["format"] > FORMAT:
-            raise StoreError(f"{place} has format {document['format']}, this version reads {FORMAT}: update mosaic-rl")
+            raise FieldError("it does not match its checksum")
+        if type(version := document.get("format")) is int and version > FORMAT:
+            raise StoreError(f"{place} has format {version}, this version reads {FORMAT}: update mosaic-rl")
+        STORED.check_fields(document, "")
+        if document["run_id"] != run_id:
+            raise FieldError(f"it is of run {document['run_id']}")
         return _from_json(document)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except FieldError as error:
         raise StoreError(f"{place} is damaged: {error}") from None
 
 
@@ -100,12 +106,17 @@ def write_manifest(storage: Storage, manifest: Manifest) -> None:
 
 def _from_json(document: Mapping[str, Any]) -> Manifest:
     files = {
-        str(path): Entry(tuple((int(size), str(digest)) for size, digest in one["chunks"]), float(one["changed_at"]))
+        path: Entry(tuple((size, digest) for size, digest in one["chunks"]), float(one["changed_at"]))
         for path, one in document["files"].items()
     }
     checkpoints = {
-        str(name): Kept(**{**one, "files": tuple(one["files"])})
+        name: Kept(**{**one, "files": tuple(one["files"])})
         for name, one in document["checkpoints"].items()
-        if all(path in files for path in one["files"])
+        if all(path in files and _belongs(path, name) for path in one["files"])
     }
-    return Manifest(str(document["run_id"]), int(document["generation"]), files, checkpoints)
+    return Manifest(document["run_id"], document["generation"], files, checkpoints)
+
+
+def _belongs(path: str, name: str) -> bool:
+    """Return True for a file inside a checkpoint, or a segment beside it; a manifest chooses no other places."""
+    return name.startswith("checkpoints/") and path.rpartition("/")[0] in (name, f"{name.rpartition('/')[0]}/{REPLAY}")

@@ -109,7 +109,7 @@ def read_rows(path: Path, end: int | None = None) -> list[dict[str, Any]]:
     return rows
 
 
-def continue_rows(path: Path, parent: Path, step: int, length: int | None = None) -> None:
+def continue_rows(path: Path, parent: Path | None, step: int, length: int | None = None) -> None:
     """Let the curve in `path` go on from `step` of the parent's.
 
     `length` is how long the parent's file was when that step was saved: what a resumption from an earlier step wrote
@@ -117,14 +117,17 @@ def continue_rows(path: Path, parent: Path, step: int, length: int | None = None
     new, that a killed process copied half of them, or that the run had left this line.
     """
     with path.open("ab") as file:
-        if not parent.exists():
+        if parent is None or not parent.exists():
             file.write(encode_resumed(step) * (file.tell() > 0))
             return
         end = _end_of_line(parent, length)
         if parent.samefile(path) and end >= file.tell():
             file.write(encode_resumed(step) * (file.tell() > 0))
             return
-        wanted = [row for row in read_rows(parent, end) if row["step"] <= step]
+        try:
+            wanted = [row for row in read_rows(parent, end) if row["step"] <= step]
+        except EventError as error:  # of a folder from elsewhere
+            raise SystemExit(f"the curve of the run before cannot be continued: {error}") from None
         if file.tell() > 0:
             has = [row for row in read_rows(path) if row["step"] <= step]
             differ = next((pair for pair in zip_longest(has, wanted) if pair[0] != pair[1]), ())

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from mosaic.contract.fields import NOTE_BYTES, parse_object
+from mosaic.contract.files import PHASE
 from mosaic.wire.errors import EventError, storage_error
 from mosaic.wire.metrics import decode_row
 from mosaic.wire.paths import RunPaths
@@ -126,7 +128,9 @@ def _records(lines: list[bytes]) -> list[PhaseRecord]:
     found: dict[int, PhaseRecord] = {}
     for line in lines:
         with contextlib.suppress(ValueError, TypeError):  # cut by a kill
-            record = PhaseRecord(**json.loads(line))
+            document = parse_object(line, "phase", NOTE_BYTES)
+            PHASE.check_fields(document, "")
+            record = PhaseRecord(**{name: value for name, value in document.items() if value is not None})
             found[record.number] = record
     return list(found.values())
 

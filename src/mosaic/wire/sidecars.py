@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-from mosaic.wire.errors import ConfigError, shown
+from mosaic.contract.fields import SIDECAR_BYTES, read_object
+from mosaic.contract.files import ACTING, SIDECAR
+from mosaic.contract.kinds import FieldError
+from mosaic.wire.errors import ConfigError
 
 FORMAT = 1
-# People write sidecars for CleanRL's files by hand.
-_KINDS: tuple[tuple[str, type, str], ...] = (
-    *(("format", int, "a whole number"), ("algo", str, "a text"), ("env_id", str, "a text")),
-    *(("args", dict, "a JSON object"), ("observation_statistics", dict, "a JSON object of mean and var")),
-)
 
 
 def sidecar_of(policy: Path) -> Path:
@@ -23,19 +20,20 @@ def sidecar_of(policy: Path) -> Path:
 def read_sidecar(policy: Path) -> dict[str, Any]:
     """What lies beside a policy file; {} where there is nothing, as with CleanRL's. ConfigError says what is wrong."""
     path = sidecar_of(policy)
-    try:
-        known = json.loads(path.read_bytes())
-    except FileNotFoundError:
+    if not path.exists():
         return {}
-    except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(f"policy sidecar {path}: cannot be read: {error}") from error
-    if not isinstance(known, dict):
-        raise ConfigError(f"policy sidecar {path}: a JSON object is needed")
-    for name, kinds, words in _KINDS:
-        if known.get(name) is not None and not isinstance(known[name], kinds):
-            raise ConfigError(f"policy sidecar {path}: {name}: {words} is needed, not {shown(known[name])}")
-    if known.get("format", FORMAT) > FORMAT:
-        raise ConfigError(
-            f"policy sidecar {path}: format {known['format']} is newer than this version reads ({FORMAT})"
-        )
+    what = f"policy sidecar {path}"
+    known = read_object(path, what, SIDECAR_BYTES, wide=True)
+    return checked(known, what)
+
+
+def checked(known: dict[str, Any], what: str) -> dict[str, Any]:
+    """Return a sidecar with every field of its kind; people write those of CleanRL's files by hand."""
+    if type(version := known.get("format", FORMAT)) is int and version > FORMAT:
+        raise ConfigError(f"{what}: format {version} is newer than this version reads ({FORMAT})")
+    try:
+        SIDECAR.check_fields(known, "")
+        ACTING.check_fields(known.get("args") or {}, "args")
+    except FieldError as error:
+        raise ConfigError(f"{what}: {error}") from None
     return known

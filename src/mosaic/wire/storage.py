@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from mosaic.contract.fields import CHUNK_BYTES
 from mosaic.wire import variables
 from mosaic.wire.errors import ConfigError, StoreError, nearest, shown
 from mosaic.wire.extras import EXTRA_OF, pip_line
@@ -117,9 +118,9 @@ class Storage:
             self._files.mv(beside, path)
 
     def read(self, name: str) -> bytes:
-        """An object's bytes; MissingError where there is none."""
+        """Return an object's bytes, of more than CHUNK_BYTES only the first; MissingError where none is there."""
         with self._answered(f"read {name}"):
-            return bytes(self._files.cat_file(self._path(name)))
+            return bytes(self._files.cat_file(self._path(name), start=0, end=CHUNK_BYTES + 1))
 
     def sizes(self, prefix: str) -> dict[str, int]:
         """Every object below a folder with its size; what a killed writer left half written in a folder is among it."""

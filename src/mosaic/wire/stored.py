@@ -15,6 +15,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from mosaic.contract.fields import read_object
+from mosaic.contract.files import COPIES as TABLE_OF_COPIES
+from mosaic.contract.files import STORAGE, read_note
+from mosaic.contract.kinds import FieldError
 from mosaic.wire import checkpoints
 from mosaic.wire.checkpoints import PINNED, digest
 from mosaic.wire.errors import ConfigError, StoreError, shown, storage_error
@@ -22,7 +26,7 @@ from mosaic.wire.manifest import Entry, Manifest, object_name, read_manifest
 from mosaic.wire.paths import RunPaths, write_atomic
 from mosaic.wire.sidecars import sidecar_of
 from mosaic.wire.storage import OFF, MissingError, Storage, check_url, default_url
-from mosaic.wire.upload import STATUS
+from mosaic.wire.upload import LEFT_OUT, STATUS
 
 COPIES = ".stored.json"
 """in a run's folder: what was fetched into it, and how it was then"""
@@ -39,11 +43,11 @@ class DamagedError(StoreError):
 
 def url_of(paths: RunPaths, otherwise: str = "") -> str:
     """Where a run is stored: as its config says, or its own folder, `otherwise`, or the home's settings; "" nowhere."""
-    document = _read_json(paths.config_file)
+    document = _read_config(paths)
     for part in ("metadata", "worker", "config", "extras"):
         inner = document.get(part)
         document = inner if isinstance(inner, dict) else document
-    told = str(document.get("storage_url") or _read_json(paths.folder / STATUS).get("url") or otherwise)
+    told = str(document.get("storage_url") or read_note(paths.folder / STATUS, STORAGE).get("url") or otherwise)
     return "" if told.lower() == OFF else told or default_url(paths.home)
 
 
@@ -202,7 +206,7 @@ class StoredRun:
         return not path.startswith(f"{name}/") and self._inside(path).exists()
 
     def _fetch_files(self, entries: dict[str, Entry], told: Told) -> None:
-        copies = _read_json(self._paths.folder / COPIES).get("files") or {}
+        copies = read_note(self._paths.folder / COPIES, TABLE_OF_COPIES).get("files") or {}
         due = {name: entry for name, entry in entries.items() if self._is_due(name, entry, copies.get(name))}
         told(0, sum(entry.size for entry in due.values()))
         fetched = {}
@@ -243,7 +247,7 @@ class StoredRun:
 
     def _inside(self, name: str) -> Path:
         """The place of a stored file; a store that somebody else writes must not choose places outside the folder."""
-        if any(part.startswith(".") or not part for part in name.split("/")):
+        if name in LEFT_OUT:
             raise StoreError(f"{self.url}: the path {shown(name)} of a stored file is refused")
         try:
             return self._paths.inside(name)
@@ -253,7 +257,7 @@ class StoredRun:
     def _note(self, fetched: dict[str, Any]) -> None:
         """Remember what is a copy, so that a newer one may take its place."""
         path = self._paths.folder / COPIES
-        files = {**(_read_json(path).get("files") or {}), **fetched}
+        files = {**(read_note(path, TABLE_OF_COPIES).get("files") or {}), **fetched}
         write_atomic(path, json.dumps({"url": self.url, "files": files}))
 
 
@@ -280,9 +284,8 @@ def _as_it_is(path: Path) -> list[float] | None:
     return None
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def _read_config(paths: RunPaths) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+        return read_object(paths.config_file, "config")
+    except FieldError:
         return {}
-    return found if isinstance(found, dict) else {}

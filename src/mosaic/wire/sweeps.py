@@ -7,8 +7,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
+from mosaic.contract.fields import MANIFEST_BYTES, read_bytes
 from mosaic.wire.errors import ConfigError, shown
 from mosaic.wire.groups import check_name
 from mosaic.wire.paths import write_atomic
@@ -142,11 +143,11 @@ def read_summary(home: Path, name: str) -> Summary:
     """A sweep of this home; ConfigError where there is none of this name, or it cannot be read."""
     path = summary_file(home, name)
     try:
-        return Summary.model_validate_json(path.read_bytes())
-    except FileNotFoundError:
-        raise ConfigError(f"there is no sweep {shown(name)} in {home}; start one with: mosaic sweep ALGO ENV") from None
-    except (OSError, ValidationError):
+        if path.exists():
+            return Summary.model_validate_json(read_bytes(path, "summary", MANIFEST_BYTES))
+    except (OSError, ValueError):  # of pydantic and of the border, too
         raise ConfigError(f"{path} cannot be read; `mosaic sweep --name {name}` writes it anew") from None
+    raise ConfigError(f"there is no sweep {shown(name)} in {home}; start one with: mosaic sweep ALGO ENV")
 
 
 def list_sweeps(home: Path) -> list[str]:

@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from mosaic.contract.files import STORAGE, read_note
 from mosaic.wire.errors import ConfigError, MosaicError, StoreError, storage_error
 from mosaic.wire.paths import RunPaths, write_atomic
 from mosaic.wire.stopping import STOP_SIGNALS
@@ -137,10 +138,7 @@ class Syncer:
 
     def status(self) -> dict[str, Any]:
         """What the process last said of itself."""
-        try:
-            return dict(json.loads(self._status.read_bytes()))
-        except (OSError, ValueError):
-            return {}
+        return read_note(self._status, STORAGE)
 
     def _say(self, line: bytes) -> bool:
         assert self._process.stdin is not None

@@ -25,7 +25,7 @@ CHUNK_BYTES = 32 << 20
 _GROWING = (".jsonl", ".log")
 STATUS = "storage.json"
 # Of this machine and this moment; W&B keeps its own copy of its own folder.
-_LEFT_OUT = (
+LEFT_OUT = (
     *(STATUS, "fastlane.json", "logs/worker.lock", "logs/paused_seconds"),
     *("logs/attempt", "logs/exit.json", "logs/order"),
 )
@@ -92,7 +92,7 @@ class Upload:
             names[:] = sorted(name for name in names if not name.startswith(".") and name not in left_out)
             for name in sorted(files):
                 path, relative = Path(folder, name), (inside / name).as_posix()
-                if not name.startswith(".") and relative not in _LEFT_OUT and not path.is_symlink():
+                if not name.startswith(".") and relative not in LEFT_OUT and not path.is_symlink():
                     yield relative, path
 
     def _put_changed(self, name: str, path: Path) -> None:
@@ -179,7 +179,7 @@ class Upload:
             files=tuple(files),
             exact=bool(document.get("exact", True)),
             score=score if isinstance(score, int | float) else None,
-            stage=int((document.get("numbers") or {}).get("curriculum/stage") or 0),
+            stage=stage if isinstance(stage := (document.get("numbers") or {}).get("curriculum/stage"), int) else 0,
             pinned=pinned,
         )
         self._dirty = True

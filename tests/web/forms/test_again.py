@@ -1,6 +1,8 @@
 """From a run's payload back to the form, and the same run once more."""
 
-from typing import Any
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from web_site import PATIENCE, Site, in_a_loop
@@ -85,3 +87,29 @@ def test_train_again_starts_a_new_run_with_the_same_config(site: Site) -> None:
     assert [one.pop("run_id") for one in configs] == [first.run_id, second.run_id] and configs[0] == configs[1]
     for run in (first, second):
         assert site.client.wait_run(run.run_id, PATIENCE).state == "COMPLETED"
+
+
+def test_an_imported_runs_form_is_filled_without_what_would_run_code() -> None:
+    config = {"algo": "ppo", "env_id": "evilmod:X-v0", "seed": 3, "extras": {"python": "/evil/python", "notes": "n"}}
+    payload = {"metadata": {"worker": {"config": config}}}
+    filled = fill_in(payload, imported=True)
+    assert "env_id" not in filled.values and filled.values["algo"] == "ppo" and filled.other == {}
+    assert fill_in(payload).values["env_id"] == "evilmod:X-v0"
+    with pytest.raises(ConfigError, match="names no algorithm"):
+        fill_in({"metadata": {"worker": {"config": config | {"algo": "/evil.py"}}}}, imported=True)
+
+
+def test_an_imported_run_is_not_started_again_as_it_is_where_it_names_code() -> None:
+    config = {"algo": "ppo", "env_id": "evilmod:X-v0"}
+    asked: list[Any] = []
+
+    class Stub:
+        """The part of a page's context that is asked for the run and to submit it."""
+
+        async def ask(self, question: Any) -> Any:
+            asked.append(question)
+            return SimpleNamespace(imported=True, payload={"metadata": {"worker": {"config": config}}})
+
+    with pytest.raises(ConfigError, match="run imported-1 was imported, and would run code that nobody has typed"):
+        asyncio.run(train_again(cast(Web, Stub()), "imported-1"))
+    assert len(asked) == 1, "nothing was submitted"

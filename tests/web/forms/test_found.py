@@ -2,21 +2,25 @@
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
 
 from mosaic.web.forms.found import (
     MOST_UPLOAD_BYTES,
+    UPLOADS,
     find_checkpoints,
     find_policies,
     inside_home,
     keep_upload,
     policy_inside,
     read_policy,
+    refuse_code,
     safe_name,
 )
 from mosaic.wire.errors import ConfigError
+from mosaic.wire.paths import RunPaths
 
 
 def test_checkpoints_are_found_with_what_they_are_of(trained: Path) -> None:
@@ -111,3 +115,37 @@ def test_what_is_too_large_or_no_sidecar_is_refused(tmp_path: Path) -> None:
         keep_upload("p", bytes(MOST_UPLOAD_BYTES + 1), tmp_path)
     with pytest.raises(ConfigError, match="is no sidecar"):
         keep_upload("p.json", b"[]", tmp_path)
+
+
+def test_a_policy_whose_files_name_code_is_refused_until_a_person_enters_it(tmp_path: Path) -> None:
+    path = tmp_path / UPLOADS / "x.cleanrl_model"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"weights")
+    for teller in ("x.cleanrl_model.json", "config.json"):
+        for known, reason in (
+            ({"algo": "ppo", "env_id": "evilmod:X-v0"}, "would import 'evilmod'; turn on “Override environment”"),
+            ({"algo": "/evil.py", "env_id": "CartPole-v1"}, "names the algorithm '/evil.py', which is not built in"),
+        ):
+            (path.parent / teller).write_text(json.dumps(known))
+            with pytest.raises(ConfigError, match=re.escape(reason)):
+                refuse_code(read_policy(path, tmp_path), tmp_path, {"ppo"})
+        (path.parent / teller).unlink()
+    (path.parent / "config.json").write_text('{"algo": "ppo", "env_id": "CartPole-v1"}')
+    refuse_code(read_policy(path, tmp_path), tmp_path, {"ppo"})
+
+
+def test_a_policy_of_a_run_that_was_submitted_here_keeps_its_own_environment(tmp_path: Path) -> None:
+    paths = RunPaths("mine", tmp_path)
+    path = paths.policies / "a" / "ppo.cleanrl_model"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"weights")
+    paths.config_file.parent.mkdir(parents=True)
+    paths.config_file.write_text('{"metadata": {"worker": {"config": {"algo": "ppo", "env_id": "mymod:X-v0"}}}}')
+    refuse_code(read_policy(path, tmp_path), tmp_path, {"ppo"})
+
+
+@pytest.mark.parametrize("text", ['{"args": []}', '{"env_id": 5}', '{"a": ' + "[" * 10_000, "x" * 5_000_001])
+def test_an_uploaded_sidecar_is_checked_before_it_is_kept(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ConfigError, match="is no sidecar"):
+        keep_upload("x.cleanrl_model.json", text.encode(), tmp_path)
+    assert not list((tmp_path / UPLOADS).glob("*"))

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from mosaic.contract.typed import without_code
 from mosaic.web.forms.own_rows import DEFAULT_EXECUTOR
 from mosaic.web.forms.requests import IN_EXTRAS
 from mosaic.wire.errors import ConfigError
@@ -57,8 +58,12 @@ class Filled:
     other: dict[str, Any] = field(default_factory=dict)
 
 
-def fill_in(payload: Mapping[str, Any]) -> Filled:
-    """What the form would have to hold to submit this payload; secrets are in no payload that is kept."""
+def fill_in(payload: Mapping[str, Any], *, imported: bool = False) -> Filled:
+    """Return what the form has to hold to submit this payload; secrets are in no payload that is kept.
+
+    What an imported run would have imported or run is left out: a person has to enter it.
+    """
+    payload = without_code(payload) if imported else payload
     told = _object(_object(payload.get("metadata")).get("worker"))
     config = _object(told.get("config"))
     if not config.get("algo"):
@@ -106,6 +111,11 @@ async def train_again(web: Web, run: Run | str) -> Run:
     """Submit a run's config as it is, under a new id; RefusedError where it is no longer taken."""
     run_id = run if isinstance(run, str) else run.run_id
     found = await web.ask(lambda client: client.get_run(run_id))
+    if found.imported and without_code(found.payload) != found.payload:
+        raise ConfigError(
+            f"run {run_id} was imported, and would run code that nobody has typed here; start it from the form, with "
+            "its algorithm, environment and interpreter entered by yourself"
+        )
     payload = same_again(found.payload)
     new = await web.ask(lambda client: client.submit_run(payload, priority=found.priority))
     web.happenings.note("ui.train_form.again", new.run_id, of=run_id)

@@ -47,6 +47,7 @@ def resume_command(values: ResumeValues, rows: Mapping[str, Row]) -> str:
         words += ["--additional-timesteps", str(values.additional_timesteps)]
     if values.seed is not None:
         words += _settings({"seed": values.seed})
+    words += _settings({"env_id": values.env_id} if values.env_id else {})
     words += _settings(_placed(values.params))
     return _line(values, [*words, *_tracked_words(values, named=bool(rows))])
 

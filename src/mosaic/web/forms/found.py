@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from mosaic.contract.fields import SIDECAR_BYTES, parse_object, read_object
+from mosaic.contract.kinds import FieldError
+from mosaic.contract.typed import imported_by, typed_for
 from mosaic.wire.checkpoints import PINNED, find_all, saved_state
 from mosaic.wire.errors import ConfigError, shown
 from mosaic.wire.paths import RunPaths, check_run_id, write_atomic
+from mosaic.wire.sidecars import checked
 
 POLICY = ".cleanrl_model"
 UPLOADS = Path("var", "trainer", "uploads")
 # The largest policies here are Atari networks of some 10 MB; a replay memory does not belong into a policy file.
 MOST_UPLOAD_BYTES = 200_000_000
-# A sidecar is a few kB; what is larger was not written by us.
-MOST_SIDECAR_BYTES = 5_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +62,9 @@ def read_checkpoint(path: Path, run_id: str) -> Found | None:
         return None
     try:
         size = sum(file.stat().st_size for file in path.iterdir())
-        for segment in state.get("replay", {}).get("segments", ()):
-            size += (path.parent / "replay" / str(segment["file"])).stat().st_size
-    except (OSError, AttributeError, KeyError, TypeError):
+        for segment in (state.get("replay") or {}).get("segments", ()):
+            size += (path.parent / "replay" / segment["file"]).stat().st_size
+    except OSError:
         size = 0
     args = _object(state.get("args"))
     return Found(
@@ -101,6 +102,17 @@ def read_policy(path: Path, home: Path) -> Found:
     for file in _tellers(path, run_id, home):
         base = _filled(base, _document(file), file.name)
     return base
+
+
+def refuse_code(one: Found, home: Path, algorithms: Collection[str]) -> None:
+    """Refuse a policy whose files name an environment or algorithm that would run code nobody typed."""
+    place, typed = f"policy_path: {one.source or one.path.name}", typed_for(one.path, home)
+    remedy = "turn on “Override environment” and enter it if you trust it"
+    if (module := imported_by(one.env_id)) and one.env_id not in typed:
+        named = f"{place} names the environment {shown(one.env_id, 200)}"
+        raise ConfigError(f"{named}, which would import {module!r}; {remedy}")
+    if one.algo and one.algo not in {*algorithms, *typed}:
+        raise ConfigError(f"{place} names the algorithm {shown(one.algo, 200)}, which is not built in; {remedy}")
 
 
 def inside_home(text: str, home: Path) -> Path:
@@ -151,12 +163,8 @@ def keep_upload(name: str, data: bytes, home: Path) -> Path:
 
 
 def _checked_sidecar(name: str, data: bytes) -> bytes:
-    try:
-        fits = len(data) <= MOST_SIDECAR_BYTES and isinstance(json.loads(data), dict)
-    except (ValueError, RecursionError):
-        fits = False
-    if not fits:
-        raise ConfigError(f"{shown(name)} is no sidecar: a JSON object with algo, env_id, seed, args is needed")
+    what = f"{shown(name)} is no sidecar"
+    checked(parse_object(data, what, SIDECAR_BYTES, wide=True), what)
     return data
 
 
@@ -224,10 +232,8 @@ _LANE = {
 
 def _document(path: Path) -> Mapping[str, Any]:
     try:
-        if path.stat().st_size > MOST_SIDECAR_BYTES:
-            return {}
-        return _object(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, RecursionError):
+        return read_object(path, path.name, SIDECAR_BYTES, wide=True)
+    except FieldError:
         return {}
 
 

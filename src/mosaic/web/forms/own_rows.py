@@ -175,6 +175,7 @@ RESUME = _rows(
         least=1,
         help="on top of what was done; empty: to the end that it had",
     ),
+    Row(name="env_id", label="Environment", help="empty: as it was; needed for one that imports a module of your own"),
     Row(
         name="seed",
         label="Seed",

@@ -16,6 +16,7 @@ from mosaic.web.forms.found import (
     keep_upload,
     policy_inside,
     read_policy,
+    refuse_code,
 )
 from mosaic.web.forms.found import (
     POLICY as ENDING,
@@ -88,6 +89,8 @@ class PolicyPage(JobPage):
     def values(self) -> PolicyValues:
         if self.chosen is None:
             raise ConfigError("policy_path: choose a policy first")
+        if not self.fields["override"].value:
+            refuse_code(self.chosen, self.web.home, self.schema)
         return PolicyValues(
             **{
                 **self.common(),

@@ -58,7 +58,7 @@ class ResumePage(TrainingPage):
         with ui.card().classes("w-full gap-3"):
             ui.label("How to go on").classes("text-base font-medium")
             grid = "grid w-full grid-cols-1 sm:grid-cols-2 gap-x-5 gap-y-2 items-start"
-            rows = [RESUME["additional_timesteps"], RESUME["seed"]]
+            rows = [RESUME["additional_timesteps"], RESUME["seed"], RESUME["env_id"]]
             self.fields |= draw_rows(rows, self.kept, self.touched, grid=grid)
             with ui.element("div").classes(grid):
                 self.draw_machine()
@@ -83,10 +83,9 @@ class ResumePage(TrainingPage):
         return ResumeValues(
             **{
                 **self.tracked(),
-                **self.read(["additional_timesteps", "seed"]),
+                **self.read(["additional_timesteps", "seed", "env_id"]),
                 "checkpoint_path": str(self.chosen.path),
-                "algo": self.chosen.algo,
-                "env_id": self.chosen.env_id,
+                "algo": self.chosen.algo if self.entry else "",  # else the worker asks the file, and refuses code
                 "params": {name: params[name] for name in differing},
             }
         )
@@ -100,10 +99,9 @@ class ResumePage(TrainingPage):
     def _rows(self) -> dict[str, Row]:
         """The algorithm's parameters, with the saved run's values for defaults."""
         saved: Mapping[str, Any] = (self.chosen.args if self.chosen else None) or {}
-        return {
-            name: replace(row, default=saved.get(name, row.default), start=None)
-            for name, row in schema_rows(self.entry).items()
-        }
+        rows = schema_rows(self.entry)
+        kept = {name: saved[name] for name, row in rows.items() if name in saved and row.takes(saved[name])}
+        return {name: replace(row, default=kept.get(name, row.default), start=None) for name, row in rows.items()}
 
     def _choose(self, one: Found) -> None:
         self.fields["checkpoint_path"].set(str(one.path.relative_to(self.web.home)))

@@ -87,6 +87,14 @@ class Row:
         if why := self.limits.refusal(value, other):
             raise ConfigError(f"{why}{self._default_words()}")
 
+    def takes(self, value: Any) -> bool:
+        """Return True for a value that the field can show and read back."""
+        try:
+            self.read(self.shown(value))
+        except ConfigError:
+            return False
+        return True
+
     def shown(self, value: Any) -> Any:
         """The value as a widget shows it: text, or a switch's bool, or a choice."""
         if self.type == "bool" or self.choices:

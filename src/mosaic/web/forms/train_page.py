@@ -161,7 +161,7 @@ async def find_filled(web: Web) -> Filled | None:
     if not source:
         return None
     run: Run = await web.ask(lambda client: client.get_run(check_run_id(source)))
-    return fill_in(run.payload)
+    return fill_in(run.payload, imported=run.imported)
 
 
 def add(web: Web) -> None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from nicegui import ui
 
+from mosaic.contract.files import EVALUATION, read_note
 from mosaic.web.pages.tabs.metrics import Wall
-from mosaic.web.run_files import read_json
 
 if TYPE_CHECKING:
     from mosaic.web.pages.run import RunPage
@@ -87,7 +87,7 @@ def _follow_summary(page: RunPage, note: ui.label) -> None:
     shown: dict[str, Any] = {}
 
     async def look() -> None:
-        summary = await page.web.do(lambda: read_json(page.paths.eval_summary))
+        summary = await page.web.do(lambda: read_note(page.paths.eval_summary, EVALUATION))
         if summary == shown:
             return
         shown.clear()

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from nicegui import ui
 
+from mosaic.contract.files import ANALYTICS, TRACKING, read_note
 from mosaic.web.layout import code_box
-from mosaic.web.run_files import read_json
 
 if TYPE_CHECKING:
     from mosaic.web.pages.run import RunPage
@@ -29,7 +29,11 @@ async def show(page: RunPage) -> None:
 
     async def draw() -> None:
         tracking = await page.web.do(
-            lambda: tracking_of(read_json(page.paths.analytics), read_json(page.paths.wandb_status), page.paths.folder)
+            lambda: tracking_of(
+                read_note(page.paths.analytics, ANALYTICS),
+                read_note(page.paths.wandb_status, TRACKING),
+                page.paths.folder,
+            )
         )
         if seen == [tracking]:
             return

@@ -1,0 +1,61 @@
+"""The policy file of a run before it starts: read and tried once, in a short process of the algorithm's side."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from cleanrl_worker import eval_plan
+from cleanrl_worker.config import CleanRLWorkerConfig, worker_variables
+from cleanrl_worker.process import LAUNCHER, child_environment
+from cleanrl_worker.saved import find_checkpoint, find_path
+from mosaic.wire.errors import ConfigError
+from mosaic.wire.paths import RunPaths
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cleanrl_worker.command import Plan
+
+SECONDS = 100.0  # the daemon gives a dry run 120
+
+
+def check_policy(config: CleanRLWorkerConfig, plan: Plan) -> None:
+    """Refuse a policy file that does not act in the run's environment; nothing is written."""
+    if (policy := policy_of(config)) is None or not plan.ours:
+        return
+    paths = RunPaths(config.run_id)
+    flags = [f"--policy-path={policy}", f"--run-dir={paths.folder}", f"--env-id={config.env_id}", "--check"]
+    flags += ["--num-envs=1", *([f"--algo={config.algo}"] if config.algo else [])]
+    flags += [flag for flag in plan.argv if flag.startswith("--env-backend=")][-1:]
+    also = ("--also-path", str(LAUNCHER.parents[1]), "--also-path", os.getcwd())
+    inherited = {**worker_variables(), **config.environment}
+    try:
+        child = subprocess.run(
+            [sys.executable, str(LAUNCHER), "--module", eval_plan.MODULE, *also, "--", *flags],
+            env=child_environment(config.extras, plan, paths, inherited),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            timeout=SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise ConfigError(f"policy {policy}: reading it took longer than {SECONDS:.0f} s; try another file") from None
+    if child.returncode:
+        lines = [line for line in child.stderr.decode(errors="replace").splitlines() if line.strip()]
+        ended = signal.Signals(-child.returncode).name if child.returncode < 0 else f"exit code {child.returncode}"
+        raise ConfigError(lines[-1][:500] if lines else f"policy {policy}: reading it ended its process with {ended}")
+
+
+def policy_of(config: CleanRLWorkerConfig) -> Path | None:
+    """Return the policy file that a run plays or starts from; None where it needs none."""
+    extras = config.extras
+    if config.mode == "resume_training":
+        source = find_checkpoint(extras.get("checkpoint_path") or extras["policy_path"])
+        return source if source.is_file() else None
+    given = extras.get("policy_path") if config.mode in ("policy_eval", "interactive") else None
+    return find_path(given) if given else None
