@@ -75,7 +75,8 @@ class Attempt:
         extras = config.extras
         self._tensorboard = paths.inside(extras["tensorboard_dir"]) if extras.get("tensorboard_dir") else None
         first_step = phase.first_step if phase is not None else 0
-        self._relay = make_relay(config, paths, self._hold, self._beat, self._tensorboard, first_step)
+        outlets = (self._hold, self._beat, self._tensorboard)
+        self._relay = make_relay(config, paths, *outlets, first_step, whole=phase is None)
         self._notes = Notes(paths, self._hold)
         self._scalars = None if plan.ours else ScriptScalars(paths, self._tensorboard, first_step)
         self._silence = None if plan.ours else live.Silence(paths, self._warn)

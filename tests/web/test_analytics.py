@@ -111,13 +111,13 @@ def test_a_band_holds_the_mean_and_the_iqm_of_the_seeds_that_go_so_far() -> None
     assert analytics.band_of(group, {}, axis) is None
 
 
-def test_headlines_tell_last_final_best_speed_and_hours() -> None:
+def test_headlines_hold_return_best_speed_and_hours() -> None:
     one = run("a", mean_return=90.0, last_return=100.0, sps=1000.0)
     other = run("b", seed=2, mean_return=70.0, last_return=20.0)
     rows = [analytics.headline(one, 120.0), analytics.headline(other, None)]
-    assert rows[0] == analytics.Headline("ppo CartPole-v1 · seed 1", 1, 90.0, 100.0, 120.0, 1000.0, 1.0)
+    assert rows[0] == analytics.Headline("ppo CartPole-v1 · seed 1", 1, 90.0, 120.0, 1000.0, 1.0)
     both = analytics.group_headline(analytics.Group("#", "both", (one, other)), rows)
-    assert (both.runs, both.last, both.final, both.best, both.sps, both.hours) == (2, 80.0, 60.0, 120.0, 1000.0, 1.0)
+    assert (both.runs, both.final, both.best, both.sps, both.hours) == (2, 80.0, 120.0, 1000.0, 1.0)
     assert analytics.hours(run("c", ended_at=0.0), now=8200.0) == 2.0
     assert analytics.hours(run("c", started_at=0.0)) is None
 
@@ -144,7 +144,7 @@ def test_numbers_read_back_from_csv_and_formulas_are_made_harmless() -> None:
     assert float(rows[0]["mean"]) == 0.1 and rows[0]["seeds"] == "2" and rows[2]["value"] == "0.1"
     assert rows[0]["group"].startswith("'=")
     table = list(csv.DictReader(io.StringIO(analytics.headlines_csv([("a", analytics.headline(runs[0]))]))))
-    assert table[0]["hours"] == "1.0" and table[0]["last_100"] == ""
+    assert table[0]["hours"] == "1.0" and table[0]["return"] == ""
 
 
 def test_a_run_alone_is_its_own_band() -> None:

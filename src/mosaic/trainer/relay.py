@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from mosaic.contract.fields import SERIES
+from mosaic.contract.returns import EPISODE_LENGTHS, EPISODE_RETURNS, MEAN_RETURN, RECENT_EPISODES
 from mosaic.trainer import metrics_store
 from mosaic.trainer.attempts import ON_BEHALF
 from mosaic.trainer.bus import Bus
@@ -31,9 +32,6 @@ EVALUATION = {
     "warning": "policy.warning",
 }
 CLOSING = frozenset({"run_completed", "run_failed"})
-LENGTHS = ("charts/episodic_length", "eval/episode_length")
-# As many as the benchmarks of Gymnasium and CleanRL average over.
-LAST_EPISODES = 100
 _INT64 = 1 << 63
 # What a value that no worker of ours writes could raise on its way into SQLite.
 _UNTAKEABLE = (
@@ -201,13 +199,15 @@ class _Taking:
         for row in rows:
             step = max(0, row["resumed_from"]) if "resumed_from" in row else max(step, row["step"])
             self._columns["sps"] = row.get("charts/SPS", self._columns.get("sps", self._row["sps"]))
-            for column, tags in (("last_return", metrics_store.RETURNS), ("last_length", LENGTHS)):
+            for column, tags in (("last_return", EPISODE_RETURNS), ("last_length", EPISODE_LENGTHS)):
                 for tag in tags:
                     if tag in row:
                         self._columns[column] = row[tag]
         self._columns["step"] = step
-        episodes, mean = metrics_store.count_and_mean(self._connection, run, metrics_store.RETURNS, LAST_EPISODES)
-        self._columns |= {"episodes": episodes, "mean_return": mean}
+        episodes, mean = metrics_store.count_and_mean(self._connection, run, EPISODE_RETURNS, RECENT_EPISODES)
+        # What the run logs itself knows of more episodes; a foreign script logs none.
+        logged = metrics_store.last_value(self._connection, run, MEAN_RETURN)
+        self._columns |= {"episodes": episodes, "mean_return": mean if logged is None else logged}
 
     def _take_total(self, total: object) -> None:
         """How far the worker means to go: a resumption may find a newer checkpoint than its submission did."""

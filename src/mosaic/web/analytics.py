@@ -18,12 +18,10 @@ from mosaic.wire.errors import ConfigError, shown
 from mosaic.wire.groups import parse_group
 from mosaic.wire.paths import check_run_id
 
-RETURNS = ("charts/episodic_return", "eval/episode_return")
 # As many as a curve of a page's width can show.
 POINTS = 200
 # More curves than this are no picture any more, and each is a call to the daemon.
 MOST_RUNS = 60
-LAST_EPISODES = 100
 
 Numbers = npt.NDArray[np.float64]
 
@@ -74,17 +72,17 @@ class Headline:
 
     label: str
     runs: int
-    last: float | None
-    """mean return of the last 100 episodes"""
     final: float | None
+    """the newest return of the run"""
     best: float | None
+    """the highest that at least 20 episodes stand behind"""
     sps: float | None
     hours: float | None
 
 
 @dataclass(frozen=True)
 class Improvement:
-    """How likely a run of `ours` beats one of `theirs`, by the returns of the last 100 episodes."""
+    """How likely a run of `ours` beats one of `theirs`, by the returns of the runs."""
 
     ours: str
     theirs: str
@@ -224,17 +222,15 @@ def band_of(group: Group, traces: Mapping[str, Trace], axis: Numbers, smoothing:
 
 
 def headline(run: Run, highest: float | None = None, now: float | None = None) -> Headline:
-    """The numbers of one run; `highest` is the best of its episodes."""
-    return Headline(run_label(run), 1, run.mean_return, run.last_return, highest, run.sps, hours(run, now))
+    """Return the numbers of one run; `highest` is its best return."""
+    return Headline(run_label(run), 1, run.mean_return, highest, run.sps, hours(run, now))
 
 
 def group_headline(group: Group, of_runs: Sequence[Headline]) -> Headline:
     """Means over a group's runs; the best is the best of all."""
     bests = [one.best for one in of_runs if one.best is not None]
-    last, final, sps, length = (
-        _mean(getattr(one, name) for one in of_runs) for name in ("last", "final", "sps", "hours")
-    )
-    return Headline(group.label, len(of_runs), last, final, max(bests, default=None), sps, length)
+    final, sps, length = (_mean(getattr(one, name) for one in of_runs) for name in ("final", "sps", "hours"))
+    return Headline(group.label, len(of_runs), final, max(bests, default=None), sps, length)
 
 
 def hours(run: Run, now: float | None = None) -> float | None:
@@ -285,13 +281,10 @@ def curves_csv(metric: str, place: str, bands: Sequence[Band], traces: Mapping[s
 
 def headlines_csv(rows: Sequence[tuple[str, Headline]]) -> str:
     """The table as it stands on the page; the first of each pair is a run id, or "" for a group."""
-    columns = ["label", "run_id", "runs", "last_100", "final", "best", "steps_per_second", "hours"]
+    columns = ["label", "run_id", "runs", "return", "best", "steps_per_second", "hours"]
     return _csv(
         columns,
-        [
-            [one.label, run_id, one.runs, *map(_cell, (one.last, one.final, one.best, one.sps, one.hours))]
-            for run_id, one in rows
-        ],
+        [[one.label, run_id, one.runs, *map(_cell, (one.final, one.best, one.sps, one.hours))] for run_id, one in rows],
     )
 
 

@@ -133,7 +133,7 @@ def eta_of(run: Run) -> str:
 
 
 def shown_return(run: Run) -> float | None:
-    """The mean of the last 100 episodes; of a run from before these were kept, its last."""
+    """Return the return of a run; of one from before means were kept, its last episode's."""
     return run.last_return if run.mean_return is None else run.mean_return
 
 

@@ -207,7 +207,7 @@ class _Numbers:
     """The headline figures, in a row that wraps."""
 
     NAMES = (
-        *("Return", "Mean of 100", "Episodes", "Steps/s", "Running", "Started"),
+        *("Return", "Last episode", "Episodes", "Steps/s", "Running", "Started"),
         *("GPU", "Runs on", "Storage", "Attempt"),
     )
 
@@ -222,8 +222,8 @@ class _Numbers:
 
     def update(self, run: Run) -> None:
         texts = {
-            "Return": words.number(run.last_return) if run.last_return is not None else "",
-            "Mean of 100": words.number(run.mean_return) if run.mean_return is not None else "",
+            "Return": words.number(run.mean_return) if run.mean_return is not None else "",
+            "Last episode": words.number(run.last_return) if run.last_return is not None else "",
             "Episodes": words.number(run.episodes) if run.episodes else "",
             "Steps/s": words.number(run.sps) if run.sps is not None else "",
             "Running": words.duration(running_seconds(run)),
