@@ -146,7 +146,7 @@ SUBMISSION = Table(
         "retry": section(max_restarts=RESTARTS),
         "metadata": section(
             ui=section(
-                **{part: text(300) for part in ("agent_id", "worker_id", "run_mode", "group")},
+                **{part: text(300) for part in ("agent_id", "worker_id", "run_mode", "group", "version")},
                 eval_batch_size=whole(1, 1_000_000_000),
                 eval_repeat=FLAG,
             ),

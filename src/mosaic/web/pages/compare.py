@@ -161,7 +161,9 @@ class ComparePage:
         for number, group in enumerate(self.groups):
             of_runs = [analytics.headline(run, self.bests.get(run.run_id)) for run in group.runs]
             if len(of_runs) > 1:
-                rows.append(("group", "", analytics.group_headline(group, of_runs), number))
+                counted = {run.run_id for run in group.counted}
+                told = [one for run, one in zip(group.runs, of_runs, strict=True) if run.run_id in counted]
+                rows.append(("group", "", analytics.group_headline(group, told), number))
             rows += [("run", run.run_id, one, number) for run, one in zip(group.runs, of_runs, strict=True)]
         return rows
 
@@ -313,7 +315,7 @@ class ComparePage:
         ui.linear_progress(found.probability, show_value=False, size="10px").props(
             'rounded aria-label="probability of improvement"'
         )
-        seeds = min(len(by_key[ours].runs), len(by_key[theirs].runs))
+        seeds = min(len(by_key[ours].counted), len(by_key[theirs].counted))
         if seeds < 5:
             ui.label(
                 f"With {seeds} on one side this is a hint, not a proof: five seeds and more tell something."
