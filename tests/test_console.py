@@ -226,7 +226,7 @@ def test_a_script_shows_its_phase_and_keeps_its_own_end() -> None:
     resumed = {"step": 300, "changed": {"total_timesteps": [300, 500]}}
     told = [("phase", first), *episodes(2, 9.0), ("phase", {**first, "status": "ended", "outcome": "completed"})]
     view.follow(events(*told, ("phase", second), ("resumed", resumed)), run, out)
-    assert (run.phase, run.env_id, run.total_timesteps, run.returns.value) == (2, "Acrobot-v1", 700, None)
+    assert (run.phase, run.env_id, run.total_timesteps, run.returns.value) == ("phase 2", "Acrobot-v1", 700, None)
     text = out.file.getvalue()
     assert "phase 1 on CartPole-v1: completed" in text and "phase 2 on Acrobot-v1: started" in text
 
@@ -252,3 +252,11 @@ def test_numbers_are_written_for_people(value: float | None, text: str) -> None:
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (0.2, "0:01"), (61, "1:01"), (3600, "1:00:00")])
 def test_time_left_reads_like_a_clock(seconds: float, text: str) -> None:
     assert view.clock(seconds) == text
+
+
+def test_a_script_that_says_how_many_phases_it_has_shows_which_one_runs() -> None:
+    run = progress(total_timesteps=600)
+    out = Console(file=io.StringIO(), width=100)
+    started = {"number": 2, "phases": 3, "status": "started", "env_id": "CartPole-v1"}
+    view.follow(events(("phase", started), *episodes(1, 9.0)), run, out)
+    assert "phase 2 of 3 on CartPole-v1: started" in out.file.getvalue() and "· phase 2 of 3" in view.status_line(run)

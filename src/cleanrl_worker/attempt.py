@@ -237,6 +237,8 @@ class Attempt:
                 self._warn(trouble)
         if returncode == 0:
             completed = {"manifest": manifest, **self._relay.closing()}
+            if self._stopped_by is not None and self._config.extras.get("eval_repeat"):
+                completed["stopped_by"] = self._stopped_by.name  # the only way in which it ends
             self._emitter.run_completed(self._config.run_id, self._about(completed))
             return manifest
         # a training of ours answers SIGTERM once it has begun: of the first one it dies only while it starts

@@ -53,7 +53,7 @@ def follow_plainly(events: Iterable[Event], progress: "Progress", console: Conso
             print_line(console, TOLD[event.event].format(step=progress.step))
         elif event.event == "phase":
             told = event.payload.get("outcome") or event.payload.get("status")
-            print_line(console, f"phase {event.payload.get('number')} on {event.payload.get('env_id')}: {told}")
+            print_line(console, f"{phase_of(event.payload)} on {event.payload.get('env_id')}: {told}")
         for warning in progress.warnings[warned:]:
             print_line(console, f"warning: {warning}")
         warned = len(progress.warnings)
@@ -87,8 +87,8 @@ class Progress:
     """when its step grew last, while the daemon takes it for stalled"""
     started: float | None = None
     latest: float | None = None
-    phase: int = 0
-    """which one of a script's runs"""
+    phase: str = ""
+    """which one of a script's runs, such as `phase 2 of 3`"""
 
     def __post_init__(self) -> None:
         self.curve = Curve()
@@ -136,7 +136,7 @@ class Progress:
     def _on_phase(self, payload: dict[str, Any]) -> None:
         if payload.get("status") != "started":
             return
-        self.phase = int(payload.get("number") or 0)
+        self.phase = phase_of(payload)
         self.total_timesteps = max(self.total_timesteps, int(payload.get("total_timesteps") or 0))
         if payload.get("env_id") not in (None, self.env_id):
             self.env_id, self.reward_threshold = str(payload["env_id"]), None
@@ -171,7 +171,7 @@ class Progress:
         self.warnings.append(str(payload.get("message") or payload))
 
     def _on_run_completed(self, payload: dict[str, Any]) -> None:
-        self.status = "completed"
+        self.status = "cancelled" if payload.get("stopped_by") else "completed"
         if isinstance(payload.get("mean_return"), int | float):  # an evaluation's, over all of its episodes
             self.overall_return = number(payload["mean_return"])
 
@@ -300,9 +300,17 @@ def status_line(progress: Progress, brief: bool = False) -> str:
         parts.append(f"{progress.episodes:,} episodes")
     if not brief and progress.returns.value is not None:
         parts.append(f"return {short(progress.returns.value)}")
+    if progress.phase:
+        parts.append(progress.phase)
     if progress.status == "paused":
         parts.append("paused")
     return " · ".join(parts) if progress.step else "starting"
+
+
+def phase_of(payload: dict[str, Any]) -> str:
+    """Return which phase of a script an event is of, and of how many where the script says it."""
+    of = f" of {payload['phases']}" if payload.get("phases") else ""
+    return f"phase {payload.get('number')}{of}"
 
 
 def summary_line(progress: Progress) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -51,11 +51,11 @@ def connect_or_start() -> Client:
     return Client(home=home)
 
 
-def start_daemon(home: Path, listen: str | None = None) -> str:
+def start_daemon(home: Path, listen: str | None = None, arguments: Sequence[str] = ()) -> str:
     """Start a daemon that outlives this process; returns where it listens."""
     from mosaic.trainer.daemon import spawn
 
-    return spawn(home, listen=listen or free_target()).target
+    return spawn(home, listen=listen or free_target(), arguments=arguments).target
 
 
 def free_target() -> str:

@@ -90,7 +90,7 @@ def progress_of(run: Run) -> view.Progress:
     environment = catalog.find(run.env_id)
     return view.Progress(
         run_id=run.run_id,
-        algo=Path(run.algo).name if run.algo.endswith(".py") else run.algo,
+        algo=run.run_name if run.mode == "script" else Path(run.algo).name if run.algo.endswith(".py") else run.algo,
         env_id=run.env_id,
         total_timesteps=run.total_timesteps,
         folder=shortest(run.folder),

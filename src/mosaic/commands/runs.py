@@ -181,7 +181,7 @@ def _cells(run: Run, terminal: bool, *, bar: bool, cut: bool) -> Iterator[Render
     if run.stalled and cut:  # the mark says as much: no queued or paused run has one
         shown = shown[1:]
     yield Text(" ".join(filter(None, shown)), style="red" if run.stalled else STYLES.get(str(run.state), ""))
-    yield Text(run.algo.rpartition("/")[2] + _mode(run.mode))
+    yield Text((run.run_name if run.mode == "script" else run.algo.rpartition("/")[2]) + _mode(run.mode))
     yield Text(run.env_id)
     yield Text("" if run.seed is None else str(run.seed))
     yield _steps(run, bar=bar) if terminal else Text(f"{run.step}/{run.total_timesteps}")
@@ -259,7 +259,9 @@ def _full(run: Run, console: Console) -> Iterator[RenderableType]:
     state = str(run.state)
     mark = f"  {stall_mark(run)}" if run.stalled else ""
     yield Text.assemble((run.run_id, "bold"), "  ", (state, f"bold {STYLES.get(state, '')}"), (mark, "bold red"))
-    yield Text(" · ".join(part for part in (f"{run.algo} on {run.env_id}", _seed(run), run.mode, run.run_name) if part))
+    what = [f"{run.algo} on {run.env_id}", _seed(run), run.mode]
+    what.insert(0 if run.mode == "script" else 3, run.run_name)
+    yield Text(" · ".join(filter(None, what)))
     if run.reason:
         yield Text(run.reason, style="red" if state in ("FAILED", "LOST", "BROKEN") else "")
     if console.is_terminal and run.progress is not None:

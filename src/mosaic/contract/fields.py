@@ -253,13 +253,13 @@ EVENT_PAYLOADS: dict[str, Table | Kind] = {
     "phase": Table(
         {
             **{part: text(300) for part in ("name", "status", "outcome", "env_id")},
-            "number": whole(0),
+            **{part: whole(0) for part in ("number", "phases")},
             "total_timesteps": whole(),
         }
     ),
     "warning": Table({"message": text(EVENT_BYTES)}),
     "run_started": Table({"total_timesteps": whole(), "seed": whole(), "pid": whole()}),
-    "run_completed": Table({"manifest": _MANIFEST, "mean_return": READING}),
+    "run_completed": Table({"manifest": _MANIFEST, "mean_return": READING, "stopped_by": text(300)}),
     "run_failed": Table(
         {
             "exit_code": whole(),

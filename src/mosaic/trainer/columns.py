@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from pathlib import PurePath
 from typing import Any
 
 from mosaic.trainer.gpu import Claim
@@ -21,7 +22,7 @@ def columns_of(job: JobConfig, config: Mapping[str, Any], claim: Claim) -> dict[
     restarts = job.retry.max_restarts or extras.get("max_restarts") or 0
     grace = extras.get("grace_seconds")
     return {
-        "run_name": job.run_name or "",
+        "run_name": job.run_name or PurePath(job.metadata.worker.script or "").name,
         "algo": str(config.get("algo") or ""),
         "env_id": str(config.get("env_id") or ""),
         "seed": config.get("seed"),

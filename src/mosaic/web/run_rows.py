@@ -120,7 +120,8 @@ def progress_of(run: Run) -> tuple[float | None, str]:
         batch, step = divmod(step, total)
         return step / total, f"batch {batch + 1}: {words.number(step)} of {words.number(total)}"
     part = min(1.0, step / total)
-    return part, f"{_percent(part)} of {words.number(total)}"
+    phase = f" · {run.reason}" if run.mode == "script" and run.reason.startswith("phase ") and not run.ended else ""
+    return part, f"{_percent(part)} of {words.number(total)}{phase}"
 
 
 def eta_of(run: Run) -> str:
