@@ -1,7 +1,10 @@
 """The `mosaic` command as a whole: its help, its exit codes, what it does not load."""
 
+import os
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -87,3 +90,43 @@ def test_list_cut_by_head_ends_quietly(tmp_path: Path) -> None:
         f"{sys.executable} -m mosaic.cli envs atari | head -1", shell=True, capture_output=True, text=True, check=True
     )
     assert done.stderr == "" and done.stdout.startswith("environment")
+
+
+COMMAND_LINES = (
+    "mosaic.cli --help",
+    "mosaic.cli runs",
+    "mosaic.cli doctor",
+    "mosaic.cli up --port 0 --listen 127.0.0.1:0",
+    "mosaic.cli daemon --listen 127.0.0.1:0",
+    "mosaic.trainer.daemon --listen 127.0.0.1:0",
+    "cleanrl_worker.cli --list",
+    "cleanrl_worker.algorithms.ppo --help",
+)
+
+
+@pytest.mark.parametrize("after", [0, 40, 150, *(pytest.param(n, marks=pytest.mark.full) for n in range(5, 900, 45))])
+@pytest.mark.parametrize("line", COMMAND_LINES)
+def test_ctrl_c_amid_the_imports_of_a_command_ends_it_without_a_traceback(
+    line: str, after: int, tmp_path: Path
+) -> None:
+    """`after` counts the modules that were imported since the program's first lines."""
+    process = subprocess.Popen(
+        [sys.executable, "-X", "importtime", "-m", *line.split()],
+        env={**os.environ, "MOSAIC_HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path / "state")},
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stderr is not None
+    answers = False  # from the import on that follows those of its first lines
+    late = threading.Timer(10, process.send_signal, [signal.SIGINT])  # a server imports no more, and ends all the same
+    late.start()
+    for text in process.stderr:
+        after -= answers
+        answers = answers or text.endswith("mosaic.wire.stopping\n")
+        if after < 0:
+            break
+    process.send_signal(signal.SIGINT)
+    late.cancel()
+    errors = process.communicate(timeout=120)[1]
+    assert "Traceback" not in errors and "Exception ignored" not in errors
+    # shells show 130 for a program that died of SIGINT, too; a command may have ended before
+    assert process.returncode in (130, -signal.SIGINT, 0, 3)

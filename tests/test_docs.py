@@ -226,3 +226,10 @@ def test_trainer_page_lists_what_the_log_says_in_its_words() -> None:
 def test_trainer_page_tells_every_state() -> None:
     page = (ROOT / "docs" / "trainer.md").read_text()
     assert all(re.search(rf"^\|.*\b{state}\b", page, re.MULTILINE) for state in MOVES)
+
+
+def test_backup_runbook_leaves_out_every_secret_of_a_home() -> None:
+    page = (ROOT / "docs/runbooks/backup.md").read_text()
+    (line,) = [line for line in page.splitlines() if line.startswith("rsync ")]
+    for secret in ("token", "web.key", "web", "ray_token"):
+        assert f"--exclude '/trainer/{secret}'" in line

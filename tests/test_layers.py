@@ -48,6 +48,7 @@ LAYERS = (
     Layer(("mosaic.wire.ring",), others=STDLIB_ONLY),
     Layer(("mosaic.wire.storage",), ours=("mosaic.wire", "mosaic.contract"), others=("fsspec",)),
     # The room that mosaic.wire becomes: its modules and wire's use each other until they have moved.
+    Layer(("mosaic.contract.identity",), others=("psutil",)),
     Layer(("mosaic.contract",), ours=("mosaic.wire",), others=STDLIB_ONLY),
     Layer(
         ("mosaic.wire",),
@@ -77,8 +78,13 @@ LAYERS = (
     Layer((WRAPPERS,), ours=(KIT,)),
     Layer((ALGORITHMS,), ours=(KIT, AGENTS, WRAPPERS)),
 )
-# A package's own __init__ exports names; the worker's describes itself to the platform.
-ROOTS = {"mosaic": ("mosaic.trainer.client",), WORKER: (*SHELL, "mosaic.wire", "mosaic.contract")}
+# A package's own __init__ exports names; the worker's describes itself to the platform, the algorithms' answers the
+# signals that come while `python -m` imports one.
+ROOTS = {
+    "mosaic": ("mosaic.trainer.client",),
+    WORKER: (*SHELL, "mosaic.wire", "mosaic.contract"),
+    ALGORITHMS: ("mosaic.wire.stopping",),
+}
 
 HEAVY = {"torch", "jax", "jaxlib", "flax", "optax"}
 MAY_BE_HEAVY = (*SIDE, AGENTS, WRAPPERS, ALGORITHMS)

@@ -241,15 +241,16 @@ class Attempt:
                 completed["stopped_by"] = self._stopped_by.name  # the only way in which it ends
             self._emitter.run_completed(self._config.run_id, self._about(completed))
             return manifest
-        # a training of ours answers SIGTERM once it has begun: of the first one it dies only while it starts
-        unbegun = self._resumable and returncode == -signal.SIGTERM and not self._signals.stops.again
+        # a training of ours answers both once it has begun: of the first one it dies only while it starts
+        died_of_stop = returncode in (-signal.SIGTERM, -signal.SIGINT)
+        unbegun = self._resumable and died_of_stop and not self._signals.stops.again
         if unbegun:
             returncode = REQUEUE
         elif self._stopped_by is not None and returncode == -signal.SIGTERM:
             returncode = -self._stopped_by  # it died of our SIGTERM, which stood for the signal we got
         described = describe_end(returncode, self._last_lines(), self._paths.folder)
         if unbegun:
-            described["hint"] = "it was told to stop while it started, with nothing new to save: start it again"
+            described["hint"] = "it was stopped while it started, with nothing new to save: start it again"
         if self._stopped_by is not None and described["signal"]:
             described["hint"] = None  # nothing went wrong
         if not self._fail(described):

@@ -20,7 +20,7 @@ from mosaic.contract.fields import EXTRAS
 from mosaic.wire import variables
 from mosaic.wire.errors import ConfigError, nearest, shown
 from mosaic.wire.flags import written
-from mosaic.wire.limits import COMPUTED, batch_trouble
+from mosaic.wire.limits import COMPUTED, batch_trouble, frequent_checkpoints
 from mosaic.wire.paths import RunPaths
 
 _PATHS_OF_ANY_RUN = ("run_dir", "tensorboard_dir", "resume")  # others name files that the algorithm reads
@@ -193,6 +193,10 @@ def _check_environment(
             num_envs=told("num_envs") or 0,
             levels=told("distribution_mode") or "auto",
         )
+    every, count, env_ids = told("checkpoint_every"), told("num_envs"), stages or [config.env_id]
+    if target.ours and every and count and not set(env_ids) <= set(scope.saved_environments):
+        limit = max(catalog.episode_limit(env_id) or 0 for env_id in env_ids)
+        warnings += filter(None, [frequent_checkpoints(every, limit, count)])
     if stages:
         schedule.check_member(config.env_id, stages)
         schedule.check_spaces(stages, asked, scope.families)

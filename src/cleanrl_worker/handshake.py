@@ -6,12 +6,12 @@ import contextlib
 import os
 import signal
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import grpc
 import orjson
 
+from mosaic.contract.identity import own_identity
 from mosaic.wire._pb import trainer_pb2 as pb
 from mosaic.wire._pb import trainer_pb2_grpc
 from mosaic.wire.channel import PROTO_VERSION, Address, credentials, find_daemon, open_channel
@@ -91,9 +91,7 @@ def _introduction(config: CleanRLWorkerConfig, paths: RunPaths) -> pb.RegisterWo
         schema_version=extras.get("schema_version") or 1,
         supports_pause=bool(extras.get("supports_pause")),
         supports_checkpoint=bool(extras.get("supports_checkpoint")),
-        boot_id=_boot_id(),
-        pid=os.getpid(),
-        start_ticks=_start_ticks(),
+        **own_identity(),
         run_folder=str(paths.folder),
         attempt=os.environ.get(MOSAIC_ATTEMPT, ""),
     )
@@ -105,23 +103,3 @@ def _explained(error: Any, target: str) -> str:
             return f"no trainer daemon answered at {target}; training goes on without it"
     said = error.details() or error.code().name
     return f"the trainer daemon at {target} refused this worker: {said}; training goes on without it"
-
-
-def _boot_id() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        import psutil
-
-        return f"boot-{psutil.boot_time():.0f}"
-
-
-def _start_ticks() -> int:
-    """When this process began, as the kernel counts."""
-    try:
-        stat = Path("/proc/self/stat").read_bytes()
-    except OSError:
-        import psutil
-
-        return int(psutil.Process().create_time() * os.sysconf("SC_CLK_TCK"))
-    return int(stat[stat.rfind(b")") + 2 :].split()[19])

@@ -1,7 +1,7 @@
 """First code of an algorithm process: ties its life to the shell's, then runs the module or script.
 
 Executed by file path in the algorithm's interpreter, which may be any Python >= 3.8 without our packages:
-    python launcher.py --shell-pid N --lifeline FD (--module M [--as-main] | --script PATH) [--also-path DIR]
+    python launcher.py --shell-pid N --lifeline FD (--module M [--as-main] | --script PATH) [--also-path DIR] [--ours]
         [--fastlane own|foreign] [--onlooker M]... -- ARGV...
 A process that was the shell itself (an interactive session) has no ties: it is started without the first two.
 """
@@ -44,9 +44,13 @@ def main(given: Optional[List[str]] = None) -> None:
     what.add_argument("--script")
     parser.add_argument("--as-main", action="store_true", help="run the module as __main__ instead of calling main()")
     parser.add_argument("--also-path", action="append", default=[], help="appended to sys.path: shadows nothing")
+    parser.add_argument("--ours", action="store_true", help="SIGINT ends it as SIGTERM does, until it answers both")
     parser.add_argument("--fastlane", choices=("own", "foreign"), help="let the run be watched, by whose packages")
     parser.add_argument("--onlooker", action="append", default=[], help="a module whose install() precedes main()")
     flags = parser.parse_args(given[:cut])
+    if flags.ours:  # an exception amid an import would be a traceback, or be swallowed
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGHUP, signal.SIGINT, signal.SIGTERM))
     if flags.lifeline is not None:
         tie_to_shell(flags.shell_pid, flags.lifeline)
     sys.path.extend(entry for entry in flags.also_path if entry not in sys.path)

@@ -45,7 +45,7 @@ def keeping_clean(paths: RunPaths, environment: Mapping[str, str]) -> Iterator[N
     """While inside, a run that is not to be watched says so to viewers; afterwards nothing of its rings is left."""
     from mosaic.wire.frames import FastLaneWriter, RingError, sweep
 
-    sweep(paths.run_id)  # of an earlier start whose shell was killed, too
+    sweep()  # of every run whose shell was killed, where no daemon has swept up
     writer: FastLaneWriter | None = None
     if not is_on(environment):
         with contextlib.suppress(RingError, OSError):  # a full /dev/shm: the warning event says it anyway

@@ -19,7 +19,7 @@ from cleanrl_worker.fastlane import View, current, why_no_picture
 from cleanrl_worker.kit import episodes, play
 from cleanrl_worker.kit.args import RunArgs
 from cleanrl_worker.kit.envs import GymnasiumEnvs, SyncEnvs
-from cleanrl_worker.kit.episodes import Step, VectorEnvs
+from cleanrl_worker.kit.episodes import Episode, Episodes, Step, VectorEnvs
 from cleanrl_worker.kit.policy import Policy, for_episode, normalized
 from cleanrl_worker.kit.pools import PoolEnvs, can_draw
 from cleanrl_worker.lane import NoPicture, tiled
@@ -135,6 +135,10 @@ class WatchedEnvs:
         self.ticks = ticks
         """steps of each environment, those of earlier stages included"""
 
+    @property
+    def episodes(self) -> Episodes:
+        return self.envs.episodes
+
     def reset(self, seed: int, first: int = 0) -> np.ndarray:
         return self.envs.reset(seed, first)
 
@@ -149,11 +153,9 @@ class WatchedEnvs:
             self._show(float(reached.rewards[self._shown]), self.ticks * self.num_envs)
         return reached
 
-    def count(
-        self, rewards: np.ndarray, ends: np.ndarray, *real: np.ndarray
-    ) -> list[tuple[int, list[episodes.Episode]]]:
+    def count(self, rewards: np.ndarray, ends: np.ndarray, *real: np.ndarray) -> list[tuple[int, list[Episode]]]:
         """Of a rollout that was stepped inside a compiled function: the same, once for all of its steps."""
-        ended: list[tuple[int, list[episodes.Episode]]] = self.envs.count(rewards, ends, *real)  # type: ignore[attr-defined]
+        ended: list[tuple[int, list[Episode]]] = self.envs.count(rewards, ends, *real)  # type: ignore[attr-defined]
         self.ticks += len(rewards)
         for _, some in ended:
             for episode in some:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import os
 import select
 import signal
 import subprocess
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -49,7 +50,7 @@ class AlgorithmProcess:
         self._returncode: int | None = None
         lifeline, self._lifeline = os.pipe()
         try:
-            with _append(paths.stdout_log) as stdout, _append(paths.stderr_log) as stderr:
+            with _append(paths.stdout_log) as stdout, _append(paths.stderr_log) as stderr, _holding_back():
                 self._stderr_start = os.fstat(stderr.fileno()).st_size
                 self._popen = subprocess.Popen(
                     [plan.interpreter, str(LAUNCHER), *_launcher_flags(plan, lifeline, environment), "--", *plan.argv],
@@ -240,6 +241,16 @@ class Signals:
             self.received.append(number)
 
 
+@contextlib.contextmanager
+def _holding_back() -> Iterator[None]:
+    """Keep stop signals from a process that is started inside until its launcher lets them through."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _launcher_flags(plan: Plan, lifeline: int, environment: Mapping[str, str]) -> list[str]:
     flags = ["--shell-pid", str(os.getpid()), "--lifeline", str(lifeline)]
     if live.is_on(environment):
@@ -252,7 +263,7 @@ def _launcher_flags(plan: Plan, lifeline: int, environment: Mapping[str, str]) -
     if plan.callable != "main":
         flags.append("--as-main")
     if plan.ours:
-        flags += ["--also-path", str(LAUNCHER.parents[1])]
+        flags += ["--ours", "--also-path", str(LAUNCHER.parents[1])]
     # The algorithm works in the run folder; what the shell found in its own (a module, an environment's) must still be.
     return [*flags, "--also-path", os.getcwd()]
 

@@ -72,6 +72,8 @@ class Scope:
     families: tuple[str, ...] = ()
     default_backend: str = "gymnasium"
     """who makes the environments when the config does not say"""
+    saved_environments: tuple[str, ...] = ()
+    """ids whose whole state its checkpoints hold: no checkpoint cuts their episodes"""
 
 
 _PARSERS = frozenset(("tyro", "argparse", "simple_parsing", "click", "typer", "fire"))
@@ -123,7 +125,7 @@ def read_flags(path: Path) -> ScriptFlags:
 
 
 def read_scope(path: Path) -> Scope:
-    """What the module's constants ACTION_SPACES, OBSERVATION_SPACES, FAMILIES and DEFAULT_BACKEND say; all optional."""
+    """Return what the module's constants say (ACTION_SPACES, OBSERVATION_SPACES, FAMILIES, …); all are optional."""
     source = Source.read(path, head=True)
     if "ACTION_SPACES" not in source.constants:  # they stand together, above `Args` in ours
         source = Source.read(path)
@@ -133,7 +135,8 @@ def read_scope(path: Path) -> Scope:
         return tuple(value) if isinstance(value, tuple | list) else ()
 
     backend = source.value(source.constants.get("DEFAULT_BACKEND")) or Scope.default_backend
-    return Scope(words("ACTION_SPACES"), words("OBSERVATION_SPACES"), words("FAMILIES"), str(backend))
+    spaces = words("ACTION_SPACES"), words("OBSERVATION_SPACES")
+    return Scope(*spaces, words("FAMILIES"), str(backend), words("SAVED_ENVIRONMENTS"))
 
 
 def trouble(path: Path, value_of: Callable[[str], Any], observations: str | None) -> str | None:

@@ -3,55 +3,20 @@
 Exit 0 done, 1 a run failed, 2 the request was refused, 3 no daemon.
 """
 
-import argparse
+from __future__ import annotations
+
+import signal
 import sys
-from collections.abc import Sequence
 
-from mosaic.commands import (
-    benchmark,
-    completion,
-    daemon,
-    fetch,
-    frames,
-    further,
-    gc,
-    life,
-    lists,
-    logs,
-    rebuild,
-    runs,
-    sweep,
-    train,
-    up,
-)
-from mosaic.contract.kinds import is_clean
-from mosaic.wire.errors import (
-    AccessError,
-    ConfigError,
-    MosaicError,
-    MoveError,
-    NoDaemonError,
-    UnknownRunError,
-)
+from mosaic.wire.stopping import ending_at_once
 
-# A noun each, in the order of the help.
-COMMANDS = (
-    up,
-    daemon,
-    train,
-    benchmark,
-    sweep,
-    runs,
-    frames,
-    logs,
-    life,
-    further,
-    fetch,
-    lists,
-    gc,
-    rebuild,
-    completion,
-)
+TYPE_CHECKING = False  # typing takes 6 ms to import, in which Ctrl-C would still be a traceback
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+EXIT_INTERRUPTED = 128 + signal.SIGINT
 EXAMPLES = """examples:
   mosaic train ppo CartPole-v1 --follow
   mosaic train ppo Acrobot-v1 --set total_timesteps=200000 --set learning_rate=0.001 --seeds 1-5
@@ -65,36 +30,71 @@ EXAMPLES = """examples:
 A run is named by its id, by the start or the end of one, or by `latest`.
 Exit codes: 0 done, 1 the run failed, 2 refused, 3 no daemon, 130 Ctrl-C.
 """
-EXIT: tuple[tuple[type[MosaicError], int], ...] = (
-    (NoDaemonError, 3),
-    (ConfigError, 2),
-    (UnknownRunError, 2),
-    (MoveError, 2),
-    (AccessError, 2),
-    (MosaicError, 1),
-)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code."""
-    args = parser().parse_args(argv)
+    """Run one command and return its exit code; all that it needs is imported only here, where Ctrl-C ends it."""
     try:
-        if not all(is_clean(word) for word in sys.argv if argv is None):
-            raise ConfigError("an argument is not UTF-8: type it again, or rename the file")
-        return int(args.command(args))
-    except MosaicError as error:
-        print(f"mosaic: {error}", file=sys.stderr)
-        return next(code for kind, code in EXIT if isinstance(error, kind))
+        with ending_at_once(EXIT_INTERRUPTED, signal.SIGINT):
+            from mosaic.contract.kinds import is_clean
+            from mosaic.wire.errors import ConfigError, MosaicError
+
+            args = parser().parse_args(argv)
+        try:
+            if not all(is_clean(word) for word in sys.argv if argv is None):
+                raise ConfigError("an argument is not UTF-8: type it again, or rename the file")
+            return int(args.command(args))
+        except MosaicError as error:
+            print(f"mosaic: {error}", file=sys.stderr)
+            return exit_code(error)
     except KeyboardInterrupt:
-        return 130
+        return EXIT_INTERRUPTED
     except BrokenPipeError:
         # `mosaic envs atari | head` is no mistake; stdout is pointed away so that its closing flush says nothing.
         sys.stdout = open("/dev/null", "w")
         return 0
 
 
+def exit_code(error: Exception) -> int:
+    """Return 3 where no daemon runs, 2 for a request that is refused, else 1."""
+    from mosaic.wire.errors import AccessError, ConfigError, MoveError, NoDaemonError, UnknownRunError
+
+    if isinstance(error, NoDaemonError):
+        return 3
+    return 2 if isinstance(error, ConfigError | UnknownRunError | MoveError | AccessError) else 1
+
+
 def parser() -> argparse.ArgumentParser:
     """The command line as argparse knows it."""
+    import argparse
+
+    from mosaic.commands import (
+        benchmark,
+        completion,
+        daemon,
+        fetch,
+        frames,
+        further,
+        gc,
+        life,
+        lists,
+        logs,
+        rebuild,
+        runs,
+        sweep,
+        train,
+        up,
+    )
+
+    class Version(argparse.Action):
+        """Reads the version only when it is asked for: the package's metadata take 40 ms to find."""
+
+        def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+            from importlib.metadata import version
+
+            print(f"mosaic {version('mosaic-rl')}")
+            parser.exit()
+
     top = argparse.ArgumentParser(
         prog="mosaic",
         description="Train reinforcement-learning agents and watch them learn.",
@@ -103,19 +103,26 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action=Version, nargs=0, help="print the version and end")
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for module in COMMANDS:
+    # A noun each, in the order of the help.
+    for module in (
+        up,
+        daemon,
+        train,
+        benchmark,
+        sweep,
+        runs,
+        frames,
+        logs,
+        life,
+        further,
+        fetch,
+        lists,
+        gc,
+        rebuild,
+        completion,
+    ):
         module.add_to(commands)
     return top
-
-
-class Version(argparse.Action):
-    """Reads the version only when it is asked for: the package's metadata take 40 ms to find."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from importlib.metadata import version
-
-        print(f"mosaic {version('mosaic-rl')}")
-        parser.exit()
 
 
 if __name__ == "__main__":

@@ -9,8 +9,9 @@ import pytest
 import tiny_envs
 from needs import needed
 
+from cleanrl_worker.config import parse_worker_config
 from cleanrl_worker.kit import checkpoint, envs, experiment
-from cleanrl_worker.runtime import DEFAULT_ALGO_REGISTRY
+from cleanrl_worker.runtime import DEFAULT_ALGO_REGISTRY, CleanRLWorkerRuntime
 from cleanrl_worker.schema import describe
 from mosaic.wire import metrics
 from mosaic.wire.checkpoints import find_all
@@ -89,7 +90,7 @@ def test_checkpoints_cut_less_than_five_percent_of_the_steps(name, times, tmp_pa
     monkeypatch.setattr(
         experiment.Run,
         "checkpoint",
-        lambda run, step, given: (cut.append((step, int(made[0]._episodes.lengths.sum()))), save(run, step, given))[1],
+        lambda run, step, given: (cut.append((step, int(made[0].episodes.lengths.sum()))), save(run, step, given))[1],
     )
     module = importlib.import_module(DEFAULT_ALGO_REGISTRY[name])
     total = 20 * 5 * count * 5 // 2
@@ -132,3 +133,19 @@ def test_environments_whose_state_is_saved_pass_no_barrier(tmp_path):
     rows = [metrics.comparable(tmp_path / name / "metrics.jsonl") for name in ("with", "without")]
     assert rows[0] == rows[1]
     assert all(checkpoint.read(path).exact for path in find_all(tmp_path / "with" / "checkpoints"))
+
+
+def test_a_checkpoint_sooner_than_an_episode_is_warned_about_at_the_start_and_in_the_dry_run(tmp_path, capsys):
+    module = importlib.import_module(DEFAULT_ALGO_REGISTRY["ppo"])
+    small = {"num_envs": 4, "num_steps": 8, "num_minibatches": 2, "update_epochs": 1, "total_timesteps": 64}
+    module.main(module.Args(run_dir=tmp_path, cuda=False, checkpoint_every=1999, **small))
+    words = "checkpoint_every=1,999 is less than one episode of up to 500 steps in each of 4 environments (2,000 steps)"
+    assert words in capsys.readouterr().err
+
+    def warnings(algo, every):
+        extras = {"algo_params": {"num_envs": 4, "checkpoint_every": every}}
+        config = {"algo": algo, "env_id": "CartPole-v1", "total_timesteps": 10_000, "extras": extras}
+        return CleanRLWorkerRuntime(parse_worker_config(config), dry_run=True).run().warnings
+
+    assert [words in text for text in warnings("ppo", 1999)] == [True]
+    assert not warnings("ppo", 2000) and not warnings("ppo_jax", 1999), "whose cart-poles are saved"

@@ -56,7 +56,7 @@ def test_rows_come_in_order_with_numbers_that_json_lacks_as_words(start: Callabl
     run.log(4, {"losses/value_loss": 0.5, "losses/explained_variance": math.nan})
     run.log_episodes(6, [Episode(env=1, ret=9.0, length=9), Episode(env=3, ret=-math.inf, length=12)])
     run.log_speed(8)
-    run.log(8, {"losses/q": np.float32(0.25), "losses/k": math.inf})  # type: ignore[dict-item]
+    run.log(8, {"losses/q": np.float32(0.25), "charts/k": math.inf})  # type: ignore[dict-item]
     lines = Path("mine/metrics.jsonl").read_bytes().splitlines()
     run.finish(8)
     raw = [json.loads(line) for line in lines]
@@ -65,13 +65,13 @@ def test_rows_come_in_order_with_numbers_that_json_lacks_as_words(start: Callabl
         ["step", "time", RETURN, LENGTH],
         ["step", "time", RETURN, LENGTH],
         ["step", "time", "charts/SPS", "charts/mean_return"],
-        ["step", "time", "losses/q", "losses/k"],
+        ["step", "time", "losses/q", "charts/k"],
     ]
     assert [row["step"] for row in raw] == [4, 6, 6, 8, 8]
     assert (raw[0]["losses/value_loss"], raw[0]["losses/explained_variance"]) == (0.5, "NaN")
     assert [(row[RETURN], row[LENGTH]) for row in raw[1:3]] == [(9.0, 9), ("-Infinity", 12)]
     assert isinstance(raw[3]["charts/SPS"], int)
-    assert (raw[4]["losses/q"], raw[4]["losses/k"]) == (0.25, "Infinity")
+    assert (raw[4]["losses/q"], raw[4]["charts/k"]) == (0.25, "Infinity")
     times = [row["time"] for row in raw]
     assert times == sorted(times) and began - 1 <= times[0] <= times[-1] <= time.time() + 1
     rows = metrics.read_rows(Path("mine/metrics.jsonl"))

@@ -17,9 +17,11 @@ import pytest
 
 from mosaic.trainer.client import Client
 from mosaic.trainer.daemon import spawn
+from mosaic.trainer.dispatcher import SWEEP_SECONDS
 from mosaic.trainer.states import State
 from mosaic.wire.channel import daemon_card, read_card, token_file
 from mosaic.wire.errors import AccessError, NoDaemonError
+from mosaic.wire.frames import MAKING_SECONDS
 
 
 def test_a_run_goes_from_the_queue_to_its_end_and_leaves_events_and_metrics(daemon: Any) -> None:
@@ -217,3 +219,59 @@ def test_stopping_the_daemon_leaves_runs_alive_and_removes_its_cards(daemon: Any
     daemon.client.cancel_run(run.run_id, 5)
     daemon.until_state(run.run_id, State.CANCELLED)
     assert not lives(pid)
+
+
+def test_a_homes_var_is_closed_to_others_when_its_daemon_starts(daemon: Any) -> None:
+    daemon.stop()
+    (daemon.home / "var").chmod(0o755)
+    daemon.start()
+    assert stat.S_IMODE((daemon.home / "var").stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_worker_that_is_stopped_before_its_first_event_is_started_again(daemon: Any, number: int) -> None:
+    run = daemon.submit({"silent": True, "foreign": True, "pause": 600}, retry={"max_restarts": 3})
+    pid = daemon.until_state(run.run_id, State.HANDSHAKE).pid
+    while not pid:
+        pid = daemon.client.get_run(run.run_id).pid
+    os.kill(pid, number)
+    again = daemon.until_state(run.run_id, State.INIT)
+    assert (again.attempt, again.restarts) == (2, 0) and "while it started" in again.reason
+    daemon.client.cancel_run(run.run_id, 0.0)
+    assert daemon.client.wait_run(run.run_id, 180).state == State.CANCELLED
+
+
+def test_a_run_that_is_cancelled_while_its_worker_starts_stays_cancelled(daemon: Any) -> None:
+    run = daemon.client.train("ppo", "CartPole-v1", seed=1, total_timesteps=10_000_000)
+    daemon.until_state(run.run_id, State.HANDSHAKE)
+    daemon.client.cancel_run(run.run_id)
+    ended = daemon.client.wait_run(run.run_id, 180)
+    assert (ended.state, ended.attempt) == (State.CANCELLED, 1)
+
+
+def test_a_daemon_that_is_stopped_while_it_starts_leaves_no_card(environment: dict[str, str], home: Path) -> None:
+    command = [sys.executable, "-m", "mosaic.trainer.daemon", "--listen", "127.0.0.1:0"]
+    for seconds in (0.2, 0.5, 0.9):
+        process = subprocess.Popen(command, env=environment, cwd=home, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(seconds)
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=180)[1] == b"" and process.returncode in (0, 130)
+        assert not daemon_card(home).exists()
+
+
+def test_a_ring_outlives_its_dead_creator_by_seconds_whoever_that_was(daemon: Any, until: Any) -> None:
+    assert SWEEP_SECONDS + MAKING_SECONDS <= 10
+    write = "os.write(1, FastLaneWriter.create('by-hand').name.encode())"
+    code = f"import os; from mosaic.wire.ring import FastLaneWriter; {write}; os.abort()"
+    made = subprocess.run([sys.executable, "-c", code], env=daemon.environment, capture_output=True, text=True)
+    ring = Path("/dev/shm") / made.stdout
+    assert made.stdout.startswith("fl-")
+    until(lambda: not ring.exists(), "the daemon's sweep", 60)
+
+
+def test_a_card_that_cannot_be_written_is_one_line(environment: dict[str, str], home: Path) -> None:
+    daemon_card(home).mkdir(parents=True)
+    command = [sys.executable, "-m", "mosaic.trainer.daemon", "--listen", "127.0.0.1:0"]
+    done = subprocess.run(command, env=environment, cwd=home, capture_output=True, text=True, timeout=180)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1 and "daemon.json: Is a directory" in done.stderr

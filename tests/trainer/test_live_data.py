@@ -1,6 +1,7 @@
 """A real daemon under hostile data: wide rows, long lines, large warnings, from files and over gRPC."""
 
 import json
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -15,6 +16,7 @@ import pytest
 from mosaic.contract.fields import ROW_BYTES
 from mosaic.trainer.client import Client
 from mosaic.trainer.executors.local import boot_id, start_ticks
+from mosaic.trainer.states import State
 from mosaic.wire._pb import trainer_pb2 as pb
 from mosaic.wire._pb import trainer_pb2_grpc
 from mosaic.wire.channel import PROTO_VERSION, credentials, open_channel
@@ -220,3 +222,40 @@ def test_a_distant_workers_long_lines_do_not_keep_its_later_ones_back(
     assert any("an event was dropped: it has 80,000,0" in text for text in warnings) and "last" in warnings
     assert any("a metrics row was dropped: it has 5,000,0" in text for text in warnings)
     assert daemon.paths("sends").metrics.read_bytes() == there.metrics.read_bytes()
+
+
+def test_wide_rows_of_a_users_script_are_one_warning_although_its_shell_sees_them_too(
+    daemon: Any, tmp_path: Path
+) -> None:
+    script = tmp_path / "wide.py"
+    script.write_text(
+        "import argparse, json, time\n"
+        "parser = argparse.ArgumentParser()\n"
+        "parser.add_argument('--env-id'), parser.add_argument('--total-timesteps'), parser.add_argument('--seed')\n"
+        "parser.parse_args()\n"
+        "for step in range(1, 6):\n"
+        "    row = {f'k{n}': 0.5 for n in range(5000 if step < 5 else 1)}\n"
+        "    open('metrics.jsonl', 'a').write(json.dumps({'step': step, 'time': 1.0, **row}) + '\\n')\n"
+        "    time.sleep(0.3)\n"
+    )
+    run = daemon.client.train(str(script), "CartPole-v1", seed=1, total_timesteps=5).wait(300).info
+    assert (run.state, run.step) == (State.COMPLETED, 5), run.reason
+    told = [text for text in run.warnings if "dropped" in text]
+    assert len(told) == 1 and "5,002 keys" in told[0]
+
+
+def test_while_nothing_can_be_written_the_daemon_says_up_to_when_its_states_are_true(daemon: Any, until: Any) -> None:
+    run = daemon.submit({"episodes": 100_000, "pause": 0.02})
+    daemon.until_state(run.run_id, State.EXECUTING)
+    assert daemon.client.health()["trouble"] == ""
+    other = sqlite3.connect(daemon.home / "var/trainer/mosaic.db", isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    before = time.strftime("%Y-%m-%d %H:%M")
+    told = until(lambda: daemon.client.health()["trouble"], "the trouble")
+    stamp = told.partition("; the states of runs are true up to ")[2]
+    assert before[:-6] <= stamp <= time.strftime("%Y-%m-%d %H:%M:%S")
+    assert told.startswith("the registry ") and "another program holds the file" in told
+    other.execute("ROLLBACK")
+    other.close()
+    until(lambda: daemon.client.health()["trouble"] == "", "the daemon to write again")
+    daemon.client.cancel_run(run.run_id)

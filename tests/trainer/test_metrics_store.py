@@ -115,3 +115,13 @@ def test_runs_do_not_see_each_other(connection: sqlite3.Connection) -> None:
     assert curve(connection).values.tolist() == [1.0]
     metrics_store.forget(connection, 1)
     assert metrics_store.read_series(connection, 1, 0) == []
+
+
+def test_gaps_between_growths_of_the_step_are_those_of_the_newest_rows(connection: sqlite3.Connection) -> None:
+    assert metrics_store.step_gaps(connection, 1, 20) == []
+    times = [(1, 0.0), (1, 1.0), (2, 5.0), (2, 6.0), (3, 7.0), (5, 17.0)]
+    metrics_store.append_rows(connection, 1, [{"step": step, "time": at, "x": 1.0} for step, at in times])
+    assert metrics_store.step_gaps(connection, 1, 20) == [2.0, 10.0]  # step 1 may have begun before its first row
+    assert metrics_store.step_gaps(connection, 1, 1) == [10.0]
+    metrics_store.append_rows(connection, 1, [row(step, x=1.0) for step in range(10, 10_000)])
+    assert metrics_store.step_gaps(connection, 1, 20) == [0.5] * 20

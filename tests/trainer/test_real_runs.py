@@ -1,5 +1,6 @@
 """Real PPO runs under a real daemon: killed at each of their processes, resumed, and equal to an undisturbed one."""
 
+import itertools
 import json
 import os
 import signal
@@ -109,3 +110,17 @@ def test_a_repeated_evaluation_that_is_cancelled_keeps_summary_manifest_and_vide
     assert json.loads((folder / "analytics.json").read_text())["summary"]["evaluation"]["episodes"] >= 4
     videos = [one.path for one in daemon.client.get_run(run.run_id).artifacts if one.kind == "video"]
     assert videos and all((folder / path).exists() for path in videos)
+
+
+def test_a_run_says_when_it_writes_a_checkpoint_or_plays_its_closing_evaluation(daemon: Any) -> None:
+    run = train(daemon, telemetry="off").wait(300)
+    assert run.info.state == State.COMPLETED, run.info.reason
+    told = [e for e in run.events() if e.event == "checkpoint" or (e.event == "heartbeat" and "doing" in e.payload)]
+    kinds = [event.payload.get("doing", event.event) for event in told]
+    writes = kinds.count("checkpoint") // 2
+    assert writes >= STEPS // EVERY
+    assert sorted(kinds) == ["checkpoint"] * 2 * writes + ["closing evaluation"]
+    for event, after in itertools.pairwise(told):
+        if event.payload.get("doing") == "checkpoint":
+            assert after.event == "checkpoint" and after.payload["step"] == event.payload["step"]
+    assert next(event for event in told if event.payload.get("doing") == "closing evaluation").payload["step"] == STEPS

@@ -1,5 +1,6 @@
 """Growing text files of a run: logs from near their end on, events by kind, a failed run's last words."""
 
+import json
 from pathlib import Path
 
 from mosaic.web.log_files import EventTail, LogTail, last_words, logs_of, readable
@@ -56,3 +57,19 @@ def test_events_of_the_chosen_kinds_are_read_once_and_all_are_counted(tmp_path: 
     assert tail.counts == {"run_started": 1, "episode": 10, "warning": 1}
     newest = EventTail(path, {"episode"}, most=3).read()
     assert [event.payload["step"] for event in newest] == [7, 8, 9]
+
+
+def test_events_between_long_lines_are_found_and_a_page_holds_few_bytes_of_them(tmp_path: Path) -> None:
+    path = tmp_path / "worker.jsonl"
+
+    def line(seq: int, message: str, **envelope: object) -> bytes:
+        told = {"event": "warning", "run_id": "a", "seq": seq, "timestamp": 1.0, "payload": {"message": message}}
+        return json.dumps({**told, **envelope}).encode() + b"\n"
+
+    path.write_bytes(line(0, "a") + line(1, "x" * 20_000_000) + line(2, "b") + line(3, "c", timestamp=1e300))
+    tail = EventTail(path, {"warning"})
+    assert [event.seq for event in tail.read()] == [0, 2]
+    with path.open("ab") as file:
+        file.writelines(line(seq, "y" * 900_000) for seq in range(4, 20))
+    assert [event.seq for event in tail.read()] == [16, 17, 18, 19]
+    assert tail.read() == [] and tail.counts["warning"] == 19

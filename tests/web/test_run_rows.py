@@ -1,5 +1,6 @@
 """The rows of the table of runs."""
 
+from dataclasses import replace
 from typing import Any
 
 from mosaic.trainer.client import Run, State
@@ -20,6 +21,16 @@ def test_a_row_tells_all_that_a_table_shows() -> None:
     assert (row["return"], row["sps"], row["age"], row["gpu"], row["seed"]) == ("21.53", "1,235", "1 min ago", "1", "3")
     assert (row["agent"], row["worker"], row["mode"], row["href"]) == ("x", "w", "train", "/run/a")
     assert run_rows.row_of(run(asked="cancel"), STATES, 0)["word"] == "executing, cancel asked"
+
+
+def test_a_stalled_run_is_marked_beside_its_state_with_how_long_and_no_remaining_time() -> None:
+    stalled = run(step=5, stalled=True, stalled_since=100.0, sps=0.0)
+    row = run_rows.row_of(stalled, STATES, 175.0)
+    assert (row["word"], row["sps"], row["eta"]) == ("executing, STALLED 1 min", "0", "")
+    assert row["colour"] == run_rows.STALLED_COLOUR != STATES[State.EXECUTING][1]
+    seeds = [replace(stalled, group="g"), run("b", group="g")]
+    rows = run_rows.rows_of(seeds, STATES, 175.0, by_group=True, opened=[])
+    assert rows[0]["word"] == "2 executing, 1 STALLED"
 
 
 def test_progress_is_neither_full_before_the_end_nor_empty_after_the_start() -> None:

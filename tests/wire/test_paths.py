@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 import sys
 import threading
@@ -14,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mosaic.wire.errors import ConfigError, RunIdError, StorageError
-from mosaic.wire.paths import RunPaths, check_run_id, new_run_id, resolve_home, write_atomic
+from mosaic.wire.paths import RunPaths, check_run_id, make_var, new_run_id, resolve_home, write_atomic
 
 
 def test_new_run_ids_are_ulids_that_differ_and_pass_the_check() -> None:
@@ -152,7 +153,7 @@ def test_create_makes_folder_and_logs_and_may_be_repeated(tmp_path: Path) -> Non
 
 def test_a_folder_that_cannot_be_made_gives_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "var").write_text("a file stands in the way")
-    with pytest.raises(StorageError, match=r"cannot write .*R1: Not a directory; .*MOSAIC_HOME") as refused:
+    with pytest.raises(StorageError, match=r"cannot write .*var: Not a directory; .*MOSAIC_HOME") as refused:
         RunPaths("R1", tmp_path).create()
     assert "\n" not in str(refused.value)
 
@@ -218,3 +219,19 @@ def test_a_relative_checkpoint_folder_lies_where_the_algorithm_works(tmp_path: P
     assert paths.checkpoints_in({}) == paths.checkpoints_in({"MOSAIC_CHECKPOINT_DIR": ""}) == paths.checkpoints
     assert paths.checkpoints_in({"MOSAIC_CHECKPOINT_DIR": "mine"}) == paths.folder / "mine"
     assert paths.checkpoints_in({"MOSAIC_CHECKPOINT_DIR": "/else/where"}) == Path("/else/where")
+
+
+def test_var_is_for_its_owner_only_whoever_makes_it_first(tmp_path: Path) -> None:
+    def mode() -> int:
+        return stat.S_IMODE((tmp_path / "home/var").stat().st_mode)
+
+    RunPaths("R1", tmp_path / "home").create()
+    assert mode() == 0o700
+    (tmp_path / "home/var").chmod(0o755)  # as an earlier version left it
+    make_var(tmp_path / "home")
+    assert mode() == 0o700
+
+
+def test_a_file_for_its_owner_only_is_never_open_to_others(tmp_path: Path) -> None:
+    write_atomic(tmp_path / "card", "x", mode=0o600)
+    assert stat.S_IMODE((tmp_path / "card").stat().st_mode) == 0o600

@@ -95,3 +95,10 @@ def test_a_script_that_runs_on_unseen_is_told_of_once(tmp_path: Path) -> None:
         assert not writer.watched, "looking at the reason is no looking on"
     finally:
         writer.close()
+
+
+def test_a_run_that_starts_sweeps_up_what_a_killed_shell_of_another_left(tmp_path: Path) -> None:
+    code = "import os; from mosaic.wire.ring import FastLaneWriter as W; W.create('live-orphan'); os.abort()"
+    subprocess.run([sys.executable, "-c", code], check=False)
+    with live.keeping_clean(RunPaths("live-next", tmp_path), ON):
+        assert not list(Path("/dev/shm").glob(f"fl-{ring.run_digest('live-orphan')}-*"))

@@ -270,6 +270,17 @@ def test_bad_line_is_reported_once_and_passed_over(paths: RunPaths) -> None:
     assert "metrics.jsonl" in heard.events[1][1]["message"]
 
 
+@pytest.mark.parametrize("wide", [{f"k{n}": 0.5 for n in range(5000)}, {"x" * 2_000_000: 0.5}])
+def test_a_row_over_its_cap_is_one_warning_and_no_event(paths: RunPaths, wide: dict[str, float]) -> None:
+    heard = Heard()
+    relay = MetricsRelay(paths, heard, events=True, tensorboard=None)
+    append(paths, encode_row(1, 1.0, wide), encode_row(2, 1.0, wide), encode_row(3, 1.0, {"a": 2.0}))
+    relay.close()
+    assert [kind for kind, _ in heard.events] == ["warning", "metrics"]
+    message = heard.events[0][1]["message"]
+    assert message.startswith("a metrics row was dropped: ") and "bytes" in message and len(message) < 1000
+
+
 def test_a_run_that_logs_no_mean_is_judged_by_the_mean_of_its_last_hundred_episodes() -> None:
     progress = Progress()
     assert progress.summary(0.0) == {

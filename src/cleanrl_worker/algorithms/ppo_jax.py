@@ -52,6 +52,9 @@ ACTION_SPACES = ("discrete", "continuous")
 OBSERVATION_SPACES = ("vector", "discrete", "tuple", "dict", "grid", "image")
 LOG_TWO_PI = float(np.log(2 * np.pi))
 
+# Those of `wrappers.classic_jax`: their state is a few arrays.
+SAVED_ENVIRONMENTS = ("CartPole-v0", "CartPole-v1", "MountainCar-v0", "Acrobot-v1", "Pendulum-v1")
+
 
 @dataclass(kw_only=True)
 class Args(RunArgs):

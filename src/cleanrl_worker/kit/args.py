@@ -94,6 +94,8 @@ class RunArgs:
     """with --resume: train so many steps on top of what was done, instead of up to total_timesteps"""
     grace_seconds: Amount = 120.0
     """time to reach the next checkpoint after SIGTERM; what would take longer is saved at once"""
+    nonfinite: Literal["stop", "warn"] = "stop"
+    """what the first NaN or infinity in observations, rewards, losses or weights does: end the run, or warn once"""
     num_threads: CountFrom0 = 1
     """CPU threads for the networks (0: torch's default); small networks are fastest with 1"""
 

@@ -74,7 +74,7 @@ def write(
     arrays: dict[str, np.ndarray] = {}
     numbers: dict[str, Any] = {}
     for name, part in parts.items():
-        for key, value in _leaves(part.state_dict(), name):
+        for key, value in leaves(part.state_dict(), name):
             if isinstance(value, np.ndarray):
                 arrays[key] = value
             else:
@@ -117,8 +117,8 @@ def restore(
 
 def size_of(parts: Mapping[str, Part]) -> int:
     """Bytes of the arrays in the state."""
-    leaves = (value for name, part in parts.items() for _, value in _leaves(part.state_dict(), name))
-    return sum(value.nbytes for value in leaves if isinstance(value, np.ndarray))
+    values = (value for name, part in parts.items() for _, value in leaves(part.state_dict(), name))
+    return sum(value.nbytes for value in values if isinstance(value, np.ndarray))
 
 
 def newest(source: Path, warn: Callable[[str], None]) -> Checkpoint:
@@ -126,10 +126,14 @@ def newest(source: Path, warn: Callable[[str], None]) -> Checkpoint:
     return checkpoints.newest(source, read, warn)
 
 
-def _leaves(state: Any, name: str) -> Iterator[tuple[str, Any]]:
+def leaves(state: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Yield every number, text and array of a state with its place."""
     if isinstance(state, Mapping):
         for key, value in state.items():
-            yield from _leaves(value, f"{name}/{key}")
+            yield from leaves(value, f"{name}/{key}")
+    elif isinstance(state, tuple | list) and state and isinstance(state[0], Mapping):  # DDPG's and TD3's networks
+        for index, value in enumerate(state):
+            yield from leaves(value, f"{name}/{index}")
     elif hasattr(state, "detach"):
         yield name, np.array(state.detach().cpu().numpy(), order="C")
     elif state is None or isinstance(state, bool | int | float | str):

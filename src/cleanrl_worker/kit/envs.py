@@ -20,7 +20,9 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 
 from cleanrl_worker.kit import episodes, pools
 from cleanrl_worker.kit.args import RunArgs, algo_name
-from cleanrl_worker.kit.episodes import Episodes, StagedEnvs, Step, VectorEnvs, View, env_seeds, episode_seed
+from cleanrl_worker.kit.episodes import Episodes, StagedEnvs, Step, VectorEnvs, View, env_seeds
+from cleanrl_worker.kit.finite import Guard, wrong_step
+from cleanrl_worker.kit.seeding import NewWorld, SeededEpisodes
 from cleanrl_worker.kit.video import FilmWrapper
 from mosaic.wire import courses, extras
 from mosaic.wire.drawing import choose_gl
@@ -94,6 +96,7 @@ def _presented(args: RunArgs, folder: Path | None, make: Callable[[RunArgs, Path
     def made(args: RunArgs, folder: Path | None, watch: bool = True) -> VectorEnvs:
         with plain_refusals(args.env_id):
             envs = make(args, folder)
+        envs.episodes.guard = Guard(args.nonfinite, args.env_id)
         return episodes.onlooker.training(envs, args) if watch and episodes.onlooker else envs
 
     if not (env_ids := courses.stage_ids(args)):
@@ -156,39 +159,6 @@ class EnvMaker:
         raise not_flat(self.env_id, env.observation_space)
 
 
-class SeededEpisodes(gym.Wrapper[Any, Any, Any, Any]):
-    """Seeds every episode: the first after a seeded reset with that seed, the following by their number.
-
-    With the state of its generator alone, an episode of BipedalWalker or dm_control cannot be played again. An
-    environment that only continues (`continues`: an Atari game after a lost life) is not seeded then.
-    """
-
-    def __init__(self, env: gym.Env[Any, Any]) -> None:
-        super().__init__(env)
-        self.step = env.step  # type: ignore[method-assign]  # a wrapper's own call would cost every step
-        self._seed: int | None = None
-        self._episode = 0
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        if seed is not None:
-            self._seed, self._episode = seed, 0
-        elif self._seed is not None and not getattr(self.env.unwrapped, "continues", False):
-            self._episode += 1
-            seed = episode_seed(self._seed, self._episode)
-        return self.env.reset(seed=seed, options=options)
-
-
-class NewWorld(gym.Wrapper[Any, Any, Any, Any]):
-    """Box2D's world remembers the contacts of past episodes: a reset by seed repeats itself only in a new one."""
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        inner: Any = self.unwrapped
-        if seed is not None:
-            inner._destroy()
-            inner.world = type(inner.world)(gravity=inner.world.gravity)
-        return self.env.reset(seed=seed, options=options)
-
-
 class SyncEnvs:
     """Gymnasium environments stepped one after the other in this process.
 
@@ -204,16 +174,18 @@ class SyncEnvs:
         self.single_action_space: Any = self.envs[0].action_space
         self._discrete = isinstance(self.single_action_space, gym.spaces.Discrete)
         self._shape = (self.num_envs, *(self.single_observation_space.shape or ()))
-        self._dtype = self.single_observation_space.dtype
-        self._episodes = Episodes(self.num_envs)
+        self._dtype: Any = self.single_observation_space.dtype
+        self._single = self.single_observation_space.shape
+        self.episodes = Episodes(self.num_envs)
         self._nowhere = np.zeros(self.num_envs, dtype=bool)  # handed out by each step that ends no episode
         self._nowhere.flags.writeable = False
 
     def reset(self, seed: int, first: int = 0) -> np.ndarray:
-        self._episodes.clear()
+        self.episodes.clear()
         obs = np.empty(self._shape, self._dtype)
         for index, (env, own) in enumerate(zip(self.envs, env_seeds(seed, self.num_envs, first), strict=True)):
-            obs[index] = env.reset(seed=own)[0]
+            obs[index] = self._fitting(index, env.reset(seed=own)[0])
+        self.episodes.look(obs)
         return obs
 
     def step(self, actions: np.ndarray) -> Step:
@@ -223,22 +195,44 @@ class SyncEnvs:
         # tolist: plain ints are what the environments' own checks are fastest with
         for index, action in enumerate(actions.tolist() if self._discrete else actions):
             env = self.envs[index]
-            obs[index], rewards[index], terminated, truncated, _ = env.step(action)
+            seen, paid, terminated, truncated, _ = env.step(action)
+            plain = getattr(seen, "shape", None) == self._single and seen.dtype == self._dtype
+            obs[index] = seen if plain else self._fitting(index, seen, paid)
+            try:
+                rewards[index] = paid
+            except (TypeError, ValueError):
+                raise self._wrong(index, seen, paid) from None
+            if paid is None:  # numpy would write NaN
+                raise self._wrong(index, seen, paid)
             if terminated or truncated:
                 if final_obs is obs:
                     final_obs = obs.copy()
                     terminations, truncations = self._nowhere.copy(), self._nowhere.copy()
                 final_obs[index] = obs[index]
                 terminations[index], truncations[index] = terminated, truncated
-                obs[index] = env.reset()[0]
+                obs[index] = self._fitting(index, env.reset()[0])
             elif final_obs is not obs:
                 final_obs[index] = obs[index]
-        ended = self._episodes.add(rewards, None if final_obs is obs else self._over(terminations | truncations))
+        if final_obs is obs:
+            self.episodes.add(rewards, None, obs)
+            return Step(obs, rewards, terminations, truncations, obs, [])
+        ended = self.episodes.add(rewards, self._over(terminations | truncations), obs)
+        self.episodes.look(final_obs)
         return Step(obs, rewards, terminations, truncations, final_obs, ended)
 
     def close(self) -> None:
         for env in self.envs:
             env.close()
+
+    def _fitting(self, index: int, obs: Any, reward: Any = 0.0) -> Any:
+        """Return an observation of the declared shape and type; refuse any other in one line."""
+        kind: Any = getattr(obs, "dtype", self._dtype)
+        if np.shape(obs) != self._single or not np.can_cast(kind, self._dtype, "same_kind"):
+            raise self._wrong(index, obs, reward)
+        return obs
+
+    def _wrong(self, index: int, obs: Any, reward: Any) -> SystemExit:
+        return wrong_step(self.episodes.guard.env_id, index, self.single_observation_space, obs, reward)
 
     def _over(self, ends: np.ndarray) -> np.ndarray:
         """Which of the ends are those of an episode."""
@@ -272,16 +266,17 @@ class GymnasiumEnvs:
         self.single_action_space: Any = envs.single_action_space
         self._has_lives = lives
         self._lives = np.zeros(self.num_envs)
-        self._episodes = Episodes(self.num_envs)
+        self.episodes = Episodes(self.num_envs)
 
     def reset(self, seed: int, first: int = 0) -> np.ndarray:
-        self._episodes.clear()
+        self.episodes.clear()
         # a native vector seeds its environments itself, one after the other
         ours = isinstance(self.envs, AsyncVectorEnv)
         seeds: Any = env_seeds(seed, self.num_envs, first) if ours else seed + first
         obs, info = self.envs.reset(seed=seeds)
         if self._has_lives:
             self._lives = np.array(info["lives"])
+        self.episodes.look(obs)
         return np.array(obs)
 
     def step(self, actions: np.ndarray) -> Step:
@@ -292,7 +287,9 @@ class GymnasiumEnvs:
             final_obs = obs.copy()
             for index in np.flatnonzero(ends):
                 final_obs[index] = info["final_obs"][index]
-        ended = self._episodes.add(rewards, ends)
+        ended = self.episodes.add(rewards, ends, obs)
+        if final_obs is not obs:
+            self.episodes.look(final_obs)
         if self._has_lives:
             terminations = terminations | (info["lives"] < self._lives)
             self._lives = np.array(info["lives"])

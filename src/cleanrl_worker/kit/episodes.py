@@ -6,7 +6,10 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from cleanrl_worker.kit.finite import LARGE, Guard
 from mosaic.wire import steps
+
+LARGEST = 1e37  # of a sum of squares: what is larger may be beyond float32
 
 
 class Episode(NamedTuple):
@@ -39,6 +42,9 @@ class VectorEnvs(Protocol):
     single_observation_space: Any
     single_action_space: Any
 
+    @property
+    def episodes(self) -> "Episodes": ...
+
     def reset(self, seed: int, first: int = 0) -> np.ndarray:
         """Start every environment anew, each with its own seed of `env_seeds`."""
         ...
@@ -61,6 +67,10 @@ class StagedEnvs:
         self.single_observation_space = self.envs.single_observation_space
         self.single_action_space = self.envs.single_action_space
 
+    @property
+    def episodes(self) -> "Episodes":
+        return self.envs.episodes
+
     def enter(self, env_id: str) -> None:
         """Close the environments and make those of this stage, unless they are the same."""
         if env_id == self._env_id:
@@ -70,7 +80,8 @@ class StagedEnvs:
         # A resumed run makes them at another moment: whatever that draws must not be seen in the run's generators.
         kept = random.getstate(), np.random.get_state()
         self._env_id, self._number = env_id, self._number + 1
-        self.envs = self._make(env_id, self._number)
+        step, self.envs = self.envs.episodes.step, self._make(env_id, self._number)
+        self.envs.episodes.step = step
         random.setstate(kept[0])
         np.random.set_state(kept[1])
         self.require_same_spaces(self.envs, env_id)
@@ -114,15 +125,24 @@ choosers: Any = None
 
 
 class Episodes:
-    """Sums of the episodes under way; `add` hands out those that a step has ended."""
+    """Sums of the episodes under way; `add` hands out those that a step has ended, and guards what it is given."""
 
     def __init__(self, num_envs: int) -> None:
         self.returns = np.zeros(num_envs)
         self.lengths = np.zeros(num_envs, dtype=np.int64)
         self.log = steps.step_log(num_envs)
+        self.guard = Guard()
+        self.step = 0
+        """of the whole run"""
 
-    def add(self, rewards: np.ndarray, ends: np.ndarray | None) -> list[Episode]:
+    def add(self, rewards: np.ndarray, ends: np.ndarray | None, obs: np.ndarray | None = None) -> list[Episode]:
         """Count one step of every environment; `ends` says which episodes it ended, None that it ended none."""
+        self.step += len(rewards)
+        # NaN and infinity spread into a product, which takes a third of a microsecond; what is odd is looked at closely
+        if not rewards.dot(rewards) < LARGE**2:
+            self.guard.check_rewards(rewards, self.step)
+        if obs is not None:
+            self.look(obs)
         self.log.add(rewards, ends)
         self.returns += rewards
         self.lengths += 1
@@ -132,6 +152,13 @@ class Episodes:
         self.returns[ends] = 0.0
         self.lengths[ends] = 0
         return finished
+
+    def look(self, obs: np.ndarray) -> None:
+        """Guard observations; whole numbers are always finite."""
+        if obs.dtype.kind == "f":
+            row = obs.reshape(-1)
+            if not row.dot(row) < LARGEST:
+                self.guard.check_obs(obs, self.step)
 
     def clear(self) -> None:
         """Forget the episodes under way (every environment was reset)."""

@@ -15,8 +15,9 @@ import numpy as np
 from cleanrl_worker.kit import episodes, play, pools
 from cleanrl_worker.kit import policy as policies
 from cleanrl_worker.kit.args import RunArgs, about, algo_name, as_json
-from cleanrl_worker.kit.checkpoint import Memory, Part
+from cleanrl_worker.kit.checkpoint import Memory, Part, leaves
 from cleanrl_worker.kit.episodes import Episode, StagedEnvs, VectorEnvs, View
+from cleanrl_worker.kit.finite import Guard
 from cleanrl_worker.kit.policy import Policy
 from cleanrl_worker.kit.resume import REQUEUE, Continuation
 from mosaic.contract.returns import BEST_EPISODES, MEAN_RETURN, RECENT_EPISODES
@@ -62,6 +63,7 @@ class Run:
         self._best_return = -np.inf
         self._best_look = 0
         self._paused = 0.0
+        self.guard = Guard(args.nonfinite, args.env_id)
         self._started = self._told = time.monotonic()
         self._tell_every = 2.0 if sys.stdout.isatty() else 30.0
         self._first_step = 0
@@ -95,6 +97,7 @@ class Run:
             self._started = time.monotonic()
         self._continuation.begin(envs)
         self._split.start()
+        envs.episodes.step, self.guard = step + self._continuation.shift, envs.episodes.guard
         if isinstance(envs, StagedEnvs):
             if told := self._course.begin(step):
                 self._say_stage(told)
@@ -120,7 +123,8 @@ class Run:
             self._best_return = -np.inf
             self._say_stage(told)
         if not told or self._continuation.due(step):
-            self._continuation.save(step, self._score())
+            if self.guard.check_weights(self._weights(), step):
+                self._continuation.save(step, self._score())
             if self._continuation.stopping:
                 self._tell(step, self.steps_per_second(step))
                 self._close()
@@ -154,6 +158,7 @@ class Run:
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         """Append one row; tags are CleanRL's (`losses/value_loss`)."""
+        self.guard.check_losses(values, step)
         self._record.write(step + self._continuation.shift, values)
 
     def log_episodes(self, step: int, ended: list[Episode], scores: Sequence[float] | None = None) -> None:
@@ -173,7 +178,10 @@ class Run:
     def log_speed(self, step: int) -> None:
         """Append `charts/SPS` and where the time goes, and say on the terminal how far training is."""
         speed = self.steps_per_second(step)
+        while self.guard.notes:
+            self.tell("warning", {"message": self.guard.notes.pop(0)})
         told = self._mean_return() | self._course.metrics() | self._split.shares()
+        told |= {"charts/nonfinite": self.guard.count} if self.guard.count else {}
         self.log(step, {"charts/SPS": int(speed), **told})
         if self._begin_line():
             self._tell(step, speed)
@@ -260,18 +268,28 @@ class Run:
 
     def _is_best(self) -> bool:
         score = self._score()
-        if score is None or score < self._best_return:
+        if score is None or not score >= self._best_return:  # NaN is no best
             return False
         self._best_return = score  # of equals the newest: where all returns are the same, it has learned the longest
         return True
 
+    def _weights(self) -> dict[str, Any]:
+        """Return the numbers of all networks and optimizers by name."""
+        own = ("run", "curriculum", "envs")
+        parts = {name: part for name, part in self._continuation.parts.items() if name not in own}
+        return {key: value for name, part in parts.items() for key, value in leaves(part.state_dict(), name)}
+
     def _write_policy(self, ending: str, step: int, state: Any, statistics: Mapping[str, np.ndarray] | None) -> Path:
+        path = self.policy_folder / f"{self.exp_name}.{ending}"
+        if not self.guard.check_weights(dict(leaves(state, "policy")), step):
+            return path  # what lies there is the last finite one
         told = {"step": step, "training_return": self._score(), **about(self.args), **self._continuation.setting}
-        return policies.write(self.policy_folder / f"{self.exp_name}.{ending}", state, statistics, told)
+        return policies.write(path, state, statistics, told)
 
     def finish(self, step: int) -> None:
         """Save the last state and close the logs; W&B gets a while to send what is left."""
-        self._continuation.save_last(step, self._score())
+        if self.guard.check_weights(self._weights(), step):
+            self._continuation.save_last(step, self._score())
         self._tell(step, self.steps_per_second(step))
         self._close()
 

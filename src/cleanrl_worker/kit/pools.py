@@ -160,6 +160,7 @@ class PoolEnvs:
         self._fresh = None
         self.episodes.clear()
         obs = self.seen(self.pool.reset()[0])
+        self.episodes.look(obs)
         self._shoot()
         return obs
 
@@ -176,7 +177,9 @@ class PoolEnvs:
             # new game after a lost life, and the agent would only ever play its first one.
             ids = np.flatnonzero(ends).astype(np.int32)
             obs[ids] = self.seen(self.pool.step(actions[ids], ids)[0])
-        episodes = self.episodes.add(info["reward"] if self.lives else rewards, game_over)
+        episodes = self.episodes.add(info["reward"] if self.lives else rewards, game_over, obs)
+        if final_obs is not obs:
+            self.episodes.look(final_obs)
         if self.film is not None and game_over[0]:
             self.film.cut()
             self._shoot()

@@ -21,6 +21,7 @@ from cleanrl_worker.kit.checkpoint import Checkpoint, Memory, Part
 from cleanrl_worker.kit.episodes import VectorEnvs, is_due, spaces_of
 from mosaic.wire import metrics, recipes, variables
 from mosaic.wire.checkpoints import REPLAY, CheckpointError, adopt_segments, curve_of, prune, why_unwritten
+from mosaic.wire.limits import frequent_checkpoints
 from mosaic.wire.sidecars import read_sidecar
 
 REQUEUE = 75  # EX_TEMPFAIL: the state is saved, start me again
@@ -102,6 +103,10 @@ class Continuation:
         spaces = spaces_of(envs)
         self.setting = {"env_backend": envs.backend, "spaces": spaces, "device": _device(self.parts.get("policy"))}
         self._limit = time_limit(envs, self.args.env_id)
+        if not self.keeps_envs and not self._handlers:
+            every, count = self.args.checkpoint_every, self.args.num_envs
+            if why := frequent_checkpoints(every, self._limit, count):
+                self.tell("warning", {"message": why})
         if self._made_for not in (None, spaces):
             raise self._does_not_fit(self.args.resume, f"it was trained with {self._made_for}, not with {spaces}")
         if not self._handlers:  # before, while JAX compiles, there is nothing to save, and a signal ends it at once

@@ -13,6 +13,7 @@ import numpy as np
 from cleanrl_worker.kit import episodes
 from cleanrl_worker.kit.args import RunArgs
 from cleanrl_worker.kit.episodes import Episode, Episodes, Step
+from cleanrl_worker.kit.finite import Guard
 from cleanrl_worker.wrappers.rollouts import add_rollout
 
 
@@ -70,14 +71,15 @@ class ClassicEnvs:
         self.single_action_space: Any = env.action_space
         env.close()
         self.num_envs, self.classic = args.num_envs, classic
-        self._episodes = Episodes(args.num_envs)
+        self.episodes = Episodes(args.num_envs)
+        self.episodes.guard = Guard(args.nonfinite, args.env_id)
         self.standing = True
         """False where a saved state did not fit: they begin anew"""
         self.reset(args.seed)
 
     def reset(self, seed: int, first: int = 0) -> np.ndarray:
         self.standing = True
-        self._episodes.clear()
+        self.episodes.clear()
         self._rng = np.random.default_rng(seed)
         self.progress = _begin(self.classic, self.draw(self._rng))
         return self.obs()
@@ -88,7 +90,7 @@ class ClassicEnvs:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the whole state: what goes on from it needs no barrier."""
-        under_way = {"returns": self._episodes.returns, "lengths": self._episodes.lengths}
+        under_way = {"returns": self.episodes.returns, "lengths": self.episodes.lengths}
         return {**self.progress._asdict(), **under_way, "generator": json.dumps(self._rng.bit_generator.state)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -97,7 +99,7 @@ class ClassicEnvs:
         if not self.standing:
             return
         self.progress = Progress(jnp.asarray(state["states"]), jnp.asarray(state["elapsed"]))
-        self._episodes.returns[:], self._episodes.lengths[:] = state["returns"], state["lengths"]
+        self.episodes.returns[:], self.episodes.lengths[:] = state["returns"], state["lengths"]
         self._rng.bit_generator.state = json.loads(state["generator"])
 
     def draw(self, rng: np.random.Generator, *steps: int) -> np.ndarray:
@@ -107,12 +109,12 @@ class ClassicEnvs:
     def step(self, actions: np.ndarray) -> Step:
         self.progress, reached = _advance(self.classic, self.progress, actions, self.draw(self._rng))
         final_obs, rewards, terminations, truncations = (np.asarray(part) for part in reached)
-        ended = self._episodes.add(rewards, terminations | truncations)
+        ended = self.episodes.add(rewards, terminations | truncations)
         return Step(self.obs(), rewards, terminations, truncations, final_obs, ended)
 
     def count(self, rewards: np.ndarray, ends: np.ndarray) -> list[tuple[int, list[Episode]]]:
         """The episodes that ended in a rollout, by its steps; both arrays are of shape (steps, environments)."""
-        return add_rollout(self._episodes, rewards, ends)
+        return add_rollout(self.episodes, rewards, ends)
 
     def close(self) -> None:
         """They hold nothing."""

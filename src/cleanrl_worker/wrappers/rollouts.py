@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from cleanrl_worker.kit.episodes import Episode, Episodes
+from cleanrl_worker.kit.finite import LARGE
 
 
 def add_rollout(
@@ -33,6 +34,11 @@ def _pass_by(episodes: Episodes, rewards: np.ndarray) -> None:
         for paid in rewards:
             episodes.add(paid, None)
         return
+    if not np.vdot(rewards, rewards) < LARGE**2:
+        for paid in rewards:
+            episodes.add(paid, None)
+        return
+    episodes.step += rewards.size
     episodes.returns += rewards.sum(axis=0, dtype=np.float64)
     episodes.lengths += len(rewards)
 

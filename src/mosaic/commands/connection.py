@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mosaic.commands.printing import say
 from mosaic.wire import variables
 from mosaic.wire.errors import ConfigError, NoDaemonError, UnavailableError
-from mosaic.wire.paths import resolve_home
+from mosaic.wire.paths import make_var, resolve_home
+from mosaic.wire.stopping import ending_at_once
 
 if TYPE_CHECKING:
     from mosaic.trainer.client import Client
@@ -23,12 +26,18 @@ AWAY_SECONDS, AGAIN_SECONDS = 600.0, 1.0
 _Answer = TypeVar("_Answer")
 
 
+def interruptible() -> AbstractContextManager[None]:
+    """Let Ctrl-C end an import inside at once: amid gRPC's, an exception would crash the process."""
+    return ending_at_once(128 + signal.SIGINT, signal.SIGINT)
+
+
 def connect() -> Client:
     """The daemon that MOSAIC_TARGET names, that of this home, or the user's own; nothing is sent yet.
 
     Where MOSAIC_HOME is set, a daemon of another home is not what was meant.
     """
-    from mosaic.trainer.client import Client
+    with interruptible():
+        from mosaic.trainer.client import Client
 
     return Client(home=resolve_home() if os.environ.get(variables.MOSAIC_HOME) else None)
 
@@ -45,6 +54,7 @@ def connect_or_start() -> Client:
     from mosaic.trainer.client import Client
 
     home = resolve_home()
+    make_var(home)
     say(f"no trainer daemon runs; starting one for {home} …")
     target = start_daemon(home)
     say(f"it listens on {target} and stays when this command ends; end it with: mosaic down")
@@ -53,7 +63,8 @@ def connect_or_start() -> Client:
 
 def start_daemon(home: Path, listen: str | None = None, arguments: Sequence[str] = ()) -> str:
     """Start a daemon that outlives this process; returns where it listens."""
-    from mosaic.trainer.daemon import spawn
+    with interruptible():
+        from mosaic.trainer.daemon import spawn
 
     return spawn(home, listen=listen or free_target(), arguments=arguments).target
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from mosaic.commands.connection import interruptible
+
 
 def add_to(commands: Any) -> None:
     """Declare the commands."""
@@ -28,7 +30,8 @@ def add_to(commands: Any) -> None:
 
 def serve(args: argparse.Namespace) -> int:
     """The daemon, as its own module would start it."""
-    from mosaic.trainer.daemon import main
+    with interruptible():
+        from mosaic.trainer.daemon import main
 
     given = {"--home": args.home, "--listen": args.listen, "--tls-cert": args.tls_cert, "--tls-key": args.tls_key}
     given |= {

@@ -11,14 +11,20 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mosaic.commands.connection import connect, local_home, start_daemon
+from mosaic.commands.connection import connect, interruptible, local_home, start_daemon
 from mosaic.commands.printing import add_json, print_json, say, waiting
-from mosaic.wire.errors import ConfigError, MosaicError, NoDaemonError, TrainerError
-from mosaic.wire.paths import resolve_home
+from mosaic.wire import variables
+from mosaic.wire.channel import daemon_card, is_stale, names_running, read_card, user_card
+from mosaic.wire.errors import ConfigError, MosaicError, NoDaemonError, TrainerError, storage_error
+from mosaic.wire.paths import make_var, resolve_home
 
-START_SECONDS, END_SECONDS = 90.0, 30.0
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+START_SECONDS, END_SECONDS, CLOSING_SECONDS = 90.0, 20.0, 10.0
+ANSWER_SECONDS = 5.0
 # A daemon that dies at once again is not started again in a hurry.
 LOOK_SECONDS, HURRY_SECONDS = 0.5, 5.0
 
@@ -53,7 +59,8 @@ def add_to(commands: Any) -> None:
 
 def up(args: argparse.Namespace) -> int:
     """Serve the GUI and keep a daemon until SIGTERM or Ctrl-C, or start both in the background."""
-    from mosaic.web.server import Site, fresh_url, read_web_card
+    with interruptible():
+        from mosaic.web.server import Site, fresh_url, read_web_card
 
     home = resolve_home()
     if args.json and not args.detach:
@@ -65,14 +72,15 @@ def up(args: argparse.Namespace) -> int:
         _name_unlisted(home)
         return _report(args, home, f"MOSAIC runs in the background; open {fresh_url(home)}\nEnd it with: mosaic down")
     site = Site(home, args.port, args.allow_host)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: site.stop())
     with Keeping(home, args.listen, args.eval_slots) as daemon:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: site.stop())
-        _name_unlisted(home)
-        say(f"the trainer daemon listens on {daemon.target}; Ctrl-C ends it and the GUI, runs go on")
-        print(f"Open {site.new_url()}", flush=True)
-        say("The address is good for one sign-in; another: mosaic url")
-        site.serve()
+        if not site.stopped:
+            _name_unlisted(home)
+            say(f"the trainer daemon listens on {daemon.target}; Ctrl-C ends it and the GUI, runs go on")
+            print(f"Open {site.new_url()}", flush=True)
+            say("The address is good for one sign-in; another: mosaic url")
+            site.serve()
     say("MOSAIC has ended; what runs goes on, and the next `mosaic up` takes it over")
     return 0
 
@@ -87,9 +95,7 @@ class Keeping:
         self.target = ""
 
     def __enter__(self) -> Keeping:
-        from mosaic.wire.channel import daemon_card, read_card
-
-        card = read_card(daemon_card(self._home))
+        card = _daemon(self._home)
         self.target = str(card["target"]) if card else start_daemon(self._home, self._listen, self._arguments)
         self._thread = threading.Thread(target=self._look_after, name="daemon", daemon=True)
         self._thread.start()
@@ -98,13 +104,11 @@ class Keeping:
     def __exit__(self, *_: object) -> None:
         self._stopping.set()
         self._thread.join()
-        pid = _daemon_pid(self._home)
-        if pid:
-            _end(pid, "the daemon", self._home)
+        _end(_daemon(self._home), "the daemon")
 
     def _look_after(self) -> None:
         while not self._stopping.wait(LOOK_SECONDS):
-            if _daemon_pid(self._home):
+            if _daemon(self._home):
                 continue
             try:
                 # The same address, so that workers and clients find it again.
@@ -117,28 +121,67 @@ class Keeping:
 
 
 def down(args: argparse.Namespace) -> int:
-    """Ask both to end and wait until they have."""
-    from mosaic.web.server import read_web_card
+    """Ask both to end and wait until they have; remove the cards that killed ones have left."""
+    from mosaic.contract.fields import CARD, WEB_CARD
+    from mosaic.web.server import read_web_card, web_card
 
-    with connect() as client:
-        health = client.health()
-        home = local_home(client, health, "end it")
-    going = sum(
-        count for state, count in health["runs"].items() if state not in ("COMPLETED", "FAILED", "CANCELLED", "BROKEN")
-    )
-    pid, web = int(health["pid"]), read_web_card(home)
-    if web:
-        _end(int(web["pid"]), "the web GUI", home)
-    if _lives(pid):
-        _end(pid, "the daemon", home)
+    home = _home_to_end()
+    daemon, web = _daemon(home), read_web_card(home)
+    going = _runs_going_on(home) if daemon else None
+    _end(web, "the web GUI", END_SECONDS + CLOSING_SECONDS)  # first: it would start another daemon
+    _end(daemon, "the daemon")
+    cards = ((daemon_card(home), CARD), (web_card(home), WEB_CARD), (user_card(), CARD))
+    removed = [path for path, fields in cards if is_stale(path, home, fields)]
+    for path in removed:
+        _remove(path)
+    if not (daemon or web or removed):
+        raise NoDaemonError(f"no trainer daemon and no web GUI runs for {home}; start both with: mosaic up")
     if args.json:
-        print_json({"home": str(home), "pid": pid, "web_pid": web.get("pid"), "runs_going_on": going})
-    else:
-        what = "the daemon and the web GUI" if web else "the daemon"
+        pids = {name: card.get("pid") for name, card in (("pid", daemon), ("web_pid", web))}
+        print_json({"home": str(home), **pids, "runs_going_on": going, "removed": [str(path) for path in removed]})
+        return 0
+    for path in removed:
+        print(f"removed {path}: the process that it names has ended")
+    if daemon or web:
+        what = " and ".join(name for name, card in (("the daemon", daemon), ("the web GUI", web)) if card)
         print(
-            f"{what} of {home} {'have' if web else 'has'} ended" + (f"; {going} run(s) go on or wait" if going else "")
+            f"{what} of {home} {'have' if daemon and web else 'has'} ended"
+            + (f"; {going} run(s) go on or wait" if going else "")
         )
     return 0
+
+
+def _home_to_end() -> Path:
+    """Return the home of the daemon that MOSAIC_TARGET names, else this one, else that of the user's own daemon."""
+    from mosaic.web.server import web_card
+
+    if os.environ.get(variables.MOSAIC_TARGET):
+        with connect() as client:
+            return local_home(client, client.health(), "end it")
+    home = resolve_home()
+    if os.environ.get(variables.MOSAIC_HOME) or daemon_card(home).exists() or web_card(home).exists():
+        return home
+    card = read_card(user_card())
+    return Path(card["home"]) if card else home
+
+
+def _runs_going_on(home: Path) -> int | None:
+    """Return how many runs outlive the daemon; None where it does not answer."""
+    from mosaic.trainer.client import Client
+
+    try:
+        with Client(home=home) as client:
+            states = client.health(seconds=ANSWER_SECONDS)["runs"]
+    except MosaicError:
+        return None
+    return sum(count for state, count in states.items() if state not in ("COMPLETED", "FAILED", "CANCELLED", "BROKEN"))
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise storage_error(path, error) from None
 
 
 def url(args: argparse.Namespace) -> int:
@@ -178,10 +221,10 @@ def _report(args: argparse.Namespace, home: Path, text: str) -> int:
 def _start_in_background(args: argparse.Namespace, home: Path) -> None:
     from mosaic.web.server import read_web_card
 
+    make_var(home)
     if not args.json:
         say(f"starting the trainer daemon and the web GUI of {home} …")
     log = home / "var" / "logs" / "gym_gui.stderr.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
     words = [
         word
         for flag, value in (("--port", args.port), ("--listen", args.listen), ("--eval-slots", args.eval_slots))
@@ -189,18 +232,22 @@ def _start_in_background(args: argparse.Namespace, home: Path) -> None:
         for word in (flag, str(value))
     ]
     words += [word for host in args.allow_host for word in ("--allow-host", host)]
-    with log.open("ab") as file:
-        start = file.tell()
-        process = subprocess.Popen(
-            [sys.executable, "-m", "mosaic.cli", "up", *words],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=file,
-            start_new_session=True,
-        )
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as file:
+            start = file.tell()
+            process = subprocess.Popen(
+                [sys.executable, "-m", "mosaic.cli", "up", *words],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=file,
+                start_new_session=True,
+            )
+    except OSError as error:
+        raise storage_error(log, error) from None
     end = time.monotonic() + START_SECONDS
     with waiting("waiting until both answer"):
-        while not read_web_card(home) or not _daemon_pid(home):
+        while not read_web_card(home) or not _daemon(home):
             if process.poll() is not None:
                 said = log.read_bytes()[start:].decode(errors="replace").strip().splitlines()
                 raise TrainerError(said[-1].removeprefix("mosaic: ") if said else f"it ended at once; see {log}")
@@ -209,30 +256,24 @@ def _start_in_background(args: argparse.Namespace, home: Path) -> None:
             time.sleep(0.05)
 
 
-def _end(pid: int, what: str, home: Path) -> None:
-    """SIGTERM, and wait for it."""
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGTERM)
-    end = time.monotonic() + END_SECONDS
-    with waiting(f"waiting for {what} (pid {pid}) to end"):
-        while _lives(pid):
-            if time.monotonic() > end:
-                raise TrainerError(f"{what} (pid {pid}) still runs after {END_SECONDS:.0f} s; see {home}/var/logs")
-            time.sleep(0.05)
+def _end(card: Mapping[str, Any], what: str, seconds: float = END_SECONDS) -> None:
+    """End the process of a card, if there is one; one that does not answer SIGTERM is killed, which harms no run."""
+    for number, patience in ((signal.SIGTERM, seconds), (signal.SIGKILL, CLOSING_SECONDS)):
+        if not card or not names_running(card):
+            return
+        pid = card["pid"]
+        if number == signal.SIGKILL:
+            say(f"{what} (pid {pid}) does not end within {seconds:.0f} s and is killed")
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+        end = time.monotonic() + patience
+        with waiting(f"waiting for {what} (pid {pid}) to end"):
+            while names_running(card) and time.monotonic() < end:
+                time.sleep(0.05)
+    if names_running(card):
+        raise TrainerError(f"{what} cannot be ended: the kernel holds its process; look at it with: ps {card['pid']}")
 
 
-def _daemon_pid(home: Path) -> int:
-    """The process of this home's daemon, 0 where none lives (a killed one leaves its card, and perhaps a zombie)."""
-    from mosaic.wire.channel import daemon_card, read_card
-
-    pid = int(read_card(daemon_card(home)).get("pid") or 0)
-    return pid if pid and _lives(pid) else 0
-
-
-def _lives(pid: int) -> bool:
-    import psutil
-
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+def _daemon(home: Path) -> Mapping[str, Any]:
+    """Return the card of this home's daemon, {} where none runs."""
+    return read_card(daemon_card(home))

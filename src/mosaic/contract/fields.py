@@ -210,16 +210,14 @@ SIDECAR = Table(
         "versions": map_of(text(300), 1_000),
     }
 )
+_PROCESS: dict[str, Kind | Table] = {"pid": whole(1, (1 << 31) - 1), "start_ticks": COUNT, "boot_id": text(300)}
+# Cards: a server's note of itself, beside the files of its home.
 CARD = Table(
-    {
-        **{part: text() for part in ("home", "target", "token_file", "ca", "boot")},
-        "pid": whole(1, (1 << 31) - 1),
-        "port": whole(0, 65535),
-        "start_ticks": COUNT,
-        "boot_id": text(300),
-    },
-    required=("target", "token_file", "pid"),
+    {**_PROCESS, **{part: text() for part in ("home", "target", "token_file", "ca")}},
+    required=(*_PROCESS, "home", "target", "token_file"),
 )
+WEB_CARD = Table({**_PROCESS, "port": whole(1, 65535), "boot": text(300)}, required=(*_PROCESS, "port", "boot"))
+RAY_CARD = Table({**_PROCESS, "port": whole(1, 65535), "address": text(300)}, required=(*_PROCESS, "port", "address"))
 
 _STEP = whole()
 _TIME = number(-1e12, 1e12)
@@ -241,7 +239,7 @@ _MANIFEST = Table(
 )
 EVENT_PAYLOADS: dict[str, Table | Kind] = {
     "episode": Table({"step": _STEP, "return": READING, "length": READING}, required=("return",)),
-    "step": Table({"steps": list_of(ANYTHING, 100_000)}),
+    "step": Table({"steps": Kind("a list of at most 100,000", lambda value: _is_list(value, 100_000))}),
     "metrics": map_of(READING, ROW_KEYS + 1, TAG),
     "eval_batch": Table({"step": _STEP, "episodes": READING, "avg_return": READING}),
     "stage": Table({"step": _STEP, "stage": whole(), "env_id": text(300), "reason": text()}),
@@ -322,6 +320,10 @@ STORED_PAYLOAD = Table(
 )
 """what pages and commands take for granted of a payload in the registry"""
 PAYLOAD_BYTES = 16 << 20  # a submission with every default filled in
+
+
+def _is_list(value: object, most: int) -> bool:
+    return type(value) is list and len(value) <= most
 
 
 def parse_object(data: bytes | str, what: str, most_bytes: int = CONFIG_BYTES, *, wide: bool = False) -> dict[str, Any]:

@@ -1,1 +1,12 @@
 """The trainer daemon: runs that outlive whoever started them."""
+
+import signal
+import sys
+
+from mosaic.wire.stopping import end_at_once
+
+if sys.argv[0] == "-m":  # only while `python -m` looks for the program, before that imports anything
+    if "mosaic.trainer.node" in sys.orig_argv:
+        end_at_once(75, signal.SIGTERM, signal.SIGINT)  # an attempt that has not begun: start it again
+    else:
+        end_at_once(128 + signal.SIGINT, signal.SIGINT)

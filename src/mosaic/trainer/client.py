@@ -174,9 +174,9 @@ class Client:
         with self._stream(self._stub.StreamFrames, request) as stream:
             yield from self._answers(stream)
 
-    def health(self) -> dict[str, Any]:
+    def health(self, seconds: float = CALL_SECONDS) -> dict[str, Any]:
         """Version, home, runs by state, GPUs, CPU slots, subscribers, memory, workers, and what is wrong."""
-        found = self._call(self._stub.GetHealth, pb.GetHealthRequest())
+        found = self._call(self._stub.GetHealth, pb.GetHealthRequest(), seconds)
         of_gpu = ("index", "name", "memory_bytes", "run_id")
         plain = ("version", "proto_version", "pid", "started_at", "home", "trouble", "cpu_slots", "cpu_slots_free")
         return {

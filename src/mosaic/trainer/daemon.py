@@ -15,17 +15,16 @@ import secrets
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import grpc
 
+from mosaic.contract.identity import own_identity
 from mosaic.trainer.attempts import Attempts
 from mosaic.trainer.bus import Bus
 from mosaic.trainer.controls import Controls
@@ -34,6 +33,7 @@ from mosaic.trainer.executors.settings import ExecutorSettings, add_flags, given
 from mosaic.trainer.folders import advice, unlisted
 from mosaic.trainer.frames import FrameHub
 from mosaic.trainer.gpu import Machine
+from mosaic.trainer.listening import Listening
 from mosaic.trainer.registry import Registry
 from mosaic.trainer.relay import Relay
 from mosaic.trainer.remote import Handshakes
@@ -43,7 +43,7 @@ from mosaic.wire import channel
 from mosaic.wire._pb import trainer_pb2_grpc
 from mosaic.wire.errors import ConfigError, MosaicError, NoDaemonError, TrainerError, UnavailableError, storage_error
 from mosaic.wire.happenings import Happenings
-from mosaic.wire.paths import resolve_home, write_atomic
+from mosaic.wire.paths import make_var, resolve_home, write_atomic
 
 # Often enough that a number reaches the registry well within a second of being logged.
 TICK_SECONDS = 0.25
@@ -51,31 +51,8 @@ START_SECONDS = 60.0
 SERVED = "a trainer daemon already serves"
 
 
-@dataclass(frozen=True)
-class Listening:
-    """Where the daemon listens; TLS where both files are given."""
-
-    target: str = channel.DEFAULT_TARGET
-    certificate: Path | None = None
-    key: Path | None = None
-    insecure: bool = False
-
-    def check(self) -> None:
-        """Refuse to show an unencrypted port to others unless that was asked for in so many words."""
-        host, _, port = self.target.rpartition(":")
-        if not host or not port.isdecimal() or int(port) > 65535:
-            raise ConfigError(f"--listen takes HOST:PORT, such as {channel.DEFAULT_TARGET}; not {self.target!r}")
-        if (self.certificate is None) != (self.key is None):
-            raise ConfigError("--tls-cert and --tls-key go together; give both")
-        if not channel.is_loopback(self.target) and self.certificate is None and not self.insecure:
-            raise ConfigError(
-                f"--listen {self.target} can be reached by others: give --tls-cert and --tls-key, "
-                "or --insecure-listen if the network is yours alone"
-            )
-
-
 class Daemon:
-    """One daemon per home. `serve` returns when `stop` was called; runs go on."""
+    """One daemon per home; when `serve` returns, runs go on."""
 
     def __init__(
         self,
@@ -93,8 +70,8 @@ class Daemon:
             raise ConfigError(f"--eval-slots takes a whole number from 1, not {eval_slots}: no evaluation could start")
         self.home = home.resolve()
         self._listening = listening
-        self._stopping = threading.Event()
-        self._trouble = ""
+        self._trouble, self._true_at = "", time.time()
+        make_var(self.home)
         self._lock = take_lock(self.home)
         self._token = _token(self.home)
         self.happenings = Happenings(self.home / "var" / "logs" / "trainer_daemon.log")
@@ -132,7 +109,7 @@ class Daemon:
             machine=machine,
             started_at=time.time(),
             version=_version(),
-            trouble=lambda: self._trouble,
+            trouble=self._current_trouble,
             secure=listening.certificate is not None,
         )
 
@@ -145,26 +122,26 @@ class Daemon:
             options=[*channel.OPTIONS, ("grpc.so_reuseport", 0)],
         )
         trainer_pb2_grpc.add_TrainerServicer_to_server(TrainerService(self._parts), self._server)
-        self.target = self._bind()
+        self.target = self._listening.bind(self._server)
         self._server.start()
-        self._write_cards()
+        try:
+            self._write_cards()
+        except MosaicError:  # nobody would find it
+            self._server.stop(None)
+            raise
         self.happenings.note("daemon.started", target=self.target, home=self.home, pid=os.getpid())
         if unlisted_line := advice(unlisted(self.home)):
             self.happenings.warn("registry.unlisted", text=unlisted_line)
             print(f"mosaic: {unlisted_line}", file=sys.stderr, flush=True)
 
-    def serve(self) -> None:
+    def serve(self, is_stopped: Callable[[], bool]) -> None:
         """Tick until stopped."""
         try:
-            while not self._stopping.is_set():
+            while not is_stopped():
                 self._tick()
-                self._stopping.wait(TICK_SECONDS)
+                time.sleep(TICK_SECONDS)
         finally:
             self._close()
-
-    def stop(self) -> None:
-        """End soon; safe in a signal handler."""
-        self._stopping.set()
 
     def _tick(self) -> None:
         """One look at everything; whatever goes wrong is said once, and tried again."""
@@ -176,6 +153,7 @@ class Daemon:
         except Exception as error:  # a daemon that dies of one run's oddity would leave all the others unwatched
             self._say("daemon.trouble", error)
             return
+        self._true_at = time.time()
         if self._trouble:
             self._trouble = ""
             self.happenings.note("daemon.recovered")
@@ -190,24 +168,12 @@ class Daemon:
                 print(self.happenings.masked(traceback.format_exc()), file=sys.stderr, flush=True)
         self._trouble = text
 
-    def _bind(self) -> str:
-        listening = self._listening
-        try:
-            if listening.certificate is None or listening.key is None:
-                port = self._server.add_insecure_port(listening.target)
-            else:
-                pair = (listening.key.read_bytes(), listening.certificate.read_bytes())
-                port = self._server.add_secure_port(listening.target, grpc.ssl_server_credentials([pair]))
-        except OSError as error:
-            raise ConfigError(f"the TLS files cannot be read: {error}") from None
-        except RuntimeError:
-            port = 0
-        if port == 0:
-            raise TrainerError(
-                f"cannot listen on {listening.target}: another program has it, or there is no such address; "
-                "choose another with --listen"
-            )
-        return f"{listening.target.rpartition(':')[0]}:{port}"
+    def _current_trouble(self) -> str:
+        """Return the trouble of the last tick for clients, with the time up to which the states are true."""
+        if not self._trouble:
+            return ""
+        until = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self._true_at))
+        return f"{self._trouble.removeprefix('UnavailableError: ')}; the states of runs are true up to {until}"
 
     def _write_cards(self) -> None:
         """Tell clients where we are: in this home, and in the user's state folder."""
@@ -216,15 +182,15 @@ class Daemon:
             "target": self.target,
             "token_file": str(channel.token_file(self.home)),
             "ca": str(self._listening.certificate.resolve()) if self._listening.certificate else "",
-            "pid": os.getpid(),
+            **own_identity(),
         }
+        text = json.dumps(card, indent=2) + "\n"
+        try:
+            write_atomic(channel.user_card(), text, mode=0o600)
+        except MosaicError as error:
+            self.happenings.warn("daemon.trouble", error=error)
         # The home's own last: who starts a daemon waits for that one, and may then look for either.
-        for path in (channel.user_card(), channel.daemon_card(self.home)):
-            try:
-                write_atomic(path, json.dumps(card, indent=2) + "\n")
-                path.chmod(0o600)
-            except (MosaicError, OSError) as error:
-                self.happenings.warn("daemon.trouble", error=error)
+        write_atomic(channel.daemon_card(self.home), text, mode=0o600)
 
     def _close(self) -> None:
         for path in (channel.daemon_card(self.home), channel.user_card()):
@@ -243,6 +209,10 @@ class Daemon:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a daemon in the foreground until SIGTERM or SIGINT."""
     args = _parser().parse_args(argv)
+    asked: list[int] = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, _: asked.append(number))
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a closed terminal ends no daemon
     try:
         home = Path(args.home) if args.home else resolve_home()
         daemon = Daemon(
@@ -259,11 +229,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except MosaicError as error:
         print(f"mosaic: {error}", file=sys.stderr)
         return 1
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: daemon.stop())
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a closed terminal ends no daemon
     print(f"mosaic: the trainer daemon listens on {daemon.target} for {daemon.home}", flush=True)
-    daemon.serve()
+    daemon.serve(lambda: bool(asked))
     return 0
 
 
@@ -273,6 +240,7 @@ def spawn(home: Path, *, listen: str = channel.DEFAULT_TARGET, arguments: Sequen
     Where another process starts one for this home at the same moment, that one is as good.
     """
     log = home.resolve() / "var" / "logs" / "trainer_daemon.stderr.log"
+    make_var(home)
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as file:
@@ -308,7 +276,7 @@ def _address(card: Mapping[str, Any]) -> channel.Address:
 
 def take_lock(home: Path) -> int:
     """Be the only daemon of this home; the kernel lets go of a dead one's lock."""
-    path = home / "var" / "trainer" / "daemon.lock"
+    path = channel.daemon_lock(home)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -38,6 +38,8 @@ STARTS_PER_TICK = 8
 QUICK_SECONDS, LONGEST_PAUSE = 10.0, 60.0
 # A process that was started in the very moment of the crash shows its environment only after a while.
 ADOPTION_SECONDS, ADOPTION_LOOKS = 1.0, 10
+# A ring is gone within 10 s of its creator's end, whoever started that and however it ended.
+SWEEP_SECONDS = 5.0
 # What the whole tree gets after the worker's own grace period is over.
 AFTER_GRACE = 1.0
 
@@ -80,6 +82,7 @@ class Dispatcher:
         self._pauses: dict[str, float] = {}
         self._unrecorded: dict[str, Identity] = {}
         self._border = Border(registry, happenings, clock)
+        self._sweep_at = 0.0
         self.controls = controls or Controls()
 
     def adopt(self) -> None:
@@ -109,6 +112,8 @@ class Dispatcher:
     def tick(self) -> None:
         """Read what workers wrote, look after every live run, and start what there is room for."""
         self._registry.database.check_file()
+        if self._clock() >= self._sweep_at:
+            self._sweep()
         rows = self._attempts.live()
         trouble: list[UnavailableError] = []
         try:
@@ -289,6 +294,8 @@ class Dispatcher:
 
     def _sweep(self, run_id: str | None = None) -> None:
         """Remove the frame rings that dead processes left, of one run or of all."""
+        if run_id is None:
+            self._sweep_at = self._clock() + SWEEP_SECONDS
         for name in sweep(run_id):
             self._happenings.note("fastlane.swept", run_id or "-", ring=name)
 

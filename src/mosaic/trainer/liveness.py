@@ -71,7 +71,7 @@ class Liveness:
         return pulse is not None and pulse.attempt == row["attempt"]
 
     def begin(self, row: Mapping[str, Any], gaps: Iterable[float], events: Iterable[Event]) -> None:
-        """Begin with what an attempt did before this daemon looked at it."""
+        """Start watching an attempt, from what it did before."""
         pulse = Pulse(row["attempt"], row["step"], deque(gaps, maxlen=GAPS))
         pulse.moved = row["state"] == State.EXECUTING and row["step"] > 0
         self._pulses[row["run_id"]] = pulse
@@ -80,7 +80,7 @@ class Liveness:
             pulse.idle = pulse.limit(row["mode"])
 
     def hear(self, run_id: str, events: Iterable[Event]) -> None:
-        """Take what the events tell about times in which no step is to be expected."""
+        """Learn from events in which times no step is expected."""
         if (pulse := self._pulses.get(run_id)) is None:
             return
         for event in events:
@@ -112,7 +112,7 @@ class Liveness:
                     pulse.moved = True
                 pulse.step, pulse.idle = row["step"], 0.0
                 pulse.doing = pulse.doing if pulse.step <= pulse.since_step else ""
-            elif not _is_to_move(row, pulse):
+            elif not _should_move(row, pulse):
                 pulse.idle = 0.0
             elif not row["asked"]:  # it may be saving its state in order to stop
                 pulse.idle += passed
@@ -123,7 +123,7 @@ class Liveness:
         return stalled
 
 
-def _is_to_move(row: Mapping[str, Any], pulse: Pulse) -> bool:
+def _should_move(row: Mapping[str, Any], pulse: Pulse) -> bool:
     """Return True if the run's step is expected to grow."""
     if row["state"] not in (State.HANDSHAKE, State.READY, State.EXECUTING) or row["closing"] or pulse.doing:
         return False

@@ -216,7 +216,7 @@ class Relay:
 
     def _end(self, ended: Exit, link: Any) -> int:
         """Tell how the worker ended, once everything that it wrote is where it belongs."""
-        sweep(self._order.run_id)
+        sweep()  # also of an attempt that died with its relay
         if ended.signal == "SIGKILL" and self._kill_at is None and "SLURM_JOB_ID" in os.environ:
             time.sleep(KILLED_SECONDS)  # Slurm may be ending the whole job, and its word for that is the better one
         code = ended.code if ended.code is not None else 1
@@ -235,6 +235,7 @@ class Relay:
         return self._end(Exit(REFUSED), link)
 
     def _stand_down(self, reason: str) -> int:
+        sweep()
         print(f"mosaic node: this attempt is out of date and ends: {reason or 'the run was started anew'}", flush=True)
         return REPLACED
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import grpc
 
-from mosaic.trainer.executors.local import boot_id, start_ticks
+from mosaic.contract.identity import boot_id, start_ticks
 from mosaic.trainer.orders import Order
 from mosaic.wire._pb import trainer_pb2 as pb
 from mosaic.wire._pb import trainer_pb2_grpc

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from mosaic.contract.events import checked
 from mosaic.contract.fields import EVENT_BYTES
+from mosaic.contract.identity import boot_id
 from mosaic.contract.kinds import FieldError
 from mosaic.contract.lines import EVENT_DROPPED, over
 from mosaic.trainer import messages
 from mosaic.trainer.attempts import Attempts, Registration
 from mosaic.trainer.executors.contract import Identity
-from mosaic.trainer.executors.local import boot_id
 from mosaic.trainer.registry import Registry
 from mosaic.wire._pb import trainer_pb2 as pb
 from mosaic.wire.channel import PROTO_VERSION

@@ -13,6 +13,7 @@ from mosaic.trainer.states import State
 
 REQUEUE = 75  # a worker's exit code for "my state is saved, start me again"
 REFUSED = 2
+STOPPED = ("SIGTERM", "SIGINT", "SIGHUP")
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,11 @@ def judge(
         return End(State.INIT, "its worker was told to stop and asked to be started again")
     if code == REFUSED and not closing and not row["events_seq"]:
         return End(State.FAILED, f"refused: {last_words() or 'the worker gave no reason'}", code)
+    if not closing and row["state"] == State.HANDSHAKE:
+        # Python itself was still starting, and answered nothing yet; of SIGINT it may die with code 1.
+        by = "SIGINT" if ended.code == 1 and last_words() == "KeyboardInterrupt" else ended.signal
+        if by in STOPPED:
+            return End(State.INIT, f"its worker was stopped by {by} while it started")
     reason = _reason(payload, code, name, last_words() or ended.reason) if closing or not ended.reason else ended.reason
     if row["restarts"] < row["max_restarts"] and not row["external"]:
         return End(State.INIT, reason, counted=True)

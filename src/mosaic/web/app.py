@@ -48,7 +48,7 @@ def build(web: Web, keeper: auth.Keeper, port: int, allow_hosts: Collection[str]
         show_welcome_message=False,
         reconnect_timeout=10.0,
     )
-    pages_app.on_startup(web.hub.start)
+    pages_app.on_startup(web.start)
     pages_app.on_shutdown(web.close)
     return auth.Gate(Assets(outer), keeper, port, allow_hosts, web.happenings.note)
 

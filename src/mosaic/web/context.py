@@ -7,10 +7,12 @@ import functools
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mosaic.trainer.client import Client
+from mosaic.trainer.client import Client, Run
+from mosaic.web.disk import DiskWatch
 from mosaic.web.live import Hub
 from mosaic.wire.channel import daemon_card, read_card
 from mosaic.wire.errors import MosaicError
@@ -34,7 +36,17 @@ class Web:
         self._client: Client | None = None
         self._card: Any = None
         self.hub = Hub(lambda: self.client, self.page_trouble)
+        self.disk = DiskWatch(self.home, self.ask)
         self.workers, self.worker_problems = discover_workers()
+
+    def seen(self, run: Run) -> Run:
+        """Return the run as pages may show it: without a remaining time where its worker may have ended since."""
+        return run if self.hub.connected and not self.disk.trouble else replace(run, eta_seconds=None)
+
+    def start(self) -> None:
+        """Begin to follow runs and disk; to be called in the event loop."""
+        self.hub.start()
+        self.disk.start()
 
     @property
     def runs_folder(self) -> Path:
@@ -79,5 +91,6 @@ class Web:
     def close(self) -> None:
         self.happenings.note("ui.stopped")
         self.hub.stop()
+        self.disk.stop()
         self._threads.shutdown(wait=False, cancel_futures=True)
         self.happenings.close()

@@ -46,6 +46,7 @@ STATES: dict[State, tuple[str, str, str]] = {
     State.LOST: ("signal_wifi_off", "#A84300", "lost"),
     State.BROKEN: ("broken_image", "#A84300", "broken"),
 }
+AMBER_BANNER, RED_BANNER = "background: #FDE68A; color: black", "background: #A84300; color: white"
 # A busy machine may take its time over a page; after NiceGUI's three seconds there would be an error in its place.
 BUILD_SECONDS = 60.0
 Kind = Literal["positive", "negative", "warning", "info"]
@@ -102,6 +103,7 @@ def frame(web: Web, path: str, title: str) -> Iterator[None]:
         ui.space()
         _icon("dark_mode", "Light or dark", lambda: _switch(dark))
     _away_banner(web)
+    _disk_banner(web)
     with ui.column().classes("mosaic-page gap-4 p-2 sm:p-4"):
         ui.label(title).props('role=heading aria-level="1"').classes("sr-only")
         yield
@@ -166,6 +168,18 @@ def state_badge(state: State) -> ui.element:
         ui.icon(icon).props("aria-hidden=true")
         ui.label(word)
     return badge.props(f"data-state={state.value}")
+
+
+def on_freshness(web: Web, callback: Callable[[], Any]) -> None:
+    """Call back in this page's context when what it knows of runs turns stale, or fresh again."""
+    client = context.client
+
+    def heard(_connected: bool | None = None) -> None:
+        with client:
+            callback()
+
+    client.on_delete(web.hub.watch_connection(heard))
+    client.on_delete(web.disk.watch(heard))
 
 
 def on_changes(web: Web, callback: Callable[[list[Change]], Any], run_id: str = "") -> None:
@@ -235,3 +249,22 @@ def _away_banner(web: Web) -> None:
             banner.set_visibility(not connected)
 
     client.on_delete(web.hub.watch_connection(show))
+
+
+def _disk_banner(web: Web) -> None:
+    """Report a disk that fills up: amber first, then red, and red while the registry cannot be written."""
+    with ui.row().classes("w-full items-center gap-2 px-4 py-2 no-wrap") as banner:
+        banner.props("role=status data-testid=disk-banner")
+        ui.icon("storage").props("aria-hidden=true")
+        label = ui.label().classes("break-words min-w-0")
+
+    def show() -> None:
+        notice = web.disk.notice
+        banner.set_visibility(notice is not None)
+        if notice is not None:
+            label.set_text(notice.text)
+            banner.style(RED_BANNER if notice.red else AMBER_BANNER)
+            banner.props(f"data-level={'red' if notice.red else 'amber'}")
+
+    show()
+    on_freshness(web, show)

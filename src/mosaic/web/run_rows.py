@@ -13,6 +13,7 @@ from mosaic.web import analytics, words
 SPARK_WIDTH, SPARK_HEIGHT = 72, 20
 MODES = {"train": "train", "resume_training": "resume", "policy_eval": "evaluation", "script": "script"}
 GROUP = "group:"
+STALLED_COLOUR = "#A84300"
 
 Row = dict[str, Any]
 
@@ -21,14 +22,15 @@ def row_of(run: Run, states: dict[State, tuple[str, str, str]], now: float) -> R
     """One run; every text is shown as it is and never as markup."""
     icon, colour, word = states[run.state]
     fraction, told = progress_of(run)
+    asked = f"{run.asked} asked" if run.asked and not run.ended else ""
     return {
         "id": run.run_id,
         "kind": "run",
         "href": f"/run/{run.run_id}",
         "state": run.state.value,
         "icon": icon,
-        "colour": colour,
-        "word": f"{word}, {run.asked} asked" if run.asked and not run.ended else word,
+        "colour": STALLED_COLOUR if run.stalled else colour,
+        "word": ", ".join(filter(None, (word, asked, words.stall_mark(run.stalled_since, now)))),
         "reason": run.reason,
         "name": run.run_name or words.short_id(run.run_id),
         "mode": MODES.get(run.mode, run.mode),
@@ -80,6 +82,7 @@ def group_row(group: analytics.Group, is_open: bool, now: float) -> Row:
     speeds = [run.sps for run in runs if run.sps is not None]
     seeds = sorted(run.seed for run in runs if run.seed is not None)
     counts = Counter(run.state.value.lower() for run in runs)
+    counts.update("STALLED" for run in runs if run.stalled)
     mean = sum(returns) / len(returns) if returns else None
     first = runs[0]
     return {

@@ -13,10 +13,12 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from mosaic.contract.fields import WEB_CARD
+from mosaic.contract.identity import own_identity
 from mosaic.web.auth import Keeper, read_key
 from mosaic.wire import channel
 from mosaic.wire.errors import ConfigError, NoDaemonError, TrainerError
-from mosaic.wire.paths import write_atomic
+from mosaic.wire.paths import make_var, write_atomic
 
 HOST, DEFAULT_PORT = "127.0.0.1", 8080
 # Open pages hold sockets that would wait for ever.
@@ -28,12 +30,14 @@ class Site:
 
     def __init__(self, home: Path, port: int | None = None, allow_hosts: Collection[str] = ()) -> None:
         self.home = home.resolve()
+        make_var(self.home)
         self._allow_hosts = allow_hosts
         self._socket = _bind(port)
         self.port: int = self._socket.getsockname()[1]
         self._boot = secrets.token_hex(8)
         self._keeper = Keeper(read_key(self.home), self._boot)
         self._server: Any = None
+        self.stopped = False
 
     @property
     def base(self) -> str:
@@ -57,22 +61,24 @@ class Site:
         app = build(web, self._keeper, self.port, self._allow_hosts, storage_secret)
         config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=CLOSE_SECONDS)
         self._server = uvicorn.Server(config)
+        self._server.should_exit = self.stopped
         self._write_card()
         try:
             asyncio.run(self._server.serve(sockets=[self._socket]))
         finally:
             with contextlib.suppress(OSError):
-                web_card(self.home).unlink()
+                if read_web_card(self.home).get("pid") == os.getpid():
+                    web_card(self.home).unlink()
 
     def stop(self) -> None:
-        """End soon; safe in a signal handler."""
+        """End soon, also where it does not serve yet; safe in a signal handler."""
+        self.stopped = True
         if self._server is not None:
             self._server.should_exit = True
 
     def _write_card(self) -> None:
-        card = {"pid": os.getpid(), "port": self.port, "boot": self._boot, "target": "", "token_file": ""}
-        write_atomic(web_card(self.home), json.dumps(card) + "\n")
-        web_card(self.home).chmod(0o600)
+        card = {**own_identity(), "port": self.port, "boot": self._boot}
+        write_atomic(web_card(self.home), json.dumps(card) + "\n", mode=0o600)
 
 
 def web_card(home: Path) -> Path:
@@ -81,8 +87,8 @@ def web_card(home: Path) -> Path:
 
 
 def read_web_card(home: Path) -> Mapping[str, Any]:
-    """What a running web process wrote of itself; {} where there is none."""
-    return channel.read_card(web_card(home))
+    """Return what a running web process wrote of itself; {} where none runs."""
+    return channel.read_card(web_card(home), WEB_CARD)
 
 
 def fresh_url(home: Path) -> str:

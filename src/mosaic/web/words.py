@@ -28,6 +28,11 @@ def duration(seconds: float | None) -> str:
     return f"{days} day" if days == 1 else f"{days} days"
 
 
+def stall_mark(since: float, now: float | None = None) -> str:
+    """Return the mark of a run whose step has not grown since then; "" where `since` is 0."""
+    return f"STALLED {duration(max(0.0, (time.time() if now is None else now) - since))}" if since else ""
+
+
 def number(value: float | None, digits: int = 4) -> str:
     """A number with as many digits as tell something: `1,234,567`, `21.5`, `3.2e-05`; a dash for none."""
     if value is None:

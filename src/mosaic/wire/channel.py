@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
+import fcntl
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mosaic.contract.fields import CARD, CARD_BYTES, read_object
+from mosaic.contract.identity import boot_id, is_running
+from mosaic.contract.kinds import FieldError
 from mosaic.wire import variables
 from mosaic.wire.errors import AccessError, ConfigError, NoDaemonError
 from mosaic.wire.paths import resolve_home
 
 if TYPE_CHECKING:
     import grpc
+
+    from mosaic.contract.kinds import Table
 
 PROTO_VERSION = "MOSAIC/1.0"
 DEFAULT_TARGET = "127.0.0.1:50055"
@@ -48,7 +52,9 @@ def find_daemon(target: str | None = None, home: Path | None = None) -> Address:
     """The daemon that MOSAIC_TARGET names, else the one of MOSAIC_HOME, or else of ./var, else the user's own."""
     given = target or os.environ.get(variables.MOSAIC_TARGET)
     here = Path(home) if home is not None else resolve_home()
-    known = [read_card(daemon_card(here)), {} if home is not None else read_card(user_card())]
+    # A folder may come from elsewhere: which token is sent to whom, its card does not say.
+    own = {"token_file": str(token_file(here))} if (card := read_card(daemon_card(here))) else {}
+    known = [{**card, **own}, {} if home is not None else read_card(user_card())]
     if given:
         card = next((card for card in known if card.get("target") == given), {})
         token = os.environ.get(variables.MOSAIC_TOKEN) or _read_token(card.get("token_file") or token_file(here))
@@ -90,32 +96,63 @@ def daemon_card(home: Path) -> Path:
     return home / "var" / "trainer" / "daemon.json"
 
 
+def daemon_lock(home: Path) -> Path:
+    """Held by a running daemon, so that a home has one only."""
+    return home / "var" / "trainer" / "daemon.lock"
+
+
 def user_card() -> Path:
     """The same in the user's state folder, for clients that are somewhere else."""
     state = os.environ.get(variables.XDG_STATE_HOME) or os.path.expanduser("~/.local/state")
     return Path(state) / "mosaic" / "daemon.json"
 
 
-def read_card(path: Path) -> Mapping[str, Any]:
-    """What a running daemon wrote of itself, {} where there is none."""
-    with contextlib.suppress(OSError, ValueError):
-        card = json.loads(path.read_text(encoding="utf-8"))
-        if isinstance(card, dict) and {"target", "token_file", "pid"} <= set(card) and _lives(card["pid"]):
-            return card
-    return {}
+def read_card(path: Path, fields: Table = CARD) -> Mapping[str, Any]:
+    """Return the card of a process that runs; {} for one that has ended, and for a file that is no such card."""
+    card = _valid_card(path, fields)
+    return card if card and names_running(card) else {}
 
 
-def _lives(pid: object) -> bool:
-    """Whether there is such a process; a daemon that was killed leaves its card behind."""
-    if not isinstance(pid, int) or pid <= 0:
-        return False
+def names_running(card: Mapping[str, Any]) -> bool:
+    """Return True while the process that wrote a card runs."""
+    return is_running(card["pid"], card["start_ticks"], card["boot_id"])
+
+
+def is_stale(path: Path, home: Path, fields: Table = CARD) -> bool:
+    """Return True for a card whose process has ended.
+
+    A card of another boot may be another machine's, which shares the folder: it is stale once nobody serves its home.
+    """
+    card = _valid_card(path, fields)
+    if card and card["boot_id"] == boot_id():
+        return not names_running(card)
+    return os.path.lexists(path) and not is_served(Path(card.get("home", home)))
+
+
+def is_served(home: Path) -> bool:
+    """Return True while a daemon, of whatever machine, holds the lock of a home."""
     try:
-        os.kill(pid, 0)
-    except PermissionError:
-        return True
+        descriptor = os.open(daemon_lock(home), os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return False
-    return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # a file system without locks
+        return False
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _valid_card(path: Path, fields: Table) -> Mapping[str, Any]:
+    try:
+        card = read_object(path, "card", CARD_BYTES)
+        fields.check(card)
+    except FieldError:
+        return {}
+    return card
 
 
 def is_loopback(target: str) -> bool:

@@ -58,6 +58,9 @@ SHM_FOLDER = Path("/dev/shm")
 # halves the flat ones in twice the time; filters help none of them by as much.
 PNG_LEVEL = 3
 
+# A ring without a header was left half made by its creator's death, or one of another container is just making it.
+MAKING_SECONDS = 3.0
+
 # How often a waiting reader looks whether there is a newer frame: a word in memory. At 30 looks a second a frame waited
 # 17 ms on average to be seen; at 125 they cost half a hundredth of a core.
 LOOK_SECONDS = 0.008
@@ -296,5 +299,5 @@ def _is_of_this_namespace(path: Path) -> bool:
     with path.open("rb") as file:
         header = file.read(HEADER)
     if len(header) < HEADER or int.from_bytes(header[:8], sys.byteorder) != MAGIC:
-        return time.time() - path.stat().st_mtime > 60.0  # its creator died while making it, or is making it now
+        return time.time() - path.stat().st_mtime > MAKING_SECONDS
     return int.from_bytes(header[8 * Head.NAMESPACE : 8 * Head.NAMESPACE + 8], sys.byteorder) == pid_namespace()

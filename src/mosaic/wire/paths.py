@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import re
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -208,21 +209,40 @@ class RunPaths:
 
     def create(self) -> None:
         """Make the run folder and its logs folder."""
+        make_var(self.home)
         try:
             self.logs.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise storage_error(self.folder, error) from None
 
 
-def write_atomic(path: Path, data: bytes | str) -> None:
-    """Write `path` so that a reader, or a crash, finds the old content or the new one and nothing between."""
+def make_var(home: Path) -> None:
+    """Make the folder `var` of a home, which nobody but its owner may enter; one that is open to others is closed."""
+    var = home / "var"
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        var.mkdir(mode=0o700, exist_ok=True)
+        if stat.S_IMODE(var.stat().st_mode) & 0o077:
+            with contextlib.suppress(PermissionError):  # another person's: that one's own processes close it
+                var.chmod(0o700)
+    except FileExistsError:  # a file: pathlib leaves it at that
+        raise storage_error(var, NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))) from None
+    except OSError as error:
+        raise storage_error(var, error) from None
+
+
+def write_atomic(path: Path, data: bytes | str, mode: int = 0o666) -> None:
+    """Write `path` so that a reader, or a crash, finds the old content or the new one and nothing between.
+
+    `mode` says, as the umask allows, who may read it.
+    """
     path = Path(path)
     content = data.encode() if isinstance(data, str) else data
     beside = path.with_name(f".{path.name}.{os.urandom(6).hex()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with open(beside, "xb") as file:
+            with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb") as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
-import threading
 import time
+
+TYPE_CHECKING = False  # typing takes 6 ms to import, in which Ctrl-C would still be a traceback
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
+    from typing import Any
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 # Told to everybody at once, a process hears it from its parent, too, which was told the same and passes it on.
@@ -34,6 +41,34 @@ class Stops:
         return 0.0 if self._first is None else time.monotonic() - self._first
 
 
+def end_at_once(code: int, *numbers: signal.Signals) -> dict[signal.Signals, Any]:
+    """End this process with `code` at one of these signals, whatever it does; return the handlers before.
+
+    It is for a program's start: an exception amid an import would be a traceback, or be swallowed.
+    """
+
+    def end(number: int, frame: FrameType | None) -> None:
+        os._exit(code)
+
+    before = {}
+    for number in numbers:
+        with contextlib.suppress(ValueError):  # another thread than the main one: signals are not its matter
+            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup, a shell's background job
+                before[number] = signal.signal(number, end)
+    return before
+
+
+@contextlib.contextmanager
+def ending_at_once(code: int, *numbers: signal.Signals) -> Iterator[None]:
+    """The same while inside."""
+    before = end_at_once(code, *numbers)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def heed_only(parent: int) -> None:
     """In a process that a run needs while it saves: only this one's SIGTERM ends it, not what is told to everybody.
 
@@ -42,6 +77,8 @@ def heed_only(parent: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if not hasattr(signal, "sigwaitinfo") or signal.getsignal(signal.SIGTERM) is signal.SIG_IGN:
         return
+    import threading
+
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     threading.Thread(target=_end_when_told, args=(parent,), name="stop", daemon=True).start()
 

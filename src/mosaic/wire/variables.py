@@ -93,9 +93,9 @@ MKL_NUM_THREADS = _variable("MKL_NUM_THREADS", "threads of MKL in the algorithm"
 def read_dotenv(home: Path) -> dict[str, str]:
     """Return the `.env` file's variables; {} where there is none (a folder of that name is a virtual environment)."""
     path = Path(home) / ".env"
-    if not path.is_file():
-        return {}
     try:
+        if not path.is_file():
+            return {}
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read {path}: {error}") from None

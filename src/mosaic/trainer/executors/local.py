@@ -6,22 +6,17 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from mosaic.contract.identity import LINUX, TICKS_PER_SECOND, boot_id, is_running, start_ticks
 from mosaic.trainer.executors.contract import Exit, Identity, Launch
 from mosaic.wire import variables
 from mosaic.wire.errors import ConfigError, WorkerError, storage_error
-
-# psutil's create_time has this resolution, too.
-_TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
-_LINUX = sys.platform.startswith("linux")
 
 
 class LocalExecutor:
@@ -71,7 +66,7 @@ class LocalExecutor:
         child = self._children.get(identity)
         if child is not None:
             return child.poll() is None
-        return identity.boot_id == boot_id() and start_ticks(identity.pid) == identity.start_ticks
+        return is_running(identity.pid, identity.start_ticks, identity.boot_id)
 
     def exit(self, identity: Identity) -> Exit:
         """How a process that is no longer alive ended; as often as asked, until it is forgotten."""
@@ -167,7 +162,7 @@ class LocalExecutor:
 def processes_of(identity: Identity | None, nonce: str) -> list[psutil.Process]:
     """Every process of a run: those that carry its nonce and, while its worker lives, its session and descendants."""
     found = {process.pid: process for process in _carriers(nonce)}
-    if identity is not None and start_ticks(identity.pid) == identity.start_ticks and identity.boot_id == boot_id():
+    if identity is not None and is_running(identity.pid, identity.start_ticks, identity.boot_id):
         with contextlib.suppress(psutil.Error):
             leader = psutil.Process(identity.pid)
             found.update({process.pid: process for process in (leader, *leader.children(recursive=True))})
@@ -181,37 +176,9 @@ def processes_of(identity: Identity | None, nonce: str) -> list[psutil.Process]:
 
 def elapsed_seconds(identity: Identity) -> float:
     """How long a process has existed, by a clock that nobody sets."""
-    if _LINUX:
-        return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - identity.start_ticks / _TICKS)
-    return max(0.0, time.time() - identity.start_ticks / _TICKS)
-
-
-def start_ticks(pid: int, *, dead: bool = False) -> int | None:
-    """When a process began, in ticks; None where it does not run (`dead`: or is not even waited for)."""
-    if pid <= 0:
-        return None
-    if _LINUX:
-        try:
-            stat = Path(f"/proc/{pid}/stat").read_bytes()
-        except OSError:
-            return None
-        # The name in brackets may hold anything; the fields after it are fixed: state is the first, start the 20th.
-        fields = stat[stat.rfind(b")") + 2 :].split()
-        return None if fields[0] in (b"Z", b"X") and not dead else int(fields[19])
-    try:
-        process = psutil.Process(pid)
-        return None if process.status() == psutil.STATUS_ZOMBIE and not dead else int(process.create_time() * _TICKS)
-    except psutil.Error:
-        return None
-
-
-@cache
-def boot_id() -> str:
-    """What changes when the machine restarts."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return f"boot-{psutil.boot_time():.0f}"
+    if LINUX:
+        return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - identity.start_ticks / TICKS_PER_SECOND)
+    return max(0.0, time.time() - identity.start_ticks / TICKS_PER_SECOND)
 
 
 def _carriers(nonce: str) -> list[psutil.Process]:
@@ -237,7 +204,7 @@ def catches(pid: int, number: signal.Signals) -> bool:
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
-        return not _LINUX  # nothing tells there: workers do, by contract
+        return not LINUX  # nothing tells there: workers do, by contract
     caught = next((line for line in status.splitlines() if line.startswith("SigCgt:")), "SigCgt: 0")
     return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
 

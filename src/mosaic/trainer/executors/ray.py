@@ -38,6 +38,9 @@ BLAMELESS = (
     *("supervisor actor died", "supervisor actor failed to start", "supervisor actor could not be scheduled"),
     *("node died", "node was terminated", "has died", "unexpected system error", "cluster", "raylet"),
 )
+# Its job server starts, has no agent that answers, or is at its limit: HTTP's own codes, or in words under a 500.
+TEMPORARY = (429, 502, 503, 504)
+LATER = ("try again", "timed out", "timeout", "cannot connect to host", "connection refused", "connection reset")
 NO_MODULE, NO_ENVIRONMENT = "No module named 'mosaic'", "runtime_env setup failed"
 
 
@@ -84,6 +87,8 @@ class RayExecutor(ClusterExecutor):
         try:
             self._call("POST", "/api/jobs/", body)
         except _Answered as error:
+            if error.is_temporary:
+                raise ClusterError(f"Ray takes no job now: {error}; it is asked again") from None
             if "already exists" not in str(error):  # an answer that got lost the first time
                 raise ConfigError(f"Ray refuses the job: {error}") from None
         return name
@@ -156,14 +161,18 @@ class RayExecutor(ClusterExecutor):
                 return json.loads(got.read() or b"null")
         except urllib.error.HTTPError as error:
             said = error.read().decode(errors="replace").strip().splitlines() or [error.reason]
-            raise _Answered(shown(said[-1], 300).strip("'\"")) from None
+            raise _Answered(shown(said[-1], 300).strip("'\""), error.code) from None
         except (OSError, ValueError) as error:
             why = getattr(error, "reason", None) or error
             raise ClusterError(f"the Ray cluster at {address} does not answer: {why}; its runs wait") from None
 
 
 class _Answered(Exception):
-    """Ray answered, and said no."""
+    """A refusal of Ray's; `is_temporary` where the same request may be accepted later."""
+
+    def __init__(self, text: str, status: int) -> None:
+        super().__init__(text)
+        self.is_temporary = status in TEMPORARY or any(word in text.lower() for word in LATER)
 
 
 def job_of(told: Mapping[str, Any]) -> Job:

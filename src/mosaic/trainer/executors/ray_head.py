@@ -17,15 +17,18 @@ import sys
 import threading
 import time
 import urllib.request
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from mosaic.contract.fields import RAY_CARD
+from mosaic.contract.identity import boot_id, start_ticks
 from mosaic.trainer.executors.contract import Identity
-from mosaic.trainer.executors.local import boot_id, start_ticks
 from mosaic.wire import variables
+from mosaic.wire.channel import read_card
 from mosaic.wire.paths import write_atomic
 
 START_SECONDS, AGAIN_SECONDS = 120.0, 60.0
@@ -90,40 +93,34 @@ class PrivateHead:
         identity = self._identity()
         if identity is None:
             return
-        temp = str(self._told().get("temp") or "")
+        temp = self._temp_of(self._told().get("port", 0))
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, OSError):
                 if os.getsid(process.pid) == identity.pid:
                     process.kill()
         self._card.unlink(missing_ok=True)
-        if temp:
-            shutil.rmtree(temp, ignore_errors=True)
+        shutil.rmtree(temp, ignore_errors=True)
 
-    def _told(self) -> dict[str, Any]:
-        try:
-            return dict(json.loads(self._card.read_text()))
-        except (OSError, ValueError, TypeError):
-            return {}
+    def _told(self) -> Mapping[str, Any]:
+        return read_card(self._card, RAY_CARD)
 
     def _identity(self) -> Identity | None:
         told = self._told()
-        if not {"pid", "start_ticks", "boot_id"} <= told.keys():
-            return None
-        identity = Identity(int(told["pid"]), int(told["start_ticks"]), str(told["boot_id"]))
-        same = identity.boot_id == boot_id() and start_ticks(identity.pid) == identity.start_ticks
-        return identity if same else None
+        return Identity(told["pid"], told["start_ticks"], told["boot_id"]) if told else None
+
+    def _temp_of(self, port: int) -> Path:
+        """Sockets below this folder may have names of 107 letters at most: a deep home has no room for them."""
+        return self._temp if len(str(self._temp)) < 40 else Path(f"/tmp/mosaic-ray-{os.getuid()}-{port}")
 
     def _start(self) -> None:
         port, dashboard = _free_port(), _free_port()
         self._log.parent.mkdir(parents=True, exist_ok=True)
-        # Sockets below this folder may have names of 107 letters at most: a deep home has no room for them.
-        temp = self._temp if len(str(self._temp)) < 40 else Path(f"/tmp/mosaic-ray-{os.getuid()}-{port}")
         command = [
             *(sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", f"--port={port}"),
             *("--include-dashboard=true", "--dashboard-host=127.0.0.1", f"--dashboard-port={dashboard}"),
             # Ray's own defaults are fixed ports, which another cluster of this machine may have.
             *(f"--dashboard-agent-listen-port={_free_port()}", f"--ray-client-server-port={_free_port()}"),
-            *("--disable-usage-stats", f"--temp-dir={temp}"),
+            *("--disable-usage-stats", f"--temp-dir={self._temp_of(port)}"),
         ]
         token = secrets.token_urlsafe(32)
         with open(os.open(self._token_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
@@ -140,7 +137,6 @@ class PrivateHead:
         address = f"http://127.0.0.1:{dashboard}"
         ticks = start_ticks(process.pid, dead=True) or 0
         card = {"address": address, "port": port, "pid": process.pid, "start_ticks": ticks, "boot_id": boot_id()}
-        card["temp"] = str(temp)
         write_atomic(self._card, json.dumps(card) + "\n")
         end = time.monotonic() + START_SECONDS
         while time.monotonic() < end and process.poll() is None:

@@ -257,9 +257,9 @@ class ComparePage:
                     with ui.element("th").classes("text-left" if place in (0, 5) else "text-right").props("scope=col"):
                         ui.label(title)
             with ui.element("tbody"):
-                states = {run.run_id: run.state for run in self.runs}
+                states = {run.run_id: _state(run) for run in self.runs}
                 for kind, run_id, one, number in self.headlines():
-                    self._draw_row(kind, run_id, one, number, STATES[states[run_id]][2] if run_id else "")
+                    self._draw_row(kind, run_id, one, number, states.get(run_id, ""))
 
     def _draw_row(self, kind: str, run_id: str, one: analytics.Headline, number: int, state: str) -> None:
         alone = len(self.groups[number].runs) == 1
@@ -383,3 +383,7 @@ class ComparePage:
         chosen = await choose_runs(self.web, self.run_ids)
         if chosen is not None:
             ui.navigate.to(f"/compare?{urlencode({'runs': ','.join(chosen)}, safe=',')}")
+
+
+def _state(run: Run) -> str:
+    return ", ".join(filter(None, (STATES[run.state][2], words.stall_mark(run.stalled_since))))

@@ -17,7 +17,7 @@ from mosaic.trainer.client import Change, Run, Series
 from mosaic.web import curves, files, tensorboard_proxy
 from mosaic.web.context import Web
 from mosaic.web.frame_socket import FrameSockets
-from mosaic.web.layout import on_changes, page_at, trouble
+from mosaic.web.layout import on_changes, on_freshness, page_at, trouble
 from mosaic.web.pages import run_header
 from mosaic.web.pages.tabs import config, events, live, logs, metrics, notes, tensorboard, wandb
 from mosaic.web.pages.tabs import files as files_tab
@@ -81,6 +81,7 @@ class RunPage:
         self._panel = ui.column().classes("w-full gap-4").props('role=tabpanel aria-label="Chosen tab"')
         await self._show(chosen)
         on_changes(self.web, self._heard, self.run_id)
+        on_freshness(self.web, self._header.update)
         ui.timer(LOOK_SECONDS, self._look)
 
     def hear(self, callback: Callable[[], Any]) -> None:

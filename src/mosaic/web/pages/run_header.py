@@ -15,6 +15,7 @@ from mosaic.web.forms.again import train_again
 from mosaic.web.layout import busy, code_box, confirmed, state_badge, tell
 from mosaic.web.log_files import last_words
 from mosaic.web.pages.split_bar import SplitBar
+from mosaic.web.run_rows import STALLED_COLOUR
 from mosaic.wire.errors import MosaicError
 from mosaic.wire.syncing import storage_of
 
@@ -69,7 +70,9 @@ class Header:
             add="text-negative font-medium" if run.state in TROUBLED else "",
             remove="" if run.state in TROUBLED else "text-negative font-medium",
         )
-        share, text = progress_of(run)
+        self._stalled.set_text(words.stall_mark(run.stalled_since))
+        self._stalled.set_visibility(run.stalled)
+        share, text = progress_of(self._page.web.seen(run))
         self._bar.set_visibility(share is not None)
         self._bar.set_value(share or 0.0)
         self._progress.set_text(text)
@@ -87,7 +90,7 @@ class Header:
         ):
             ui.icon("delete").props("aria-hidden=true")
             ui.label("deleted")
-        for part in (self._buttons, self._reason, self._progress_row, self._warnings, self._cause):
+        for part in (self._buttons, self._stalled, self._reason, self._progress_row, self._warnings, self._cause):
             part.set_visibility(False)
 
     def _draw_title(self) -> None:
@@ -95,6 +98,9 @@ class Header:
         with ui.column().classes("gap-1 min-w-0"):
             with ui.row().classes("items-center gap-3"):
                 self._badge = ui.element("div")
+                self._stalled = ui.label().classes("rounded-full px-2 py-0.5 text-white text-sm")
+                self._stalled.style(f"background: {STALLED_COLOUR}").props("data-testid=stalled role=status")
+                self._stalled.tooltip("its step has not grown for longer than its pace explains")
                 title = run.run_name or f"{run.algo} on {run.env_id}"
                 ui.label(title).classes("text-xl font-semibold break-words min-w-0").props("role=heading aria-level=2")
             facts = [

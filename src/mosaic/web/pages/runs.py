@@ -13,7 +13,7 @@ from nicegui import events, ui
 from mosaic.trainer.client import Change, Client, Page, Run, State
 from mosaic.web import run_rows
 from mosaic.web.context import Web
-from mosaic.web.layout import STATES, busy, confirmed, on_changes, page_at, tell
+from mosaic.web.layout import STATES, busy, confirmed, on_changes, on_freshness, page_at, tell
 from mosaic.web.pages.runs_table import RunsTable
 from mosaic.wire.errors import ConfigError, MosaicError
 
@@ -134,6 +134,7 @@ class RunsPage:
         self._draw_pager()
         self.show()
         on_changes(self.web, self.heard)
+        on_freshness(self.web, self.show)
         ui.timer(RELOAD_SECONDS, self.tick)
         ui.timer(REFRESH_SECONDS, self.refresh)
 
@@ -221,7 +222,8 @@ class RunsPage:
 
     def show(self) -> None:
         """Bring the table to what is known."""
-        rows = run_rows.rows_of(self.page.runs, STATES, time.time(), by_group=self.by_group, opened=self.opened)
+        runs = [self.web.seen(run) for run in self.page.runs]
+        rows = run_rows.rows_of(runs, STATES, time.time(), by_group=self.by_group, opened=self.opened)
         if rows != self.table.rows:
             self.table.rows = rows
         here = {run.run_id for run in self.page.runs}
