@@ -39,16 +39,24 @@ def test_events_add_up_to_step_speed_returns_and_losses() -> None:
     for event in events(*TRAINED):
         run.apply(event)
     assert (run.status, run.step, run.episodes, run.seed, run.steps_per_second) == ("completed", 600, 120, 7, 1200)
-    assert run.mean_return == 480.0 and len(run.returns) == 100
+    assert run.returns.value == 480.0
     assert run.losses["value_loss"] == 0.25 and math.isnan(run.losses["entropy"])
     assert run.seconds == 122.0
 
 
-def test_mean_return_covers_the_last_hundred_episodes_only() -> None:
+def test_the_return_is_the_mean_that_the_run_logs() -> None:
+    run = progress(reward_threshold=475.0)
+    for event in events(*episodes(120, 500.0), ("metrics", {"step": 600, "charts/mean_return": 410.0})):
+        run.apply(event)
+    assert run.returns.value == 410.0 and not run.solved
+    assert "return 410" in view.status_line(run) and "return 410 (" in view.summary_line(run)
+
+
+def test_a_run_that_logs_no_mean_has_the_mean_of_its_last_hundred_episodes() -> None:
     run = progress()
     for event in events(*episodes(100, 0.0), *episodes(100, 10.0)):
         run.apply(event)
-    assert run.mean_return == 10.0
+    assert run.returns.value == 10.0
 
 
 def test_solved_needs_a_threshold_and_a_hundred_episodes() -> None:
@@ -75,9 +83,7 @@ def test_summary_names_seed_return_steps_seconds_speed_and_folder() -> None:
     run = progress()
     for event in events(*TRAINED):
         run.apply(event)
-    assert view.summary_line(run) == (
-        "completed (seed 7): mean return of the last 100 episodes 480 · 600 steps in 122.0 s · 1,200 steps/s · var/x"
-    )
+    assert view.summary_line(run) == ("completed (seed 7): return 480 · 600 steps in 122.0 s · 1,200 steps/s · var/x")
 
 
 def test_summary_of_a_run_in_which_no_episode_ended_says_so() -> None:
@@ -208,7 +214,7 @@ def test_an_evaluation_counts_episodes_and_sums_up_all_of_them() -> None:
     run = progress(unit="episodes", total_timesteps=120, reward_threshold=475.0)
     for event in events(*episodes(120, 480.0), ("run_completed", {"mean_return": 400.0})):
         run.apply(event)
-    assert view.status_line(run).startswith("120 of 120 episodes (100%) · mean return")
+    assert view.status_line(run).startswith("120 of 120 episodes (100%) · return 480")
     assert view.summary_line(run) == "completed: mean return of 120 episodes 400 · 120 episodes in 120.0 s · var/x"
 
 
@@ -220,7 +226,7 @@ def test_a_script_shows_its_phase_and_keeps_its_own_end() -> None:
     resumed = {"step": 300, "changed": {"total_timesteps": [300, 500]}}
     told = [("phase", first), *episodes(2, 9.0), ("phase", {**first, "status": "ended", "outcome": "completed"})]
     view.follow(events(*told, ("phase", second), ("resumed", resumed)), run, out)
-    assert (run.phase, run.env_id, run.total_timesteps, run.mean_return) == (2, "Acrobot-v1", 700, None)
+    assert (run.phase, run.env_id, run.total_timesteps, run.returns.value) == ("phase 2", "Acrobot-v1", 700, None)
     text = out.file.getvalue()
     assert "phase 1 on CartPole-v1: completed" in text and "phase 2 on Acrobot-v1: started" in text
 
@@ -246,3 +252,11 @@ def test_numbers_are_written_for_people(value: float | None, text: str) -> None:
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (0.2, "0:01"), (61, "1:01"), (3600, "1:00:00")])
 def test_time_left_reads_like_a_clock(seconds: float, text: str) -> None:
     assert view.clock(seconds) == text
+
+
+def test_a_script_that_says_how_many_phases_it_has_shows_which_one_runs() -> None:
+    run = progress(total_timesteps=600)
+    out = Console(file=io.StringIO(), width=100)
+    started = {"number": 2, "phases": 3, "status": "started", "env_id": "CartPole-v1"}
+    view.follow(events(("phase", started), *episodes(1, 9.0)), run, out)
+    assert "phase 2 of 3 on CartPole-v1: started" in out.file.getvalue() and "· phase 2 of 3" in view.status_line(run)

@@ -14,7 +14,7 @@ from cleanrl_worker import cli as worker_cli
 from cleanrl_worker import schema
 from cleanrl_worker.config import parse_worker_config
 from cleanrl_worker.runtime import DEFAULT_ALGO_REGISTRY
-from mosaic import catalog, cli
+from mosaic import catalog, cli, stats
 from mosaic.contract.fields import EXTRAS
 from mosaic.trainer.states import MOVES
 from mosaic.wire import events, happenings, metrics, variables
@@ -164,6 +164,34 @@ def test_algorithms_page_lists_the_registry() -> None:
 @pytest.mark.parametrize("name", DEFAULT_ALGO_REGISTRY)
 def test_every_algorithm_shows_how_it_learns(name: str) -> None:
     assert list((ROOT / "docs/img").glob(f"learning-{name}-*.svg"))
+
+
+def test_benchmarks_page_claims_what_the_kept_scores_decide() -> None:
+    kept = json.loads((ROOT / "benchmarks/results/learning.json").read_text())
+    page = (ROOT / "docs/benchmarks.md").read_text()
+    rows = [
+        line.strip("| ").split(" | ") for line in page.splitlines() if re.match(r"\| `\w+( --network shared)?` ", line)
+    ]
+    claims = {}
+    for cells in (cells for cells in rows if len(cells) == 8 and cells[2].isdecimal()):
+        name = cells[0].replace(" --network shared", "").replace("`", "").split(" (")[0].split(",")[0]
+        claims[f"{name} shared" if "--network shared" in cells[0] else name] = cells[-1]
+    found = {key: kept[key] for key in claims if kept.get(key, {}).get("published")}
+    assert len(found) > 20
+    for key, row in found.items():
+        published = row["published"]
+        word = stats.verdict(list(row["scores"].values()), published["mean"], published["std"])
+        assert re.match(rf"{word}\b", claims[key]), (key, word, claims[key])
+
+
+def test_what_is_to_be_measured_again_is_queued_with_the_reason() -> None:
+    queue = json.loads((ROOT / "benchmarks/queue.json").read_text())
+    queued = {f"`{row['algo']}` {row['env_id']}" for row in queue}
+    for row in queue:
+        assert row.keys() == {"algo", "env_id", "steps", "seeds", "flags", "why"} and row["why"] and row["seeds"]
+        assert row["algo"] in DEFAULT_ALGO_REGISTRY and row["steps"] > 0
+    marked = [line for line in (ROOT / "docs/benchmarks.md").read_text().splitlines() if "measured again (" in line]
+    assert len(marked) == 5 and all(any(line.startswith(f"| {name}") for name in queued) for line in marked)
 
 
 def test_algorithms_page_says_what_the_files_say_now() -> None:

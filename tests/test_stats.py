@@ -10,6 +10,7 @@ from mosaic.stats import (
     improvement_interval,
     iqm,
     probability_of_improvement,
+    verdict,
 )
 
 
@@ -157,3 +158,26 @@ def test_importance_says_nothing_where_there_is_nothing_to_say() -> None:
     assert importance({"a": [1, 2, 3]}, [1.0, 2.0, 3.0]) == {}
     assert importance({"a": [1, 2, 3, 4]}, [1.0] * 4) == {}
     assert importance({"a": [1, 1, 1, 1]}, [1.0, 2.0, 3.0, 4.0]) == {"a": 0.0}
+
+
+def test_a_published_mean_is_reached_not_reached_or_undecided() -> None:
+    assert verdict([490.0, 495.0, 500.0], 500.0, 10.0) == "reached"
+    assert verdict([300.0, 310.0, 320.0], 500.0, 10.0) == "not reached"
+    assert verdict([300.0, 400.0, 700.0], 500.0, 10.0) == "undecided"
+
+
+def test_a_wider_spread_never_makes_a_goal_easier_to_reach() -> None:
+    assert verdict([440.0, 441.0, 442.0], 500.0, 10.0) == "not reached"
+    assert verdict([240.0, 441.0, 642.0], 500.0, 10.0) == "undecided"
+
+
+def test_the_margin_is_the_published_spread_or_five_percent() -> None:
+    ours = [96.0, 96.0, 96.0]
+    assert verdict(ours, 100.0) == "reached" and verdict(ours, 100.0, 1.0) == "not reached"
+    assert verdict([-104.0] * 3, -100.0) == "reached"
+    assert verdict([-106.0] * 3, -100.0) == "not reached"
+    assert verdict([-200.0] * 3, -200.0, 0.0) == "reached"
+
+
+def test_one_seed_decides_nothing() -> None:
+    assert verdict([1000.0], 10.0) == "undecided"

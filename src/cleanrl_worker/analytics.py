@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -77,14 +78,21 @@ def read_wandb_status(paths: RunPaths) -> dict[str, Any]:
 
 
 def _checkpoints(paths: RunPaths) -> dict[str, Any]:
-    """Folders named by their step, also those below a phase's name."""
+    """Return the folders named by their step; a script's as `<phase>/<step>`, in the order of the phases."""
     found = [*paths.checkpoints.glob("*"), *paths.checkpoints.glob("*/*")]
-    saved = sorted((path for path in found if path.name.isdecimal() and path.is_dir()), key=lambda path: int(path.name))
+    saved = sorted((path for path in found if path.name.isdecimal() and path.is_dir()), key=_place)
+    names = [path.relative_to(paths.checkpoints).as_posix() for path in saved]
     return {
         "relative_path": _relative(paths, paths.checkpoints) if saved else None,
-        "steps": [int(path.name) for path in saved],
+        "steps": [int(name) if name.isdecimal() else name for name in names],
         "latest": _relative(paths, saved[-1]) if saved else None,
     }
+
+
+def _place(checkpoint: Path) -> tuple[int, int]:
+    """Return the number of the phase, 0 outside of one, and the step."""
+    number = re.match(r"phase(\d+)-", checkpoint.parent.name)
+    return int(number[1]) if number else 0, int(checkpoint.name)
 
 
 def _policy(paths: RunPaths) -> str | None:

@@ -77,7 +77,8 @@ class Attempt:
         extras = config.extras
         self._tensorboard = paths.inside(extras["tensorboard_dir"]) if extras.get("tensorboard_dir") else None
         first_step = phase.first_step if phase is not None else 0
-        self._relay = make_relay(config, paths, self._hold, self._beat, self._tensorboard, first_step)
+        outlets = (self._hold, self._beat, self._tensorboard)
+        self._relay = make_relay(config, paths, *outlets, first_step, whole=phase is None)
         self._notes = Notes(paths, self._hold)
         self._scalars = None if plan.ours else ScriptScalars(paths, self._tensorboard, first_step)
         self._silence = None if plan.ours else live.Silence(paths, self._warn)
@@ -241,6 +242,8 @@ class Attempt:
                 self._warn(trouble)
         if returncode == 0:
             completed = {"manifest": manifest, **self._relay.closing()}
+            if self._stopped_by is not None and self._config.extras.get("eval_repeat"):
+                completed["stopped_by"] = self._stopped_by.name  # the only way in which it ends
             self._emitter.run_completed(self._config.run_id, self._about(completed))
             return manifest
         # a training of ours answers both once it has begun: of the first one it dies only while it starts

@@ -55,7 +55,7 @@ def make_plan(config: CleanRLWorkerConfig, paths: RunPaths, registry: Mapping[st
     name = config.algo.rpartition(".")[2]
     source = locate_module(registry[name], ()) if name in registry else None
     schema.require_packages(name, source)
-    warnings = [*config.warnings, *_without_effect(config), *check_game(config, name, source)]
+    warnings = [*config.warnings, *_without_effect(config), *check_game(config, name, source), *_raw(config)]
     return Plan(
         module=MODULE,
         script=None,
@@ -170,6 +170,17 @@ def _params(config: CleanRLWorkerConfig) -> dict[str, Any]:
         near = nearest(found["env_backend"], backends.NAMES)
         raise ConfigError(f"env_backend: {shown(found['env_backend'])} is none of {', '.join(backends.NAMES)}{near}")
     return found
+
+
+def _raw(config: CleanRLWorkerConfig) -> Iterator[str]:
+    """Yield a warning for a policy without the statistics that its training may have normalised observations with."""
+    if not _sidecar(config):
+        path = config.extras["policy_path"]
+        yield (
+            f"policy {shown(str(path))} has no sidecar: it plays on observations as they are, and its returns say "
+            "nothing if it was trained on normalised ones; put their mean and variance into "
+            f"{shown(str(path) + '.json')} as observation_statistics"
+        )
 
 
 def _without_effect(config: CleanRLWorkerConfig) -> Iterator[str]:

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cleanrl_worker.telemetry import LENGTH, RETURN, SPS, Emit, MetricsRelay, Progress
+from mosaic.contract.returns import EPISODE_RETURNS
 
 if TYPE_CHECKING:
     from cleanrl_worker.config import CleanRLWorkerConfig
     from mosaic.wire.paths import RunPaths
 
-EPISODE = "eval/episode_return"
+EPISODE = EPISODE_RETURNS[1]
 BATCH = "eval/avg_return"
 # A heartbeat costs some 15 ms, and batches of a quick environment may end every millisecond.
 BEATS_PER_POLL = 4
@@ -25,28 +26,25 @@ def make_relay(
     beat: Callable[[], None],
     tensorboard: Path | None,
     first_step: int = 0,
+    *,
+    whole: bool = True,
 ) -> MetricsRelay:
     """The relay that the config's mode asks for; `beat` is called after each batch of an evaluation."""
     events = config.extras.get("telemetry") != "off" and not config.extras.get("fastlane_only")
     if config.mode == "policy_eval":
         return EvaluationRelay(paths, emit, beat, events=events)
-    return MetricsRelay(paths, emit, events=events, tensorboard=tensorboard, first_step=first_step)
+    return MetricsRelay(paths, emit, events=events, tensorboard=tensorboard, first_step=first_step, whole=whole)
 
 
 class EvaluationProgress(Progress):
-    """The headline numbers of an evaluation: its `step` counts episodes, its final return is the latest batch's."""
+    """The headline numbers of an evaluation: its `step` counts episodes, its return is the latest batch's."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.batch: dict[str, Any] | None = None
         self._steps = 0
         self._sum = 0.0
         self._worst: dict[str, Any] | None = None
         self._best: dict[str, Any] | None = None
-
-    @property
-    def final_return(self) -> float | None:
-        return super().final_return if self.batch is None else self.batch["avg_return"]
 
     def take_episode(self, row: dict[str, Any]) -> None:
         """Learn from one episode's row."""
@@ -63,13 +61,15 @@ class EvaluationProgress(Progress):
     def take_batch(self, row: dict[str, Any]) -> dict[str, Any]:
         """Learn from one batch's row; returns its numbers by their plain names."""
         self.reported_sps = row.get(SPS, self.reported_sps)
-        self.batch = {tag.removeprefix("eval/"): value for tag, value in row.items() if tag.startswith("eval/")}
-        return self.batch
+        batch = {tag.removeprefix("eval/"): value for tag, value in row.items() if tag.startswith("eval/")}
+        self.returns.add_mean(batch["avg_return"], batch["episodes"])
+        return batch
 
     def outcome(self) -> dict[str, Any]:
         """Over all episodes; the worst and the best can be played again by their seeds."""
-        mean = self._sum / self.episodes if self.episodes else None
-        return {"mean_return": mean, "episodes": self.episodes, "worst": self._worst, "best": self._best}
+        episodes = self.returns.episodes
+        mean = self._sum / episodes if episodes else None
+        return {"mean_return": mean, "episodes": episodes, "worst": self._worst, "best": self._best}
 
     def summary(self, seconds: float) -> dict[str, Any]:
         return {**super().summary(seconds), "steps": self._steps, "evaluation": self.outcome()}

@@ -103,10 +103,18 @@ class Phase:
         return told
 
     def summary(self, own: Mapping[str, Any]) -> dict[str, Any]:
-        """The run's headline numbers: those of this phase, with the earlier phases' time and episodes."""
+        """Return the run's headline numbers over all phases; an evaluation changes no return of training."""
         seconds = own["seconds"] + sum(record.seconds for record in self._earlier)
         episodes = own["episodes"] + sum(record.episodes for record in self._earlier)
-        return {**own, "seconds": round(seconds, 3), "episodes": episodes, "phases": self.record.number}
+        told = {**own, "seconds": round(seconds, 3), "episodes": episodes, "phases": self.record.number}
+        before = next((one for one in reversed(self._earlier) if one.final_return is not None), None)
+        if before is None:
+            return told
+        if self._config.mode == "policy_eval":
+            return told | {name: getattr(before, name) for name in ("final_return", "best_return")}
+        bests = [best for best in (own["best_return"], before.best_return) if best is not None]
+        final = before.final_return if own["final_return"] is None else own["final_return"]
+        return told | {"final_return": final, "best_return": max(bests, default=None)}
 
     def begun(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         """The payload of its first event."""
@@ -126,6 +134,8 @@ class Phase:
             exit_code=_exit_code(payload),
             seconds=self._own(summary, "seconds", round(time.monotonic() - self._started, 3)),
             episodes=self._own(summary, "episodes", 0),
+            final_return=summary.get("final_return"),
+            best_return=summary.get("best_return"),
             error="" if outcome == COMPLETED else _why(payload),
         )
         end_phase(self._paths, self.record)
@@ -173,7 +183,9 @@ class PhaseEmitter(LifecycleEmitter):
 
 
 def _about(record: PhaseRecord) -> dict[str, Any]:
-    told = {"number": record.number, "name": record.name, "algo": record.algo, "env_id": record.env_id}
+    told: dict[str, Any] = {"number": record.number, "name": record.name, "algo": record.algo, "env_id": record.env_id}
+    phases = os.environ.get(variables.MOSAIC_PHASES, "")
+    told |= {"phases": int(phases)} if phases.isdecimal() else {}
     ended = {"end_step": record.end_step, "outcome": record.outcome} if record.outcome else {}
     return {**told, "start_step": record.first_step, **ended}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import collections
+import contextlib
 import json
 import os
 import sys
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from cleanrl_worker.outlet import Outlet
 from mosaic.contract.files import HUB, read_note
 from mosaic.contract.lines import ROW_DROPPED
+from mosaic.contract.returns import EPISODE_LENGTHS, EPISODE_RETURNS, MEAN_RETURN, RunReturn
 from mosaic.wire.errors import EventError, StorageError, storage_error
 from mosaic.wire.events import Event, encode
 from mosaic.wire.metrics import Tail, encode_row, is_episode
@@ -25,9 +26,8 @@ if TYPE_CHECKING:
 
 Emit = Callable[[str, dict[str, Any]], object]
 
-RETURN, LENGTH, SPS = "charts/episodic_return", "charts/episodic_length", "charts/SPS"
-# What the summary's final return is the mean of: CleanRL's habit for headline numbers.
-LAST_EPISODES = 100
+RETURN, LENGTH, SPS, STAGE = EPISODE_RETURNS[0], EPISODE_LENGTHS[0], "charts/SPS", "curriculum/stage"
+_HEADLINE = frozenset({RETURN, MEAN_RETURN, SPS, STAGE})
 
 
 class LifecycleEmitter:
@@ -114,16 +114,13 @@ class Progress:
 
     def __init__(self, first_step: int = 0) -> None:
         self.step = self._first_step = first_step
-        self.episodes = 0
-        self.last_return: float | None = None
-        self.best_return: float | None = None
+        self.returns = RunReturn()
         self.reported_sps: float | None = None
-        self._recent: collections.deque[float] = collections.deque(maxlen=LAST_EPISODES)
+        self._stage: float | None = None
 
     @property
-    def final_return(self) -> float | None:
-        """Mean return of the last 100 episodes, fewer when there were fewer."""
-        return sum(self._recent) / len(self._recent) if self._recent else None
+    def last_return(self) -> float | None:
+        return self.returns.last
 
     def steps_per_second(self, seconds: float) -> float | None:
         """As the algorithm reports it, else steps over seconds of training."""
@@ -135,9 +132,9 @@ class Progress:
     def summary(self, seconds: float) -> dict[str, Any]:
         """What the manifest says of a run that has trained so long."""
         return {
-            "final_return": self.final_return,
-            "best_return": self.best_return,
-            "episodes": self.episodes,
+            "final_return": self.returns.value,
+            "best_return": self.returns.best,
+            "episodes": self.returns.episodes,
             "steps": self.step,
             "seconds": round(seconds, 3),
             "sps": self.steps_per_second(seconds),
@@ -147,26 +144,44 @@ class Progress:
         """Learn from one row of metrics."""
         self.step = max(self.step, row["step"])
         self.reported_sps = row.get(SPS, self.reported_sps)
+        if row.get(STAGE, self._stage) != self._stage:
+            if self._stage is not None:
+                self.returns.restart()
+            self._stage = row[STAGE]
         if is_episode(row):
-            value = row[RETURN]
-            self.episodes += 1
-            self.last_return = value
-            self.best_return = value if self.best_return is None else max(self.best_return, value)
-            self._recent.append(value)
+            self.returns.add_episode(row[RETURN])
+        if MEAN_RETURN in row:
+            self.returns.add_mean(row[MEAN_RETURN])
+
+    def count_again(self, rows: Iterable[dict[str, Any]]) -> None:
+        """Take the returns from these rows alone: a resumption took others back, or goes on from a former attempt's."""
+        step, self.returns, self._stage = self.step, RunReturn(), None
+        for row in rows:
+            self.take(row)
+        self.step = step
 
 
 class MetricsRelay:
     """Follows metrics.jsonl from its present end: rows become events and, where asked for, TensorBoard scalars."""
 
     def __init__(
-        self, paths: RunPaths, emit: Emit, *, events: bool, tensorboard: Path | None, first_step: int = 0
+        self,
+        paths: RunPaths,
+        emit: Emit,
+        *,
+        events: bool,
+        tensorboard: Path | None,
+        first_step: int = 0,
+        whole: bool = True,
     ) -> None:
+        """`whole` counts the rows of earlier attempts, too, once it resumes; a phase has its own only."""
         self.progress = Progress(first_step)
         self._emit = emit
         self._events = events
         self._folder = tensorboard
         self._writer: ScalarWriter | None = None
         self._tail = Tail(paths.metrics, paths.metrics.stat().st_size if paths.metrics.exists() else 0, capped=True)
+        self._counted_from = 0 if whole else self._tail.offset
         self._complained = False
 
     def poll(self) -> None:
@@ -183,6 +198,8 @@ class MetricsRelay:
                 self._resume(row["resumed_from"])
             else:
                 self._pass_on(row)
+        if any("resumed_from" in row for row in rows):
+            self.progress.count_again(self._counting_rows())
         if rows and self._writer is not None:
             self._writer.flush()
 
@@ -212,6 +229,20 @@ class MetricsRelay:
         if self._folder is not None:
             self._writer = self._writer or ScalarWriter(self._folder)
             self._writer.add_row(row)
+
+    def _counting_rows(self) -> list[dict[str, Any]]:
+        """Return what the headline needs of the rows read so far, without those that a resumption took back."""
+        rows: list[dict[str, Any]] = []
+        tail, offset = Tail(self._tail.path, self._counted_from, end=self._tail.offset, capped=True), -1
+        while tail.offset != offset:
+            offset = tail.offset
+            with contextlib.suppress(EventError):  # reported where it was read first
+                for row in tail.read():
+                    if "resumed_from" in row:
+                        rows = [earlier for earlier in rows if earlier["step"] <= row["resumed_from"]]
+                    elif not _HEADLINE.isdisjoint(row):
+                        rows.append({tag: value for tag, value in row.items() if tag in _HEADLINE or tag == "step"})
+        return rows
 
     def _resume(self, step: int) -> None:
         self.progress.step = step

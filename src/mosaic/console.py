@@ -3,7 +3,6 @@
 import math
 import threading
 import time
-from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,9 +14,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from mosaic.contract.returns import MEAN_RETURN, RECENT_EPISODES, RunReturn
 from mosaic.wire.events import Event, resumed_total
 
-LAST_EPISODES = 100
 PLAIN_INTERVAL = 2.0
 PLOT_HEIGHT = 8
 AXIS_WIDTH = 10
@@ -54,7 +53,7 @@ def follow_plainly(events: Iterable[Event], progress: "Progress", console: Conso
             print_line(console, TOLD[event.event].format(step=progress.step))
         elif event.event == "phase":
             told = event.payload.get("outcome") or event.payload.get("status")
-            print_line(console, f"phase {event.payload.get('number')} on {event.payload.get('env_id')}: {told}")
+            print_line(console, f"{phase_of(event.payload)} on {event.payload.get('env_id')}: {told}")
         for warning in progress.warnings[warned:]:
             print_line(console, f"warning: {warning}")
         warned = len(progress.warnings)
@@ -78,8 +77,7 @@ class Progress:
     status: str = "starting"
     step: int = 0
     steps_per_second: float | None = None
-    episodes: int = 0
-    returns: deque[float] = field(default_factory=lambda: deque(maxlen=LAST_EPISODES))
+    returns: RunReturn = field(default_factory=RunReturn)
     losses: dict[str, float] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     failure: dict[str, Any] = field(default_factory=dict)
@@ -89,8 +87,8 @@ class Progress:
     """when its step grew last, while the daemon takes it for stalled"""
     started: float | None = None
     latest: float | None = None
-    phase: int = 0
-    """which one of a script's runs"""
+    phase: str = ""
+    """which one of a script's runs, such as `phase 2 of 3`"""
 
     def __post_init__(self) -> None:
         self.curve = Curve()
@@ -104,9 +102,8 @@ class Progress:
             getattr(self, f"_on_{event.event}", self._on_other)(event.payload)
 
     @property
-    def mean_return(self) -> float | None:
-        """Mean return of the last 100 episodes, None before the first has ended."""
-        return sum(self.returns) / len(self.returns) if self.returns else None
+    def episodes(self) -> int:
+        return self.returns.episodes
 
     @property
     def seconds(self) -> float:
@@ -114,10 +111,9 @@ class Progress:
 
     @property
     def solved(self) -> bool:
-        """Whether the last 100 episodes, not fewer, reach the environment's own threshold on average."""
-        mean = self.mean_return
-        full = len(self.returns) == LAST_EPISODES
-        return full and mean is not None and self.reward_threshold is not None and mean >= self.reward_threshold
+        """Return True if the return, of 100 episodes and not fewer, reaches the environment's own threshold."""
+        full, value = self.returns.behind >= RECENT_EPISODES, self.returns.value
+        return full and value is not None and self.reward_threshold is not None and value >= self.reward_threshold
 
     def settle(self, status: str, reason: str) -> None:
         """Take the registry's word for how the run ended; why, its own events have told where they could."""
@@ -140,23 +136,25 @@ class Progress:
     def _on_phase(self, payload: dict[str, Any]) -> None:
         if payload.get("status") != "started":
             return
-        self.phase = int(payload.get("number") or 0)
+        self.phase = phase_of(payload)
         self.total_timesteps = max(self.total_timesteps, int(payload.get("total_timesteps") or 0))
         if payload.get("env_id") not in (None, self.env_id):
             self.env_id, self.reward_threshold = str(payload["env_id"]), None
-            self.returns.clear()
+            self.returns.restart()
 
     def _on_episode(self, payload: dict[str, Any]) -> None:
         self._advance(payload)
-        self.episodes += 1
-        self.returns.append(number(payload["return"]))
-        self.curve.add(self.step, self.returns[-1])
+        value = number(payload["return"])
+        self.returns.add_episode(value)
+        self.curve.add(self.step, value)
 
     def _on_metrics(self, payload: dict[str, Any]) -> None:
         self._advance(payload)
         for tag, value in payload.items():
             if tag == "charts/SPS":
                 self.steps_per_second = number(value)
+            elif tag == MEAN_RETURN:
+                self.returns.add_mean(number(value))
             elif tag.startswith("losses/"):
                 self.losses[tag.removeprefix("losses/")] = number(value)
 
@@ -173,7 +171,7 @@ class Progress:
         self.warnings.append(str(payload.get("message") or payload))
 
     def _on_run_completed(self, payload: dict[str, Any]) -> None:
-        self.status = "completed"
+        self.status = "cancelled" if payload.get("stopped_by") else "completed"
         if isinstance(payload.get("mean_return"), int | float):  # an evaluation's, over all of its episodes
             self.overall_return = number(payload["mean_return"])
 
@@ -279,8 +277,8 @@ def return_plot(progress: Progress, columns: int) -> list[RenderableType]:
     labels = {0: short(max(values)), len(rows) - 1: short(min(values))}
     axis = AXIS_WIDTH - 2
     lines = [Text.assemble((f"{labels.get(i, ''):>{axis}} ┤", "dim"), (row, "cyan")) for i, row in enumerate(rows)]
-    caption = f"{'':>{AXIS_WIDTH}}return; mean of the last {len(progress.returns)} episodes "
-    mean = (short(progress.mean_return), "bold")
+    caption = f"{'':>{AXIS_WIDTH}}return of episodes; their mean "
+    mean = (short(progress.returns.value), "bold")
     said = Text.assemble((caption, "dim"), mean, (verdict(progress), "dim"), no_wrap=True, overflow="ellipsis")
     return [*lines, said, Text()]
 
@@ -300,22 +298,30 @@ def status_line(progress: Progress, brief: bool = False) -> str:
             parts.append(f"{clock(left)} left")
     if progress.unit != "episodes":
         parts.append(f"{progress.episodes:,} episodes")
-    if not brief and progress.mean_return is not None:
-        parts.append(f"mean return of the last {len(progress.returns)}: {short(progress.mean_return)}")
+    if not brief and progress.returns.value is not None:
+        parts.append(f"return {short(progress.returns.value)}")
+    if progress.phase:
+        parts.append(progress.phase)
     if progress.status == "paused":
         parts.append("paused")
     return " · ".join(parts) if progress.step else "starting"
 
 
+def phase_of(payload: dict[str, Any]) -> str:
+    """Return which phase of a script an event is of, and of how many where the script says it."""
+    of = f" of {payload['phases']}" if payload.get("phases") else ""
+    return f"phase {payload.get('number')}{of}"
+
+
 def summary_line(progress: Progress) -> str:
     """What a finished run amounts to, in one line."""
-    mean = progress.mean_return
+    mean = progress.returns.value
     if progress.overall_return is not None:
         said = f"mean return of {progress.episodes:,} episodes {short(progress.overall_return)}"
     elif mean is None:
         said = "no episode ended"
     else:
-        said = f"mean return of the last {len(progress.returns)} episodes {short(mean)}{verdict(progress)}"
+        said = f"return {short(mean)}{verdict(progress)}"
     rate = f" · {progress.steps_per_second:,.0f} steps/s" if progress.steps_per_second else ""
     seed = "" if progress.seed is None else f" (seed {progress.seed})"
     steps = f"{progress.step:,} {progress.unit} in {progress.seconds:.1f} s"

@@ -42,6 +42,21 @@ def bootstrap_interval(
     return float(low), float(high)
 
 
+def verdict(scores: ArrayLike, published: float, spread: float | None = None) -> str:
+    """Return "reached", "not reached" or "undecided": our mean's 95 % interval against a published mean.
+
+    Reached: its lower end is at least the published mean less a margin. Not reached: its upper end is below that. The
+    margin is the published standard deviation, or 5 % of the mean where none is given; so a wide spread of ours leaves
+    it undecided. So does one seed, which has no interval.
+    """
+    ours = _scores(scores)
+    if len(ours) < 2:
+        return "undecided"
+    low, high = bootstrap_interval([ours], statistic=lambda drawn: float(drawn.mean()))
+    needed = published - (0.05 * abs(published) if spread is None else spread)
+    return "reached" if low >= needed else "not reached" if high < needed else "undecided"
+
+
 def bootstrap_band(
     tasks: Sequence[ArrayLike], statistic: str = "iqm", confidence: float = 0.95, samples: int = 1000, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

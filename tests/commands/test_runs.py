@@ -106,3 +106,20 @@ def test_show_follows_a_run_to_its_end(mosaic: Callable[..., Any], start: Callab
     run = start(until="EXECUTING", episodes=30, pause=0.05)
     told = mosaic("show", "-f", run.run_id, "--json")
     assert told.code == 0 and json.loads(told.out)["state"] == "COMPLETED" and "completed (seed 1)" in told.err
+
+
+def test_list_and_show_print_the_return_of_the_run_and_apart_from_it_the_last_episodes() -> None:
+    run = replace(A_RUN, mean_return=4100.5, last_return=9.0)
+    assert "4100" in drawn(120, True, run) or "4101" in drawn(120, True, run)
+    facts = dict(runs._facts(run))
+    assert (facts["return"], facts["last episode"]) == ("4100", "9")
+
+
+def test_a_script_is_listed_and_shown_by_its_name_with_its_phase() -> None:
+    run = replace(A_RUN, mode="script", run_name="rooms.sh", reason="phase 2 of 3")
+    assert "rooms.sh (script)" in drawn(140, True, run)
+    out = io.StringIO()
+    console = Console(file=out, width=140)
+    for part in runs._full(run, console):
+        console.print(part)
+    assert "rooms.sh · ppo_continuous_action on HalfCheetah-v5" in out.getvalue() and "phase 2 of 3" in out.getvalue()

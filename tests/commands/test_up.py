@@ -13,6 +13,7 @@ import psutil
 import pytest
 from web_site import Site, wait_until
 
+from mosaic.commands import up
 from mosaic.contract.identity import boot_id
 from mosaic.wire.channel import daemon_card, read_card
 from mosaic.wire.paths import RunPaths
@@ -189,3 +190,17 @@ def test_a_home_that_cannot_be_written_is_told_without_a_traceback(name: str, wo
     told = mosaic(tmp_path, *words.split())
     assert told.returncode in (1, 3) and f"cannot write {tmp_path}/var" in told.stderr.splitlines()[-1]
     assert all(line.startswith("mosaic: ") for line in told.stderr.splitlines())
+
+
+def test_the_daemon_under_up_gets_the_slots_for_evaluations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[tuple[str, ...]] = []
+
+    def start(home: Path, listen: str | None, arguments: tuple[str, ...]) -> str:
+        started.append(arguments)
+        return "127.0.0.1:1"
+
+    monkeypatch.setattr(up, "start_daemon", start)
+    for slots in (None, 3):
+        with up.Keeping(tmp_path, None, slots):
+            pass
+    assert started[0] == () and ("--eval-slots", "3") in started

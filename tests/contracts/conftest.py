@@ -48,7 +48,7 @@ class Home:
         row = self.attempts.begin(run_id, [], [])
         assert row is not None
         self.attempts.register(run_id, Registration("w", Identity(1, 1, "b"), nonce=row["nonce"]))
-        self.append(run_id, ("episode", {"step": 0, "return": 0.0, "length": 1}))
+        self.append(run_id, ("metrics", {"step": 0}))
 
     def append(self, run_id: str, *events: tuple[str, dict[str, Any]], rows: tuple[dict[str, Any], ...] = ()) -> None:
         paths = self.registry.paths(run_id)

@@ -169,7 +169,34 @@ def test_headline_numbers_follow_the_rows(home: Any) -> None:
     assert run.last_values == {"charts/SPS": 20.0, "charts/episodic_length": 7.0, "charts/episodic_return": 12.0}
 
 
-def test_the_mean_return_is_of_the_last_hundred_episodes_that_count(home: Any) -> None:
+def test_the_return_is_the_newest_mean_that_the_run_logs_also_after_a_resumption(home: Any) -> None:
+    home.add("a")
+    home.execute("a")
+    home.append("a", rows=({"step": 1, "charts/episodic_return": 9.0}, {"step": 2, "charts/mean_return": 4.0}))
+    assert home.verbs.get_run("a").mean_return == 4.0
+    home.append("a", rows=({"step": 5, "charts/mean_return": 7.0}, {"step": 6, "charts/episodic_return": 1.0}))
+    assert home.verbs.list_runs().runs[0].mean_return == 7.0
+    with home.registry.paths("a").metrics.open("ab") as file:
+        file.write(encode_resumed(4))
+    home.append("a")
+    run = home.verbs.get_run("a")
+    assert (run.mean_return, run.episodes, run.last_return) == (4.0, 1, 1.0)
+
+
+def test_the_best_return_is_a_logged_mean_with_twenty_episodes_behind_it(home: Any) -> None:
+    home.add("a")
+    home.execute("a")
+    rows = [{"step": n, "charts/episodic_return": 1.0} for n in range(1, 20)]
+    home.append("a", rows=(*rows, {"step": 19, "charts/mean_return": 50.0}))
+    (found,) = home.verbs.get_metrics("a", ["charts/mean_return"], max_points=10, average=True)
+    assert found.highest is None
+    later = ({"step": n, "charts/mean_return": value} for n, value in ((21, 3.0), (22, 8.0), (23, 5.0)))
+    home.append("a", rows=({"step": 20, "charts/episodic_return": 1.0}, *later))
+    (found,) = home.verbs.get_metrics("a", ["charts/mean_return"], max_points=10, average=True)
+    assert found.highest == 8.0
+
+
+def test_a_run_that_logs_no_mean_has_the_mean_of_its_last_hundred_episodes_that_count(home: Any) -> None:
     home.add("a")
     home.execute("a")
     assert home.verbs.get_run("a").mean_return is None

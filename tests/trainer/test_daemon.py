@@ -128,6 +128,7 @@ def test_a_second_daemon_of_the_same_home_is_refused(daemon: Any) -> None:
         (["--listen", "0.0.0.0:0"], "--tls-cert and --tls-key, or --insecure-listen"),
         (["--listen", "127.0.0.1"], "--listen takes HOST:PORT"),
         (["--listen", "127.0.0.1:70000"], "--listen takes HOST:PORT"),
+        (["--eval-slots", "0"], "--eval-slots takes a whole number from 1"),
         (["--slots", "-1"], "--slots takes a number above 0"),
         (["--tls-cert", "a.pem"], "--tls-cert and --tls-key go together"),
     ],

@@ -184,6 +184,20 @@ def test_a_gpu_that_is_not_there_is_refused_or_replaced_by_the_cpu(daemon: Any) 
         daemon.submit({}, resources={"cpus": 9})
 
 
+def test_an_evaluation_starts_beside_trainings_that_hold_every_slot(daemon: Any) -> None:
+    daemon.stop()
+    daemon.start("--slots", "1", "--eval-slots", "1")
+    holds = daemon.submit({"episodes": 100_000, "pause": 0.05})
+    daemon.until_state(holds.run_id, State.EXECUTING)
+    waits = daemon.submit({"episodes": 1})
+    evaluation = daemon.submit({"episodes": 2, "mode": "policy_eval"})
+    assert daemon.client.wait_run(evaluation.run_id, 180).state == State.COMPLETED
+    assert daemon.client.get_run(waits.run_id).state == State.INIT
+    assert daemon.client.health()["cpu_slots_free"] == 0
+    daemon.client.cancel_run(holds.run_id)
+    assert daemon.client.wait_run(waits.run_id, 180).state == State.COMPLETED
+
+
 def test_deleting_an_ended_run_removes_folder_rows_and_configs(daemon: Any) -> None:
     run = daemon.submit({"episodes": 2})
     daemon.client.wait_run(run.run_id, 180)

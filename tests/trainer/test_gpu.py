@@ -32,6 +32,18 @@ def test_who_waits_for_cores_or_memory_is_passed_by_nobody() -> None:
     assert room.grant(Claim(memory_mb=200)) is None and room.grant(Claim()) is None
 
 
+def test_an_evaluation_takes_a_slot_of_its_own_and_waits_for_no_training() -> None:
+    one = Claim(evaluates=True)
+    room = Room.beside(TWO, [(Claim(cpus=4.0, gpus=2), [0, 1])])
+    assert room.grant(Claim()) is None
+    assert room.grant(Claim(gpus=1, evaluates=True)) == [], "a busy GPU is not waited for"
+    assert room.grant(one) is None, "there is one slot"
+    assert Room.beside(TWO, [(one, [])]).grant(one) is None
+    assert Room.beside(TWO, [(one, [])]).grant(Claim(cpus=4.0)) == [], "it takes no CPU slot"
+    three = Room.beside(Machine((), 4.0, 1000, eval_slots=3), [(one, [])])
+    assert [three.grant(one) for _ in range(3)] == [[], [], None]
+
+
 def test_fractions_of_cores_add_up() -> None:
     room = Room.beside(Machine((), 1.0, 0), [])
     assert all(room.grant(Claim(cpus=0.1)) == [] for _ in range(10))

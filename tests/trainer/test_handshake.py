@@ -20,7 +20,7 @@ from mosaic.wire._pb import trainer_pb2_grpc
 from mosaic.wire.channel import PROTO_VERSION, credentials, open_channel
 from mosaic.wire.errors import ConfigError
 from mosaic.wire.events import Event, replay
-from mosaic.wire.metrics import read_rows
+from mosaic.wire.metrics import encode_row, read_rows
 from mosaic.wire.paths import RunPaths
 
 SCRIPT = """
@@ -246,6 +246,28 @@ def test_published_events_are_taken_once_in_order_and_gaps_are_asked_for_again(d
     expected = [("episode", seq, {"step": seq, "return": 2.5, "length": 3}) for seq in range(3)]
     assert [(e.event, e.seq, e.payload) for e in daemon.events("one")] == expected
     assert daemon.paths("one").metrics.read_bytes() == row + row
+
+
+def test_episodes_of_a_worker_without_rows_are_counted_and_no_episode_is_counted_twice(daemon: Any, stub: Stub) -> None:
+    def batch(run_id: str, numbers: range, *, rows: bool) -> pb.TelemetryBatch:
+        told = [pb.RunEpisode(step=10 * n, episode_return=float(n), length=10) for n in numbers]
+        events = [
+            pb.Event(event="episode", seq=n, timestamp=5.0, episode=one) for n, one in zip(numbers, told, strict=True)
+        ]
+        lines = [encode_row(10 * n, 5.0, {"charts/episodic_return": float(n)}) for n in numbers]
+        return pb.TelemetryBatch(run_id=run_id, events=events, metrics=b"".join(lines) if rows else b"")
+
+    for run_id, rows in (("bare", False), ("rows", True)):
+        daemon.client.submit_run({"algo": "tiny", "env_id": "x", "total_timesteps": 99}, external=True, run_id=run_id)
+        stub.publish(stub.register(run_id).session_token, batch(run_id, range(30), rows=rows))
+        daemon.until_state(run_id, State.EXECUTING)
+        run = daemon.client.get_run(run_id)
+        assert (run.episodes, run.last_return, run.mean_return, run.step) == (30, 29.0, 14.5, 290)
+        (series,) = daemon.client.get_metrics(run_id, ["charts/episodic_return"])
+        assert series.steps.tolist() == [10 * n for n in range(30)] and series.values[-1] == 29.0
+    listed = {run.run_id: run for run in daemon.client.list_runs(curve_points=5).runs}
+    assert listed["bare"].episodes == 30 and len(listed["bare"].curve) == 5
+    assert daemon.client.get_run("bare").last_length == 10.0
 
 
 def test_a_workers_new_stream_takes_the_place_of_one_that_was_cut(daemon: Any, stub: Stub) -> None:

@@ -1,6 +1,7 @@
 """Real PPO runs under a real daemon: killed at each of their processes, resumed, and equal to an undisturbed one."""
 
 import itertools
+import json
 import os
 import signal
 import time
@@ -89,6 +90,26 @@ def test_numbers_reach_the_registry_while_the_run_trains_and_cancel_saves_a_chec
     assert numbers == sorted(numbers) and set(numbers[:8]) == {4, 8} and {step[1] for step in steps} == {0, 1, 2, 3}
     episodes = sum(event.event == "episode" for event in run.events())
     assert sum(step[3] for step in steps) >= episodes > 0
+
+
+def test_a_repeated_evaluation_that_is_cancelled_keeps_summary_manifest_and_videos(daemon: Any, until: Any) -> None:
+    trained = daemon.client.submit_run(
+        {"algo": "ppo", "env_id": "CartPole-v1", "seed": 1, "total_timesteps": 512, "extras": {"save_model": True}}
+    )
+    folder = Path(daemon.client.wait_run(trained.run_id, 180).folder)
+    policy = next(folder.rglob("ppo.cleanrl_model"))
+    extras = {"mode": "policy_eval", "policy_path": str(policy), "eval_batch_size": 2, "eval_repeat": True}
+    config = {"algo": "ppo", "env_id": "CartPole-v1", "extras": {**extras, "eval_capture_video": True}}
+    run = daemon.client.submit_run(config)
+    until(lambda: daemon.client.get_run(run.run_id).episodes >= 4, "two batches", 180)
+    daemon.client.cancel_run(run.run_id)
+    ended = daemon.client.wait_run(run.run_id, 180)
+    assert (ended.state, ended.reason) == ("CANCELLED", "cancelled")
+    folder = Path(ended.folder)
+    assert json.loads((folder / "eval_summary.json").read_text())["episodes"] == 2
+    assert json.loads((folder / "analytics.json").read_text())["summary"]["evaluation"]["episodes"] >= 4
+    videos = [one.path for one in daemon.client.get_run(run.run_id).artifacts if one.kind == "video"]
+    assert videos and all((folder / path).exists() for path in videos)
 
 
 def test_a_run_says_when_it_writes_a_checkpoint_or_plays_its_closing_evaluation(daemon: Any) -> None:

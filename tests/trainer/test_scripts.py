@@ -33,10 +33,11 @@ parser.add_argument("--total-timesteps", type=int)
 parser.add_argument("--pause", type=float, default=0.0)
 parser.add_argument("--code", type=int, default=0)
 parser.add_argument("--gate", default="/")
+parser.add_argument("--reward", type=float, default=1.0)
 args = parser.parse_args()
 with open("metrics.jsonl", "ab", buffering=0) as file:
     for step in range(1, args.total_timesteps + 1):
-        row = {"step": step, "time": time.time(), "charts/episodic_return": 1.0, "charts/episodic_length": 1}
+        row = {"step": step, "time": time.time(), "charts/episodic_return": args.reward, "charts/episodic_length": 1}
         file.write(json.dumps(row).encode() + b"\\n")
         time.sleep(args.pause)
 while not os.path.exists(args.gate):
@@ -92,6 +93,38 @@ mkdir -p "$MOSAIC_CHECKPOINT_DIR/extra"
     assert not [text for text in told if "store" in text]
 
 
+def test_a_script_is_titled_by_its_file_and_shows_its_phase_and_its_own_steps(shared: Any, until: Any) -> None:
+    text = f"""# @phases: 3
+# @total_timesteps: 60
+{WORK} "$MOSAIC_CONFIG_FILE" --total-timesteps 20
+{WORK} "$MOSAIC_CONFIG_FILE" --total-timesteps 20 --extras '{{"algo_params": {{"gate": "{shared.home}/titled-gate"}}}}'
+"""
+    run = submit(shared, text, "titled.sh", total_timesteps=None)
+    assert (run.run_name, run.total_timesteps) == ("titled.sh", 60)
+    standing = until(
+        lambda: (one := shared.client.get_run(run.run_id)) and (one.episodes == 40 or one.ended) and one, "its phase"
+    )
+    assert (standing.state, standing.reason, standing.total_timesteps) == ("EXECUTING", "phase 2 of 3", 60)
+    (shared.home / "titled-gate").touch()
+    end = ended(shared, run)
+    assert (end.state, end.reason, end.run_name) == (State.COMPLETED, "", "titled.sh")
+    named = shared.client.submit_run({"run_name": "mine", "metadata": standing.payload["metadata"]})
+    assert named.run_name == "mine"
+    shared.client.cancel_run(named.run_id)
+    ended(shared, named)
+
+
+def test_the_summary_of_a_script_has_final_and_best_return_of_all_phases(shared: Any) -> None:
+    text = f"""
+{WORK} "$MOSAIC_CONFIG_FILE" --total-timesteps 30 --extras '{{"algo_params": {{"reward": 5}}}}'
+{WORK} "$MOSAIC_CONFIG_FILE" --total-timesteps 30 --extras '{{"algo_params": {{"reward": 2}}}}'
+"""
+    run = submit(shared, text, "best.sh")
+    assert ended(shared, run).state == State.COMPLETED
+    summary = events(shared, run, "run_completed")[0].payload["manifest"]["summary"]
+    assert (summary["final_return"], summary["best_return"], summary["episodes"]) == (2.0, 5.0, 60)
+
+
 def test_phases_share_one_run_one_stream_of_events_and_one_step_axis(shared: Any) -> None:
     text = f"""
 set -euo pipefail
@@ -134,6 +167,14 @@ set -euo pipefail
     assert _tensorboard_steps(paths.tensorboard) == steps
     summary = events(shared, run, "run_completed")[0].payload["manifest"]["summary"]
     assert (summary["steps"], summary["phases"]) == (1152, 3)
+    manifest = events(shared, run, "run_completed")[0].payload["manifest"]
+    steps = manifest["artifacts"]["checkpoints"]["steps"]
+    assert [step.partition("/")[0] for step in steps] == sorted(step.partition("/")[0] for step in steps)
+    assert {step.partition("/")[0] for step in steps} == {Path(path).parent.name for path in saved}
+    assert manifest["artifacts"]["checkpoints"]["latest"] == f"checkpoints/{steps[-1]}"
+    assert summary["final_return"] == end.mean_return
+    means = shared.client.get_metrics(run.run_id, ["charts/mean_return"])[0].values
+    assert summary["best_return"] is None or summary["best_return"] in means
     longer = shared.client.resume(run.run_id, additional_timesteps=128).wait(240)
     assert longer.info.step == 1280, "a run that goes on from a script's goes on on its axis"
 

@@ -181,6 +181,16 @@ def test_runs_that_differ_by_their_seed_alone_share_a_group(shared: Any) -> None
     assert plain != group(1, pause=0.001) and group(1, "night run") == "night run"
 
 
+def test_an_accepted_run_keeps_the_version_that_accepted_it_also_when_it_is_submitted_again(shared: Any) -> None:
+    config = {"algo": "tiny", "env_id": "x", "seed": 1, "extras": {"episodes": 1}}
+    payload = shared.client.get_run(shared.client.submit_run(config).run_id).payload
+    known = payload["metadata"]["ui"]["version"]
+    payload["metadata"]["ui"]["version"] = "0.0"
+    payload["metadata"]["worker"]["config"].pop("run_id", None)
+    again = shared.client.get_run(shared.client.submit_run(payload).run_id).payload
+    assert known and again["metadata"]["ui"]["version"] == known
+
+
 def test_what_nobody_gave_is_filled_in_by_the_worker(shared: Any) -> None:
     run = shared.client.submit_run({"algo": "tiny", "env_id": "x", "extras": {"episodes": 1, "warn": ["careful"]}})
     assert (run.seed, run.total_timesteps, run.warnings) == (7, 100, ("careful",))

@@ -52,7 +52,7 @@ def test_seeds_of_one_configuration_are_a_group_and_others_stand_alone() -> None
 
 
 def test_parts_of_a_benchmark_are_called_by_what_they_are_first() -> None:
-    (one,) = analytics.grouped([run("a", group="benchmark:night/ppo ALE/Pong-v5", seed=n) for n in (1, 2)])
+    (one,) = analytics.grouped([run(f"a{n}", group="benchmark:night/ppo ALE/Pong-v5", seed=n) for n in (1, 2)])
     assert one.label == "ppo ALE/Pong-v5 (night) × 2"
 
 
@@ -111,13 +111,13 @@ def test_a_band_holds_the_mean_and_the_iqm_of_the_seeds_that_go_so_far() -> None
     assert analytics.band_of(group, {}, axis) is None
 
 
-def test_headlines_tell_last_final_best_speed_and_hours() -> None:
+def test_headlines_hold_return_best_speed_and_hours() -> None:
     one = run("a", mean_return=90.0, last_return=100.0, sps=1000.0)
     other = run("b", seed=2, mean_return=70.0, last_return=20.0)
     rows = [analytics.headline(one, 120.0), analytics.headline(other, None)]
-    assert rows[0] == analytics.Headline("ppo CartPole-v1 · seed 1", 1, 90.0, 100.0, 120.0, 1000.0, 1.0)
+    assert rows[0] == analytics.Headline("ppo CartPole-v1 · seed 1", 1, 90.0, 120.0, 1000.0, 1.0)
     both = analytics.group_headline(analytics.Group("#", "both", (one, other)), rows)
-    assert (both.runs, both.last, both.final, both.best, both.sps, both.hours) == (2, 80.0, 60.0, 120.0, 1000.0, 1.0)
+    assert (both.runs, both.final, both.best, both.sps, both.hours) == (2, 80.0, 120.0, 1000.0, 1.0)
     assert analytics.hours(run("c", ended_at=0.0), now=8200.0) == 2.0
     assert analytics.hours(run("c", started_at=0.0)) is None
 
@@ -144,7 +144,7 @@ def test_numbers_read_back_from_csv_and_formulas_are_made_harmless() -> None:
     assert float(rows[0]["mean"]) == 0.1 and rows[0]["seeds"] == "2" and rows[2]["value"] == "0.1"
     assert rows[0]["group"].startswith("'=")
     table = list(csv.DictReader(io.StringIO(analytics.headlines_csv([("a", analytics.headline(runs[0]))]))))
-    assert table[0]["hours"] == "1.0" and table[0]["last_100"] == ""
+    assert table[0]["hours"] == "1.0" and table[0]["return"] == ""
 
 
 def test_a_run_alone_is_its_own_band() -> None:
@@ -152,3 +152,27 @@ def test_a_run_alone_is_its_own_band() -> None:
     traces = {"a": trace(one, [0, 10], [1.0, 3.0])}
     band = analytics.band_of(analytics.alone([one])[0], traces, analytics.common_axis(traces.values(), 3))
     assert band is not None and band.iqm.tolist() == band.mean_low.tolist() == [1.0, 2.0, 3.0]
+
+
+def payload(version: str = "1.0", **params: Any) -> dict[str, Any]:
+    config = {"algo": "ppo", "env_id": "CartPole-v1", "seed": 1, "extras": {"algo_params": params, "notes": "mine"}}
+    return {"metadata": {"worker": {"config": config}, "ui": {"version": version}}}
+
+
+def test_runs_of_one_seed_count_once_and_the_label_says_so() -> None:
+    runs = [run(f"r{n}", group="#1", payload=payload(), mean_return=float(n), created_at=float(n)) for n in (1, 2, 3)]
+    (group,) = analytics.grouped(runs)
+    assert group.label == "ppo CartPole-v1 × 1 (3 runs, 1 seed counted)" and group.counted == (runs[2],)
+    traces = {one.run_id: trace(one, [0, 10], [float(place)] * 2) for place, one in enumerate(runs)}
+    band = analytics.band_of(group, traces, np.array([0.0, 10.0]))
+    assert band is not None and band.seeds.tolist() == [1, 1] and band.mean.tolist() == [2.0, 2.0]
+    other = analytics.Group("o", "other", (run("o", group="#2", payload=payload(gamma=0.5), mean_return=2.5),))
+    assert analytics.improvement(group, other).probability == 1.0  # by the newest alone
+
+
+def test_runs_of_another_seed_parameter_or_version_count_apart() -> None:
+    made = [payload(), payload(gamma=0.9), payload("1.1")]
+    runs = [run(f"r{n}", group="g", payload=one) for n, one in enumerate(made)]
+    runs += [run("s", group="g", seed=2, payload=payload()), run("t", group="g"), run("u", group="g")]
+    (group,) = analytics.grouped(runs)
+    assert len(group.counted) == 6 and group.label == "g × 6"

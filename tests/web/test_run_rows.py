@@ -70,3 +70,8 @@ def test_sparklines_stay_in_their_box_whatever_the_values() -> None:
 def test_seeds_are_told_as_a_range_or_a_few() -> None:
     assert run_rows.seeds_told([1, 2, 3]) == "1–3" and run_rows.seeds_told([1, 5]) == "1, 5"
     assert run_rows.seeds_told([1, 3, 5, 7, 9]) == "1, 3, 5, 7 …" and run_rows.seeds_told([]) == "–"
+
+
+def test_a_script_that_runs_shows_its_phase_beside_its_steps() -> None:
+    one = run(mode="script", state=State.EXECUTING, step=250, total_timesteps=1000, reason="phase 2 of 3")
+    assert run_rows.progress_of(one)[1] == "25 % of 1,000 · phase 2 of 3"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mosaic.trainer.client import Run, State
-from mosaic.web.pages.run_header import progress_of, reason_line
+from mosaic.web.pages.run_header import numbers_of, progress_of, reason_line
 from mosaic.web.pages.tabs.config import config_of, differences
 from mosaic.web.pages.tabs.live import eval_line
 from mosaic.web.pages.tabs.wandb import Tracking, tracking_of
@@ -22,6 +22,11 @@ def test_an_evaluations_line_counts_batches_from_one() -> None:
     assert eval_line(SUMMARY) == "eval batch 3 | episodes=50 avg=112.3 min=90.1 max=142.6"
     assert eval_line({**SUMMARY, "avg_return": "NaN"}) == "eval batch 3 | episodes=50 avg=NaN min=90.1 max=142.6"
     assert eval_line({}) == eval_line({**SUMMARY, "episodes": None}) == ""
+
+
+def test_the_page_shows_the_return_of_the_run_and_apart_from_it_the_last_episodes() -> None:
+    told = numbers_of(Run("a", State.EXECUTING, mean_return=410.5, last_return=9.0, episodes=30))
+    assert (told["Return"], told["Last episode"]) == ("410.5", "9") and "Mean of 100" not in told
 
 
 @pytest.mark.parametrize(

@@ -62,12 +62,20 @@ def test_what_lies_in_the_folder_is_named_relative_to_it(paths: RunPaths) -> Non
     artifacts = build_manifest(config(), paths, tensorboard=paths.tensorboard_eval)["artifacts"]
     assert artifacts["checkpoints"] == {
         "relative_path": "checkpoints",
-        "steps": [50, 200, 1000],
+        "steps": ["warm-up/50", 200, 1000],
         "latest": "checkpoints/1000",
     }
     assert artifacts["videos"] == ["videos/a.mp4", "videos/run-eval/b.mp4"]
     assert artifacts["policy"] == "runs/two/ppo.cleanrl_model"
     assert artifacts["tensorboard"] == {"enabled": True, "relative_path": "tensorboard_eval"}
+
+
+def test_checkpoints_of_a_script_are_named_by_phase_and_step_in_the_order_of_its_phases(paths: RunPaths) -> None:
+    for place in ("phase10-b/8", "phase2-a/300", "phase2-a/1000", "phase1-a/5000"):
+        (paths.checkpoints / place).mkdir(parents=True)
+    found = build_manifest(config(), paths)["artifacts"]["checkpoints"]
+    assert found["steps"] == ["phase1-a/5000", "phase2-a/300", "phase2-a/1000", "phase10-b/8"]
+    assert found["latest"] == "checkpoints/phase10-b/8"
 
 
 def test_extras_are_carried_over(paths: RunPaths) -> None:

@@ -356,7 +356,26 @@ def test_repeated_evaluation_is_completed_by_stopping_it(
     finally:
         process.kill()
     assert process.returncode == 0
-    assert list(replay(paths.events))[-1].event == "run_completed"
+    closing = list(replay(paths.events))[-1]
+    assert closing.event == "run_completed" and closing.payload["stopped_by"] == "SIGTERM"
+    assert closing.payload["manifest"] == json.loads(paths.analytics.read_bytes())
+    assert (paths.folder / "eval_summary.json").exists() == (size == 2)
+
+
+def test_a_policy_without_a_sidecar_warns_that_observations_are_not_normalised(home: Path, cartpole: Path) -> None:
+    extras = {"mode": "policy_eval", "policy_path": str(cartpole), "eval_episodes": 1}
+    config = {"run_id": "ev", "algo": "ppo", "env_id": "CartPole-v1", "extras": extras}
+
+    def warnings() -> list[str]:
+        process = start(home, config)
+        process.communicate(timeout=180)
+        assert process.returncode == 0
+        events = replay(RunPaths("ev", home).events)
+        return [event.payload["message"] for event in events if event.event == "warning"]
+
+    assert not any("sidecar" in text for text in warnings())
+    cartpole.with_name(cartpole.name + ".json").unlink()
+    assert any("has no sidecar: it plays on observations as they are" in text for text in warnings())
 
 
 def test_seed_override_wins_and_settings_of_training_are_named(home: Path, cartpole: Path) -> None:

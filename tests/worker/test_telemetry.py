@@ -20,6 +20,7 @@ from mosaic.wire.paths import RunPaths
 from mosaic.wire.tensorboard import ScalarReader, ScalarWriter
 
 RETURN, LENGTH = "charts/episodic_return", "charts/episodic_length"
+MEAN_RETURN = "charts/mean_return"
 
 
 @pytest.fixture
@@ -280,7 +281,7 @@ def test_a_row_over_its_cap_is_one_warning_and_no_event(paths: RunPaths, wide: d
     assert message.startswith("a metrics row was dropped: ") and "bytes" in message and len(message) < 1000
 
 
-def test_progress_is_the_last_hundred_episodes_and_the_best() -> None:
+def test_a_run_that_logs_no_mean_is_judged_by_the_mean_of_its_last_hundred_episodes() -> None:
     progress = Progress()
     assert progress.summary(0.0) == {
         "final_return": None,
@@ -293,7 +294,9 @@ def test_progress_is_the_last_hundred_episodes_and_the_best() -> None:
     progress.take({"step": 1, "time": 0.0, RETURN: 500.0})
     for step in range(2, 102):
         progress.take({"step": step, "time": 0.0, RETURN: 10.0 if step % 2 else 20.0})
-    assert (progress.final_return, progress.best_return, progress.episodes) == (15.0, 500.0, 101)
+    told = progress.summary(0.0)
+    best = (500.0 + 10 * 20.0 + 9 * 10.0) / 20  # the first mean of as many as twenty episodes
+    assert (told["final_return"], told["best_return"], told["episodes"]) == (15.0, best, 101)
     assert progress.steps_per_second(2.0) == 50.5
     progress.take({"step": 102, "time": 0.0, "charts/SPS": 77})
     assert progress.steps_per_second(2.0) == 77
@@ -387,3 +390,41 @@ def test_passing_on_is_cheap(paths: RunPaths) -> None:
     # 800 episodes a second, as PPO makes on CartPole at first, must stay a small part of one core.
     assert (time.process_time() - began) / 2000 < 0.0005
     assert json.loads(paths.events.read_bytes().splitlines()[-1])["seq"] == 1999
+
+
+def test_final_and_best_return_are_those_of_the_logged_mean_after_twenty_episodes() -> None:
+    progress = Progress()
+    for step in range(1, 41):
+        progress.take({"step": step, "time": 0.0, RETURN: 500.0})
+        progress.take({"step": step, "time": 0.0, MEAN_RETURN: 900.0 if step == 5 else float(step)})
+    progress.take({"step": 41, "time": 0.0, MEAN_RETURN: 30.0})
+    assert (progress.summary(0.0)["final_return"], progress.summary(0.0)["best_return"]) == (30.0, 40.0)
+
+
+def test_another_stage_of_a_curriculum_chooses_its_best_anew() -> None:
+    progress = Progress()
+    for step in range(1, 21):
+        progress.take({"step": step, "time": 0.0, RETURN: 9.0})
+    progress.take({"step": 20, "time": 0.0, "curriculum/stage": 0, MEAN_RETURN: 9.0})
+    assert progress.summary(0.0)["best_return"] == 9.0
+    progress.take({"step": 21, "time": 0.0, "curriculum/stage": 1})
+    progress.take({"step": 22, "time": 0.0, RETURN: 2.0})
+    told = progress.summary(0.0)
+    assert (told["final_return"], told["best_return"], told["episodes"]) == (2.0, None, 21)
+
+
+def test_resumption_restores_return_best_and_episodes_of_the_attempt_before(paths: RunPaths) -> None:
+    before = [encode_row(step, 0.0, {RETURN: 1.0}) for step in range(1, 31)]
+    before += [encode_row(30, 0.0, {MEAN_RETURN: 7.0}), encode_row(40, 0.0, {MEAN_RETURN: 99.0})]
+    paths.metrics.write_bytes(b"".join(before))
+    relay = MetricsRelay(paths, Heard(), events=True, tensorboard=None)
+    with paths.metrics.open("ab") as file:
+        file.write(encode_resumed(30))
+    relay.poll()
+    told = relay.progress.summary(0.0)
+    assert (told["final_return"], told["best_return"], told["episodes"], told["steps"]) == (7.0, 7.0, 30, 30)
+    with paths.metrics.open("ab") as file:
+        file.write(encode_row(35, 0.0, {RETURN: 1.0}) + encode_row(36, 0.0, {MEAN_RETURN: 5.0}))
+    relay.poll()
+    told = relay.progress.summary(0.0)
+    assert (told["final_return"], told["best_return"], told["episodes"], told["steps"]) == (5.0, 7.0, 31, 36)

@@ -20,15 +20,14 @@ from cleanrl_worker.kit.episodes import Episode, StagedEnvs, VectorEnvs, View
 from cleanrl_worker.kit.finite import Guard
 from cleanrl_worker.kit.policy import Policy
 from cleanrl_worker.kit.resume import REQUEUE, Continuation
+from mosaic.contract.returns import BEST_EPISODES, MEAN_RETURN, RECENT_EPISODES
 from mosaic.wire import companions, heap, steps
 from mosaic.wire.courses import course_of
 from mosaic.wire.record import Record, file_name, make_folder
 from mosaic.wire.split import Split
 
-# A policy is the best by the mean of the last 100 training returns, looked at this often; fewer than 20 say nothing.
-BEST_EVERY, BEST_EPISODES = 10_000, 20
-RECENT = 100  # as many episodes as the benchmarks of Gymnasium and CleanRL average over
-MEAN_RETURN = "charts/mean_return"
+# A policy is the best by the return of its run, looked at this often; fewer than 20 episodes choose none.
+BEST_EVERY = 10_000
 # CleanRL's closing evaluation; an environment without a time limit must not keep the run from ending.
 EVAL_EPISODES, EVAL_MAX_STEPS = 10, 27_000
 
@@ -54,8 +53,8 @@ class Run:
         self.video_folder = self.folder / "videos" / self.name if args.capture_video else None
         self.rng = np.random.default_rng(args.seed)
         self._course = course_of(args, episodes.choosers)
-        self.recent: deque[float] = deque(maxlen=RECENT)
-        self._recent_lengths: deque[int] = deque(maxlen=RECENT)
+        self.recent: deque[float] = deque(maxlen=RECENT_EPISODES)
+        self._recent_lengths: deque[int] = deque(maxlen=RECENT_EPISODES)
         self._recent_steps = 0
         self._new_returns = [0.0, 0]
         """sum and number of the returns since the last row of their mean"""
@@ -169,7 +168,7 @@ class Run:
         self._new_returns[0] += sum(figures)
         self._new_returns[1] += len(figures)
         for episode in ended:
-            if len(self._recent_lengths) == RECENT:
+            if len(self._recent_lengths) == RECENT_EPISODES:
                 self._recent_steps -= self._recent_lengths[0]
             self._recent_lengths.append(episode.length)
             self._recent_steps += episode.length

@@ -263,7 +263,7 @@ class Work:
         printer = console if console.is_terminal else Wide(width=tables.PIPE_WIDTH)
         printer.print(scores.table(found, printer))
         printer.print(
-            "IQM of the seeds' mean returns over their last 100 episodes, with its 95 % bootstrap interval",
+            "IQM of the seeds' returns (charts/mean_return), with its 95 % bootstrap interval",
             style="dim", markup=False, highlight=False,
         )  # fmt: skip
         for line in scores.improvements(found):

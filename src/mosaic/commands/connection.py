@@ -6,7 +6,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -61,12 +61,12 @@ def connect_or_start() -> Client:
     return Client(home=home)
 
 
-def start_daemon(home: Path, listen: str | None = None) -> str:
+def start_daemon(home: Path, listen: str | None = None, arguments: Sequence[str] = ()) -> str:
     """Start a daemon that outlives this process; returns where it listens."""
     with interruptible():
         from mosaic.trainer.daemon import spawn
 
-    return spawn(home, listen=listen or free_target()).target
+    return spawn(home, listen=listen or free_target(), arguments=arguments).target
 
 
 def free_target() -> str:

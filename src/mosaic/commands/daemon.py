@@ -19,6 +19,7 @@ def add_to(commands: Any) -> None:
     add("--tls-key", metavar="FILE", help="its private key (PEM)")
     add("--insecure-listen", action="store_true", help="listen beyond this machine without TLS")
     add("--slots", metavar="N", help="CPU slots, one per run unless it asks for more (default: the number of cores)")
+    add("--eval-slots", metavar="N", help="evaluations that run at once, beside the CPU slots (default: 1)")
     add("--executor", metavar="NAME", help="where runs run that do not say: local, ray or slurm (local)")
     add("--ray-address", metavar="URL", help="dashboard of a Ray cluster (default: a private one on this machine)")
     add("--advertise", metavar="HOST:PORT", help="where a cluster's nodes reach this daemon (default: as --listen)")
@@ -33,7 +34,12 @@ def serve(args: argparse.Namespace) -> int:
         from mosaic.trainer.daemon import main
 
     given = {"--home": args.home, "--listen": args.listen, "--tls-cert": args.tls_cert, "--tls-key": args.tls_key}
-    given |= {"--slots": args.slots, "--executor": args.executor, "--ray-address": args.ray_address}
+    given |= {
+        "--slots": args.slots,
+        "--eval-slots": args.eval_slots,
+        "--executor": args.executor,
+        "--ray-address": args.ray_address,
+    }
     given |= {"--advertise": args.advertise, "--scratch": args.scratch, "--node-python": args.node_python}
     words = [word for flag, value in given.items() if value for word in (flag, value)]
     return main([*words, *(["--insecure-listen"] if args.insecure_listen else [])])

@@ -90,7 +90,7 @@ def progress_of(run: Run) -> view.Progress:
     environment = catalog.find(run.env_id)
     return view.Progress(
         run_id=run.run_id,
-        algo=Path(run.algo).name if run.algo.endswith(".py") else run.algo,
+        algo=run.run_name if run.mode == "script" else Path(run.algo).name if run.algo.endswith(".py") else run.algo,
         env_id=run.env_id,
         total_timesteps=run.total_timesteps,
         folder=shortest(run.folder),
@@ -152,7 +152,7 @@ def follow_several(client: Client, runs: Sequence[Run], console: Console) -> int
             if going:
                 time.sleep(POLL_SECONDS)
     ended = list(shown.values())
-    view.print_line(console, series_line(client, ended))
+    view.print_line(console, series_line(ended))
     return 0 if all(run.state == "COMPLETED" for run in ended) else 1
 
 
@@ -173,16 +173,12 @@ def sum_line(runs: Sequence[Run]) -> str:
     return f"{ended} of {len(runs)} runs have ended · {step:,} of {total:,} steps{share}"
 
 
-def series_line(client: Client, runs: Sequence[Run]) -> str:
-    """What several seeds amount to: the mean over their last 100 episodes each."""
+def series_line(runs: Sequence[Run]) -> str:
+    """Return what several seeds amount to: the mean of their returns."""
     from mosaic import console as view
 
     done = sum(run.state == "COMPLETED" for run in runs)
-    means = []
-    for run in runs:
-        for series in client.get_metrics(run.run_id, ["charts/episodic_return"]):
-            last = series.values[-view.LAST_EPISODES :]
-            means += [float(last.mean())] if len(last) else []
+    means = [run.mean_return for run in runs if run.mean_return is not None]
     line = f"{done} of {len(runs)} runs completed"
     if not means:
         return line

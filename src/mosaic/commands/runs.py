@@ -181,7 +181,7 @@ def _cells(run: Run, terminal: bool, *, bar: bool, cut: bool) -> Iterator[Render
     if run.stalled and cut:  # the mark says as much: no queued or paused run has one
         shown = shown[1:]
     yield Text(" ".join(filter(None, shown)), style="red" if run.stalled else STYLES.get(str(run.state), ""))
-    yield Text(run.algo.rpartition("/")[2] + _mode(run.mode))
+    yield Text((run.run_name if run.mode == "script" else run.algo.rpartition("/")[2]) + _mode(run.mode))
     yield Text(run.env_id)
     yield Text("" if run.seed is None else str(run.seed))
     yield _steps(run, bar=bar) if terminal else Text(f"{run.step}/{run.total_timesteps}")
@@ -193,7 +193,7 @@ def _cells(run: Run, terminal: bool, *, bar: bool, cut: bool) -> Iterator[Render
 
 
 def _return(run: Run) -> float | None:
-    """The mean of recent episodes; a run of before there was one has its last episode only."""
+    """Return the run's return; a run from before means were kept has its last episode's only."""
     return run.last_return if run.mean_return is None else run.mean_return
 
 
@@ -259,7 +259,9 @@ def _full(run: Run, console: Console) -> Iterator[RenderableType]:
     state = str(run.state)
     mark = f"  {stall_mark(run)}" if run.stalled else ""
     yield Text.assemble((run.run_id, "bold"), "  ", (state, f"bold {STYLES.get(state, '')}"), (mark, "bold red"))
-    yield Text(" · ".join(part for part in (f"{run.algo} on {run.env_id}", _seed(run), run.mode, run.run_name) if part))
+    what = [f"{run.algo} on {run.env_id}", _seed(run), run.mode]
+    what.insert(0 if run.mode == "script" else 3, run.run_name)
+    yield Text(" · ".join(filter(None, what)))
     if run.reason:
         yield Text(run.reason, style="red" if state in ("FAILED", "LOST", "BROKEN") else "")
     if console.is_terminal and run.progress is not None:
@@ -288,7 +290,6 @@ def _facts(run: Run) -> list[tuple[str, str]]:
     from mosaic.console import short
 
     unit = "episodes" if run.mode == "policy_eval" else "steps"
-    recent = min(100, run.episodes)
     total = f" of {run.total_timesteps:,}" if run.total_timesteps else ""
     left = f", {_time(run)}" if run.eta_seconds is not None else ""
     times = {"created": run.created_at, "started": run.started_at, "ended": run.ended_at}
@@ -298,8 +299,8 @@ def _facts(run: Run) -> list[tuple[str, str]]:
         "queue": f"place {run.queue_position + 1}" if run.queue_position >= 0 else "",
         "asked": {"pause": "to pause", "continue": "to go on", "cancel": "to end"}.get(run.asked, ""),
         "episodes": f"{run.episodes:,}" if run.episodes and unit == "steps" else "",
-        "mean return": "" if run.mean_return is None else f"{short(run.mean_return)} of the last {recent} episodes",
-        "last return": "" if run.last_return is None else short(run.last_return),
+        "return": "" if run.mean_return is None else short(run.mean_return),
+        "last episode": "" if run.last_return is None else short(run.last_return),
         "speed": f"{run.sps or 0:,.0f} steps/s" if run.sps or run.stalled else "",
         **{name: f"{moment(at)} ({ago(at)})" if at else "" for name, at in times.items()},
         "took": _time(run) if run.ended and run.started_at else "",

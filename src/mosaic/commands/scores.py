@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Score:
-    """The seeds of one combination: their scores are the mean returns of their last 100 episodes."""
+    """The seeds of one combination: the score of each is the return of its run."""
 
     combination: Combination
     runs: tuple[Run, ...]

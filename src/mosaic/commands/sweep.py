@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mosaic.commands.connection import Steady, connect_or_start, home_of, page_address
 from mosaic.commands.printing import add_json, print_json, say
 from mosaic.commands.settings import add_settings, find_schema, parse_settings, resources_of, split_settings
+from mosaic.contract.returns import MEAN_RETURN, RECENT_EPISODES
 from mosaic.wire.errors import ConfigError, nearest
 from mosaic.wire.settings import parse_seeds
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from mosaic.commands.study import Spec, Study
     from mosaic.wire.sweeps import Dimension, Summary
 
-METRIC, LAST, REPORTS, TRIALS, SEEDS = "charts/episodic_return", 100, 10, 20, "1"
+REPORTS, TRIALS, SEEDS = 10, 20, "1"
 SAMPLERS, PRUNERS = ("tpe", "random"), ("median", "hyperband", "none")
 STARTUP = 5
 LEFT = 130  # what shells use for a command that Ctrl-C ended
@@ -39,8 +40,10 @@ def add_to(commands: Any) -> None:
     one.add_argument("--space", metavar="FILE", help="what to vary, as TOML: a table for each parameter")
     one.add_argument("--trials", type=int, metavar="N", help=f"trials in all ({TRIALS})")
     one.add_argument("--seeds", metavar="1-3", help=f"seeds of each trial, whose values are averaged ({SEEDS})")
-    one.add_argument("--metric", metavar="KEY", help=f"what is scored ({METRIC})")
-    one.add_argument("--last", type=int, metavar="N", help=f"the mean of a run's last N values is its score ({LAST})")
+    one.add_argument("--metric", metavar="KEY", help=f"what is scored ({MEAN_RETURN})")
+    one.add_argument(
+        "--last", type=int, metavar="N", help="a run is scored by its last N values (1; 100 of another metric)"
+    )
     one.add_argument("--direction", choices=("maximize", "minimize"), help="which score is the better one (maximize)")
     one.add_argument("--reports", type=int, metavar="N", help=f"parts of a run after which pruning looks ({REPORTS})")
     one.add_argument("--pruner", choices=PRUNERS, default="median", help="how bad trials are ended early (%(default)s)")
@@ -182,9 +185,11 @@ def new_spec(args: argparse.Namespace, schema: dict[str, Any]) -> Spec:
     total = config.get("total_timesteps")
     if not isinstance(total, int) or isinstance(total, bool) or total < 1:
         raise ConfigError(f"how long shall a run of {args.algo} be? Add: --set total_timesteps=100000")
+    metric = args.metric or MEAN_RETURN
     return Spec(
         algo=algo, env_id=args.env_id, config=config, total_timesteps=total,
-        seeds=tuple(parse_seeds(args.seeds or SEEDS)), metric=args.metric or METRIC, last=args.last or LAST,
+        seeds=tuple(parse_seeds(args.seeds or SEEDS)), metric=metric,
+        last=args.last or (1 if metric == MEAN_RETURN else RECENT_EPISODES),
         direction=args.direction or "maximize", reports=args.reports or REPORTS,
         space=tuple(one for one in space if one.name not in fixed), trials=args.trials or TRIALS,
         resources=resources_of(args), max_seconds=args.max_seconds,

@@ -22,6 +22,7 @@ from mosaic.commands.ledger import Ledger
 from mosaic.commands.settings import payload_of
 from mosaic.commands.study import DEFAULTS, REASON, Spec, Study, mean_of
 from mosaic.console import short
+from mosaic.contract.returns import EPISODE_RETURNS, MEAN_RETURN, RECENT_EPISODES
 from mosaic.wire.errors import ConfigError, MoveError, RefusedError, UnknownRunError
 from mosaic.wire.groups import SWEEP, group_of, parse_group
 from mosaic.wire.job import show_resources
@@ -179,14 +180,19 @@ class Trials:
             self._end(trial, "complete", value)
 
     def _curve(self, run_id: str) -> Series | None:
-        return next(iter(self.daemon.call(lambda client: client.get_metrics(run_id, [self.spec.metric]))), None)
+        """Return what a run is scored by; one that logs no mean return is scored by its episodes."""
+        metric = self.spec.metric
+        keys = [metric, EPISODE_RETURNS[0]] if metric == MEAN_RETURN else [metric]
+        found = self.daemon.call(lambda client: client.get_metrics(run_id, keys))
+        return min(found, key=lambda one: one.key != metric, default=None)
 
     def _value(self, curve: Series | None, upto: float | None = None) -> float | None:
         """The mean of the last points, of those up to a step where one is given."""
         if curve is None:
             return None
         values = curve.values if upto is None else curve.values[curve.steps <= upto]
-        values = values[np.isfinite(values)][-self.spec.last :]
+        last = self.spec.last if curve.key == self.spec.metric else RECENT_EPISODES
+        values = values[np.isfinite(values)][-last:]
         return float(values.mean()) if len(values) else None
 
     def _end(self, trial: Active, state: TrialState, value: float | None = None, reason: str = "") -> None:

@@ -40,6 +40,9 @@ def add_to(commands: Any) -> None:
         "--allow-host", action="append", default=[], metavar="NAME", help="a host name that the GUI may be reached by"
     )
     one.add_argument(
+        "--eval-slots", type=int, metavar="N", help="evaluations that run at once, beside the CPU slots (1)"
+    )
+    one.add_argument(
         "--detach", "-d", action="store_true", help="return once both answer; they go on in the background"
     )
     add_json(one)
@@ -71,7 +74,7 @@ def up(args: argparse.Namespace) -> int:
     site = Site(home, args.port, args.allow_host)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: site.stop())
-    with Keeping(home, args.listen) as daemon:
+    with Keeping(home, args.listen, args.eval_slots) as daemon:
         if not site.stopped:
             _name_unlisted(home)
             say(f"the trainer daemon listens on {daemon.target}; Ctrl-C ends it and the GUI, runs go on")
@@ -85,14 +88,15 @@ def up(args: argparse.Namespace) -> int:
 class Keeping:
     """A daemon for as long as the GUI runs: the home's own where one runs, started again when it dies."""
 
-    def __init__(self, home: Path, listen: str | None) -> None:
+    def __init__(self, home: Path, listen: str | None, eval_slots: int | None) -> None:
         self._home, self._listen = home, listen
+        self._arguments = () if eval_slots is None else ("--eval-slots", str(eval_slots))
         self._stopping = threading.Event()
         self.target = ""
 
     def __enter__(self) -> Keeping:
         card = _daemon(self._home)
-        self.target = str(card["target"]) if card else start_daemon(self._home, self._listen)
+        self.target = str(card["target"]) if card else start_daemon(self._home, self._listen, self._arguments)
         self._thread = threading.Thread(target=self._look_after, name="daemon", daemon=True)
         self._thread.start()
         return self
@@ -108,7 +112,7 @@ class Keeping:
                 continue
             try:
                 # The same address, so that workers and clients find it again.
-                start_daemon(self._home, self.target)
+                start_daemon(self._home, self.target, self._arguments)
             except MosaicError as error:
                 say(f"the trainer daemon has died and does not start again: {error}")
                 self._stopping.wait(HURRY_SECONDS)
@@ -223,7 +227,7 @@ def _start_in_background(args: argparse.Namespace, home: Path) -> None:
     log = home / "var" / "logs" / "gym_gui.stderr.log"
     words = [
         word
-        for flag, value in (("--port", args.port), ("--listen", args.listen))
+        for flag, value in (("--port", args.port), ("--listen", args.listen), ("--eval-slots", args.eval_slots))
         if value is not None
         for word in (flag, str(value))
     ]

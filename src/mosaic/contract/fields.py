@@ -150,7 +150,7 @@ SUBMISSION = Table(
         "retry": section(max_restarts=RESTARTS),
         "metadata": section(
             ui=section(
-                **{part: text(300) for part in ("agent_id", "worker_id", "run_mode", "group")},
+                **{part: text(300) for part in ("agent_id", "worker_id", "run_mode", "group", "version")},
                 eval_batch_size=whole(1, 1_000_000_000),
                 eval_repeat=FLAG,
             ),
@@ -207,13 +207,13 @@ EVENT_PAYLOADS: dict[str, Table | Kind] = {
     "phase": Table(
         {
             **{part: text(300) for part in ("name", "status", "outcome", "env_id")},
-            "number": whole(0),
+            **{part: whole(0) for part in ("number", "phases")},
             "total_timesteps": whole(),
         }
     ),
     "warning": Table({"message": text(EVENT_BYTES)}),
     "run_started": Table({"total_timesteps": whole(), "seed": whole(), "pid": whole()}),
-    "run_completed": Table({"manifest": _MANIFEST, "mean_return": READING}),
+    "run_completed": Table({"manifest": _MANIFEST, "mean_return": READING, "stopped_by": text(300)}),
     "run_failed": Table(
         {
             "exit_code": whole(),

@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from pathlib import PurePath
 from typing import Any
 
 from mosaic.trainer.gpu import Claim
+from mosaic.wire.groups import recipe_of
 from mosaic.wire.job import JobConfig
 
 GRACE_SECONDS = 120.0
@@ -20,13 +22,13 @@ def columns_of(job: JobConfig, config: Mapping[str, Any], claim: Claim) -> dict[
     restarts = job.retry.max_restarts or extras.get("max_restarts") or 0
     grace = extras.get("grace_seconds")
     return {
-        "run_name": job.run_name or "",
+        "run_name": job.run_name or PurePath(job.metadata.worker.script or "").name,
         "algo": str(config.get("algo") or ""),
         "env_id": str(config.get("env_id") or ""),
         "seed": config.get("seed"),
         "mode": "script" if job.metadata.worker.script else str(extras.get("mode") or "train"),
         "total_timesteps": _total(config, extras),
-        "group": _group(job.metadata.ui.group, config, extras),
+        "group": _group(job.metadata.ui.group, config),
         "agent_id": str(config.get("agent_id") or extras.get("agent_id") or ""),
         "cpus": claim.cpus,
         "memory_mb": claim.memory_mb,
@@ -51,25 +53,11 @@ def claim_of(job: JobConfig) -> Claim:
     )
 
 
-def _group(name: str | None, config: Mapping[str, Any], extras: Mapping[str, Any]) -> str:
+def _group(name: str | None, config: Mapping[str, Any]) -> str:
     """What the seeds of one configuration share: the name given, or a digest of all that can change a return."""
     if name:
         return name[:200]
-    recipe = {key: config.get(key) for key in ("algo", "env_id", "total_timesteps")}
-    shown_only = (
-        "notes",
-        "seed_override",
-        "wandb_run_name",
-        "telemetry",
-        "agent_id",
-        "video_mode",
-        "grid_limit",
-        "storage_url",
-    )
-    recipe["extras"] = {
-        key: value for key, value in extras.items() if key not in shown_only and not key.startswith("fastlane_")
-    }
-    text = json.dumps(recipe, sort_keys=True, default=str)
+    text = json.dumps(recipe_of(config), sort_keys=True, default=str)
     return f"#{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 

@@ -1,6 +1,6 @@
 """The trainer daemon: puts the parts together, serves, adopts what lives, and can be killed at any moment.
 
-python -m mosaic.trainer.daemon [--home DIR] [--listen 127.0.0.1:50055] [--slots N]
+python -m mosaic.trainer.daemon [--home DIR] [--listen 127.0.0.1:50055] [--slots N] [--eval-slots N]
 """
 
 from __future__ import annotations
@@ -60,11 +60,14 @@ class Daemon:
         listening: Listening,
         *,
         cpu_slots: float | None = None,
+        eval_slots: int | None = None,
         settings: ExecutorSettings | None = None,
     ) -> None:
         listening.check()
         if cpu_slots is not None and not cpu_slots > 0:
             raise ConfigError(f"--slots takes a number above 0, not {cpu_slots:g}: no run could ever start")
+        if eval_slots is not None and eval_slots < 1:
+            raise ConfigError(f"--eval-slots takes a whole number from 1, not {eval_slots}: no evaluation could start")
         self.home = home.resolve()
         self._listening = listening
         self._trouble, self._true_at = "", time.time()
@@ -74,7 +77,7 @@ class Daemon:
         self.happenings = Happenings(self.home / "var" / "logs" / "trainer_daemon.log")
         self.happenings.hide(self._token)
         self.registry = Registry(self.home)
-        machine = Machine.found(cpu_slots)
+        machine = Machine.found(cpu_slots, eval_slots)
         bus, vault, attempts = Bus(), Vault(), Attempts(self.registry)
         relay = Relay(self.registry, bus, self.happenings)
         self.target = listening.target
@@ -216,6 +219,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             home,
             Listening(args.listen, args.tls_cert, args.tls_key, args.insecure_listen),
             cpu_slots=args.slots,
+            eval_slots=args.eval_slots,
             settings=ExecutorSettings.read(given_flags(args), home),
         )
         daemon.start()
@@ -332,6 +336,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--tls-key", type=Path, help="its private key (PEM)")
     add("--insecure-listen", action="store_true", help="listen beyond this machine without TLS")
     add("--slots", type=float, help="CPU slots, one per run unless it asks for more (default: the number of cores)")
+    add("--eval-slots", type=int, help="evaluations that run at once, beside the CPU slots (default: 1)")
     add_flags(parser)
     return parser
 

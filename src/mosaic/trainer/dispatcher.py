@@ -16,7 +16,7 @@ from mosaic.trainer.bus import Bus
 from mosaic.trainer.controls import Controls
 from mosaic.trainer.executors.choice import Executors
 from mosaic.trainer.executors.contract import ClusterError, Executor, Exit, Identity
-from mosaic.trainer.gpu import Claim, Machine, Room
+from mosaic.trainer.gpu import EVALUATING, Claim, Machine, Room
 from mosaic.trainer.launch import discard, prepare
 from mosaic.trainer.orders import read_exit
 from mosaic.trainer.registry import Registry
@@ -382,4 +382,5 @@ class Dispatcher:
 
 
 def _claim(row: sqlite3.Row) -> Claim:
-    return Claim(row["cpus"], row["memory_mb"], row["gpus_requested"], bool(row["gpus_mandatory"]))
+    asked = (row["cpus"], row["memory_mb"], row["gpus_requested"], bool(row["gpus_mandatory"]))
+    return Claim(*asked, evaluates=row["mode"] in EVALUATING)

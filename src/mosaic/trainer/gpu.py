@@ -11,6 +11,9 @@ import psutil
 from mosaic.wire import variables
 from mosaic.wire.errors import ConfigError
 
+# The modes of runs that take an evaluation's slot.
+EVALUATING = ("policy_eval", "interactive")
+
 
 @dataclass(frozen=True)
 class Gpu:
@@ -23,16 +26,21 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Machine:
-    """What there is to give away. A run takes one CPU slot or as many as it asks for."""
+    """What there is to give away. A training takes one CPU slot or as many as it asks for.
+
+    Evaluations have slots of their own, one each: they take minutes, and would wait behind hours.
+    """
 
     gpus: tuple[Gpu, ...] = ()
     cpu_slots: float = 1.0
     memory_mb: int = 0
+    eval_slots: int = 1
 
     @classmethod
-    def found(cls, cpu_slots: float | None = None) -> Machine:
-        """This machine; `cpu_slots` overrides the number of its cores."""
-        return cls(find_gpus(), cpu_slots or float(os.cpu_count() or 1), psutil.virtual_memory().total >> 20)
+    def found(cls, cpu_slots: float | None = None, eval_slots: int | None = None) -> Machine:
+        """Return this machine; `cpu_slots` overrides the number of its cores."""
+        memory = psutil.virtual_memory().total >> 20
+        return cls(find_gpus(), cpu_slots or float(os.cpu_count() or 1), memory, eval_slots or cls.eval_slots)
 
 
 @dataclass(frozen=True)
@@ -43,6 +51,7 @@ class Claim:
     memory_mb: int = 0
     gpus: int = 0
     gpus_mandatory: bool = False
+    evaluates: bool = False
 
 
 @dataclass
@@ -53,6 +62,7 @@ class Room:
     cpus: float = 0.0
     memory_mb: int = 0
     gpus: list[int] = field(default_factory=list)
+    evaluations: int = 0
 
     @classmethod
     def beside(cls, machine: Machine, held: Sequence[tuple[Claim, Sequence[int]]]) -> Room:
@@ -60,21 +70,30 @@ class Room:
         taken = {index for _, gpus in held for index in gpus}
         return cls(
             machine,
-            machine.cpu_slots - sum(claim.cpus for claim, _ in held),
+            machine.cpu_slots - sum(claim.cpus for claim, _ in held if not claim.evaluates),
             machine.memory_mb - sum(claim.memory_mb for claim, _ in held),
             [gpu.index for gpu in machine.gpus if gpu.index not in taken],
+            machine.eval_slots - sum(claim.evaluates for claim, _ in held),
         )
 
     def grant(self, claim: Claim) -> list[int] | None:
         """The GPUs that the run gets (perhaps none), or None where it must wait."""
+        if claim.evaluates:
+            if self.evaluations < 1 or claim.memory_mb > self.memory_mb:
+                self.evaluations = 0
+                return None
         # A little more than nothing: fractions of cores do not add up exactly.
-        if claim.cpus > self.cpus + 1e-9 or claim.memory_mb > self.memory_mb:
+        elif claim.cpus > self.cpus + 1e-9 or claim.memory_mb > self.memory_mb:
             self.cpus = -1.0  # it is first in the queue: nobody overtakes it
             return None
-        if claim.gpus > len(self.gpus) and (claim.gpus_mandatory or claim.gpus <= len(self.machine.gpus)):
+        awaited = claim.gpus <= len(self.machine.gpus) and not claim.evaluates
+        if claim.gpus > len(self.gpus) and (claim.gpus_mandatory or awaited):
             self.gpus = []  # those that are there and busy are waited for; runs that need no GPU may pass
             return None
-        self.cpus -= claim.cpus
+        if claim.evaluates:
+            self.evaluations -= 1
+        else:
+            self.cpus -= claim.cpus
         self.memory_mb -= claim.memory_mb
         granted = self.gpus[: claim.gpus] if claim.gpus <= len(self.gpus) else []
         self.gpus = self.gpus[len(granted) :]

@@ -36,6 +36,8 @@ class Reading:
     bad_lines: int = 0
     full: bool = False
     """there may be more"""
+    rowless: bool = False
+    """the run writes no rows of metrics: its episode events are all that tells of its episodes"""
 
     def __bool__(self) -> bool:
         return bool(self.events or self.rows or self.bad_lines or self.dropped)
@@ -58,6 +60,8 @@ class Intake:
         paths = self._registry.paths(row["run_id"])
         reading = Reading(row["run_id"], row["events_offset"], row["metrics_offset"])
         events = self._lines(reading, paths.events, row["events_offset"], EVENT_BYTES, EVENT_DROPPED)
+        # After the events: a worker that writes rows writes an episode's row before its event.
+        reading.rowless = not _holds_bytes(paths.metrics)
         rows = self._lines(reading, paths.metrics, row["metrics_offset"], ROW_BYTES, ROW_DROPPED)
         reading.full = events.more or rows.more
         reading.events_offset = events.end
@@ -98,6 +102,13 @@ class Intake:
             if resumptions == MOST_RESUMPTIONS:
                 reading.metrics_offset, reading.full = end, True
                 return
+
+
+def _holds_bytes(path: Path) -> bool:
+    try:
+        return path.stat().st_size > 0
+    except OSError:
+        return False
 
 
 def row_of(line: bytes) -> dict[str, Any]:

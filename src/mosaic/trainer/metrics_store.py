@@ -7,6 +7,7 @@ import json
 import math
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,13 +15,12 @@ import numpy.typing as npt
 
 from mosaic.contract.fields import SERIES
 from mosaic.contract.kinds import text
+from mosaic.contract.returns import BEST_EPISODES, EPISODE_RETURNS, MEAN_RETURN
 from mosaic.trainer.run import Series
 
 # A row per point would make a curve of a million points thirty times slower to read.
 POINTS_PER_PART = 4096
 SKETCHED_PARTS = 32
-# The tags of an episode's return.
-RETURNS = ("charts/episodic_return", "eval/episode_return")
 # From so many points on a part also keeps the lowest and highest point of each of its buckets: a long curve is
 # downsampled from these, without reading it all.
 DIGEST_FROM, DIGEST_BUCKETS = 1024, 64
@@ -76,7 +76,8 @@ def read_series(
         query += f" AND key IN ({', '.join('?' * len(keys))})"
     found = connection.execute(f"{query} ORDER BY key", (run, *keys)).fetchall()
     cursors = since or {}
-    return [_read_one(connection, row, epoch, max_points, cursors.get(row["key"]), average) for row in found]
+    read = [_read_one(connection, row, epoch, max_points, cursors.get(row["key"]), average) for row in found]
+    return [replace(one, highest=_best(connection, run)) if average and one.key == MEAN_RETURN else one for one in read]
 
 
 def last_values(connection: sqlite3.Connection, run: int) -> dict[str, float]:
@@ -87,6 +88,12 @@ def last_values(connection: sqlite3.Connection, run: int) -> dict[str, float]:
         for key, value in rows
         if _TAG.fits(key) and isinstance(value, float | None)
     }
+
+
+def last_value(connection: sqlite3.Connection, run: int, key: str) -> float | None:
+    """Return the newest value of a key, None where there is no number."""
+    found = connection.execute("SELECT value FROM series WHERE run = ? AND key = ?", (run, key)).fetchone()
+    return None if found is None else found[0]
 
 
 def count_and_mean(
@@ -198,6 +205,20 @@ def _read_one(
     finite = points[2][np.isfinite(points[2])] if average else np.empty(0)
     highest = float(finite.max()) if len(finite) else None
     return Series(row["key"], steps, times, values, cursor, reset, row["count"], highest)
+
+
+def _best(connection: sqlite3.Connection, run: int) -> float | None:
+    """Return the highest logged return that enough episodes stand behind; fewer choose no best."""
+    query = "SELECT id, key, count FROM series WHERE run = ? AND key IN (?, ?, ?) ORDER BY count DESC"
+    found = connection.execute(query, (run, MEAN_RETURN, *EPISODE_RETURNS)).fetchall()
+    means = next(row for row in found if row["key"] == MEAN_RETURN)
+    episodes = next((row for row in found if row["key"] != MEAN_RETURN and row["count"] >= BEST_EPISODES), None)
+    if episodes is None:
+        return None
+    first = _points_from(connection, episodes["id"], episodes["count"], 0)[0][BEST_EPISODES - 1]
+    steps, _, values = _points_from(connection, means["id"], means["count"], 0)
+    values = values[(steps >= first) & np.isfinite(values)]
+    return float(values.max()) if len(values) else None
 
 
 def _digested(connection: sqlite3.Connection, series: int, max_points: int) -> Points | None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mosaic.contract.fields import RUN_ROW
+from mosaic.contract.returns import EPISODE_RETURNS
 from mosaic.trainer import metrics_store
 from mosaic.trainer.database import Database
 from mosaic.trainer.deletion import living_worker, remove_files, remove_rows
@@ -356,8 +357,6 @@ def _artifacts(connection: sqlite3.Connection, run: int) -> list[Artifact]:
 
 def _curve(connection: sqlite3.Connection, run: int, points: int) -> tuple[float, ...]:
     try:
-        return (
-            metrics_store.sketch(connection, run, metrics_store.RETURNS, min(points, LONGEST_CURVE)) if points else ()
-        )
+        return metrics_store.sketch(connection, run, EPISODE_RETURNS, min(points, LONGEST_CURVE)) if points else ()
     except _UNREADABLE:
         return ()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from mosaic.contract.fields import SERIES
+from mosaic.contract.returns import EPISODE_LENGTHS, EPISODE_RETURNS, MEAN_RETURN, RECENT_EPISODES
 from mosaic.trainer import metrics_store
 from mosaic.trainer.attempts import ON_BEHALF
 from mosaic.trainer.bus import Bus
@@ -20,7 +21,7 @@ from mosaic.trainer.rows import update
 from mosaic.trainer.run_warnings import SERIES_DROPPED, added
 from mosaic.trainer.states import LIVE, State
 from mosaic.wire.errors import MoveError, UnknownRunError
-from mosaic.wire.events import Event, resumed_total
+from mosaic.wire.events import NOT_FINITE, Event, resumed_total
 from mosaic.wire.happenings import Happenings
 
 TELEMETRY = frozenset({"episode", "step", "metrics", "eval_batch"})
@@ -30,10 +31,8 @@ EVALUATION = {
     "run_failed": "policy.error",
     "warning": "policy.warning",
 }
+PHASE = "phase "  # begins what is said of a script that runs
 CLOSING = frozenset({"run_completed", "run_failed"})
-LENGTHS = ("charts/episodic_length", "eval/episode_length")
-# As many as the benchmarks of Gymnasium and CleanRL average over.
-LAST_EPISODES = 100
 _INT64 = 1 << 63
 # What a value that no worker of ours writes could raise on its way into SQLite.
 _UNTAKEABLE = (
@@ -127,9 +126,10 @@ class _Taking:
         for event in reading.events:
             self._take_event(event)
         self._warn(*(f"{what}: {why}" for what, why in reading.dropped.items()))
-        if reading.rows:
+        rows = reading.rows or (self._rows_of_episodes(reading.events) if reading.rowless else [])
+        if rows:
             self._executes()
-            self._take_rows(reading.rows)
+            self._take_rows(rows)
         self._columns |= {"events_offset": reading.events_offset, "metrics_offset": reading.metrics_offset}
         if reading.events:
             self._columns["events_seq"] = reading.events[-1].seq + 1
@@ -191,6 +191,17 @@ class _Taking:
         if self._row["asked"] == {"paused": "pause", "continued": "continue"}[kind]:
             self._columns["asked"] = ""
 
+    def _rows_of_episodes(self, events: Iterable[Event]) -> list[dict[str, Any]]:
+        """Return the rows that a worker without metrics.jsonl would have written for its episodes."""
+        which = self._row["mode"] == "policy_eval"
+        found, step = [], self._row["step"]
+        for payload, at in ((event.payload, event.timestamp) for event in events if event.event == "episode"):
+            step = payload.get("step", step)
+            numbers = {EPISODE_RETURNS[which]: payload["return"], EPISODE_LENGTHS[which]: payload.get("length")}
+            given = {tag: NOT_FINITE.get(str(value), value) for tag, value in numbers.items() if value is not None}
+            found.append({"step": step, "time": at, **given})
+        return found
+
     def _take_rows(self, rows: Sequence[dict[str, Any]]) -> None:
         run = self._row["id"]
         resumptions, left_out = metrics_store.append_rows(self._connection, run, rows)
@@ -201,13 +212,15 @@ class _Taking:
         for row in rows:
             step = max(0, row["resumed_from"]) if "resumed_from" in row else max(step, row["step"])
             self._columns["sps"] = row.get("charts/SPS", self._columns.get("sps", self._row["sps"]))
-            for column, tags in (("last_return", metrics_store.RETURNS), ("last_length", LENGTHS)):
+            for column, tags in (("last_return", EPISODE_RETURNS), ("last_length", EPISODE_LENGTHS)):
                 for tag in tags:
                     if tag in row:
                         self._columns[column] = row[tag]
         self._columns["step"] = step
-        episodes, mean = metrics_store.count_and_mean(self._connection, run, metrics_store.RETURNS, LAST_EPISODES)
-        self._columns |= {"episodes": episodes, "mean_return": mean}
+        episodes, mean = metrics_store.count_and_mean(self._connection, run, EPISODE_RETURNS, RECENT_EPISODES)
+        # What the run logs itself knows of more episodes; a foreign script logs none.
+        logged = metrics_store.last_value(self._connection, run, MEAN_RETURN)
+        self._columns |= {"episodes": episodes, "mean_return": mean if logged is None else logged}
 
     def _take_total(self, total: object) -> None:
         """How far the worker means to go: a resumption may find a newer checkpoint than its submission did."""
@@ -220,6 +233,9 @@ class _Taking:
         known = self._columns.get("total_timesteps", self._row["total_timesteps"])
         if payload.get("status") == "started" and isinstance(total, int) and known < total < _INT64:
             self._columns["total_timesteps"] = total
+        if self._row["mode"] == "script" and payload.get("status") == "started" and payload.get("number"):
+            of = f" of {phases}" if (phases := payload.get("phases")) else ""
+            self._columns["reason"] = f"{PHASE}{payload['number']}{of}"
         status, outcome = payload.get("status"), payload.get("outcome")
         self._tell("run.phase", phase=payload.get("name"), status=status, outcome=outcome)
 
@@ -264,7 +280,8 @@ class _Taking:
 
     def _move(self, to: State, **columns: Any) -> None:
         if self._row["state"] in LIVE:
-            self._registry.move(self._connection, self._row, to, "", **columns)
+            told = self._row["reason"] if self._row["reason"].startswith(PHASE) else ""  # it is in the same one
+            self._registry.move(self._connection, self._row, to, told, **columns)
             self._row = self._registry.row(self._connection, self._row["run_id"])
 
     def _tell(self, name: str, **values: Any) -> None:

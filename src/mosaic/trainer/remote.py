@@ -85,6 +85,12 @@ class Mirror:
         An event that readers would drop is replaced by a warning under its seq: a gap would be asked for again forever.
         Of a row over its cap the pieces are stored, so that offsets stay those of the worker's file.
         """
+        # Rows first: an episode whose event is there and whose row is not would be counted by both.
+        if metrics and 0 <= metrics_offset <= self.metrics_offset:
+            new = metrics[self.metrics_offset - metrics_offset :]
+            if new:
+                _append(self._metrics, new)
+                self.metrics_offset += len(new)
         lines = []
         expected = self.next_seq
         for event in events:
@@ -96,11 +102,6 @@ class Mirror:
         if lines:
             _append(self._events, b"".join(lines))
             self.next_seq = expected
-        if metrics and 0 <= metrics_offset <= self.metrics_offset:
-            new = metrics[self.metrics_offset - metrics_offset :]
-            if new:
-                _append(self._metrics, new)
-                self.metrics_offset += len(new)
 
 
 def received(message: pb.Event, run_id: str) -> Event:

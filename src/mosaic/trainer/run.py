@@ -49,7 +49,7 @@ class Run:
     episodes: int = 0
     last_return: float | None = None
     mean_return: float | None = None
-    """of the last 100 episodes"""
+    """the newest `charts/mean_return`; the mean of the last 100 episodes of a run that logs none"""
     last_length: float | None = None
     sps: float | None = None
     eta_seconds: float | None = None

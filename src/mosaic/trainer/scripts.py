@@ -47,6 +47,7 @@ def script_command(
     write_atomic(own, json.dumps(base, indent=2) + "\n")
     given = {
         variables.MOSAIC_SCRIPT: "1",
+        variables.MOSAIC_PHASES: str(script.phases or ""),
         variables.MOSAIC_CONFIG_FILE: str(own),
         variables.MOSAIC_CHECKPOINT_DIR: str(paths.checkpoints_in(environment)),
         **_settings(base, environment),

@@ -23,7 +23,7 @@ from mosaic.trainer.bus import Bus
 from mosaic.trainer.controls import Controls
 from mosaic.trainer.executors.contract import Identity
 from mosaic.trainer.frames import FrameHub
-from mosaic.trainer.gpu import Machine
+from mosaic.trainer.gpu import EVALUATING, Machine
 from mosaic.trainer.rebuild import Rebuild
 from mosaic.trainer.registry import Registry
 from mosaic.trainer.remote import Handshakes, kept_lines
@@ -281,7 +281,9 @@ class TrainerService(trainer_pb2_grpc.TrainerServicer):
             ],
             cpu_slots=parts.machine.cpu_slots,
             cpu_slots_free=max(
-                0.0, parts.machine.cpu_slots - sum(row["cpus"] for row in live if row["executor"] == "local")
+                0.0,
+                parts.machine.cpu_slots
+                - sum(row["cpus"] for row in live if row["executor"] == "local" and row["mode"] not in EVALUATING),
             ),
             subscribers=parts.bus.subscribers,
             rss_bytes=psutil.Process().memory_info().rss,

@@ -29,6 +29,7 @@ from mosaic.wire.paths import check_run_id, new_run_id, write_atomic
 from mosaic.wire.scripts import find_script
 from mosaic.wire.secrets import is_secret, mask_secrets, proxy_variables, without_secrets
 from mosaic.wire.storage import default_url
+from mosaic.wire.versions import installed
 from mosaic.wire.workers import WorkerCapabilities, discover_workers, schema_of
 
 DRY_RUN_SECONDS = 120.0
@@ -152,6 +153,7 @@ class Submissions:
         }
         payload = without_secrets(job.to_dict())
         payload["metadata"]["worker"]["config"] = without_secrets(config)
+        payload["metadata"]["ui"]["version"] = installed().get("mosaic-rl")
         return NewRun(run_id, payload, without_secrets(config), worker.command, columns)
 
     def _executor_for(self, job: JobConfig) -> str:

@@ -41,9 +41,10 @@ def judge(
     told = payload.get("exit_code")
     code = ended.code if ended.code is not None else told if type(told) is int and abs(told) < 1 << 31 else None
     name = ended.signal or str(payload.get("signal") or "")
-    if closing.get("event") == "run_completed":
+    cancelled = row["asked"] == "cancel" and payload.get("stopped_by")
+    if closing.get("event") == "run_completed" and not cancelled:
         return End(State.COMPLETED, "", 0)
-    if row["asked"] == "cancel":
+    if row["asked"] == "cancel":  # also a repeated evaluation, which tells of its end as one that is complete
         return End(State.CANCELLED, row["asked_reason"], code, name)
     if ended.cancelled:
         return End(State.CANCELLED, ended.cancelled, code, name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,15 +16,13 @@ import numpy.typing as npt
 from mosaic import stats
 from mosaic.trainer.client import Run, Series, State
 from mosaic.wire.errors import ConfigError, shown
-from mosaic.wire.groups import parse_group
+from mosaic.wire.groups import parse_group, recipe_of
 from mosaic.wire.paths import check_run_id
 
-RETURNS = ("charts/episodic_return", "eval/episode_return")
 # As many as a curve of a page's width can show.
 POINTS = 200
 # More curves than this are no picture any more, and each is a call to the daemon.
 MOST_RUNS = 60
-LAST_EPISODES = 100
 
 Numbers = npt.NDArray[np.float64]
 
@@ -45,6 +44,14 @@ class Group:
     key: str
     label: str
     runs: tuple[Run, ...]
+
+    @property
+    def counted(self) -> tuple[Run, ...]:
+        """The runs that count as seeds: runs equal in all that decides a return are one, however often it was run."""
+        chosen: dict[object, Run] = {}
+        for run in sorted(self.runs, key=lambda run: (run.state == State.COMPLETED, run.created_at, run.run_id)):
+            chosen[_identity(run)] = run
+        return tuple(run for run in self.runs if run in chosen.values())
 
 
 @dataclass(frozen=True)
@@ -74,17 +81,17 @@ class Headline:
 
     label: str
     runs: int
-    last: float | None
-    """mean return of the last 100 episodes"""
     final: float | None
+    """the newest return of the run"""
     best: float | None
+    """the highest that at least 20 episodes stand behind"""
     sps: float | None
     hours: float | None
 
 
 @dataclass(frozen=True)
 class Improvement:
-    """How likely a run of `ours` beats one of `theirs`, by the returns of the last 100 episodes."""
+    """How likely a run of `ours` beats one of `theirs`, by the returns of the runs."""
 
     ours: str
     theirs: str
@@ -137,7 +144,10 @@ def group_label(runs: Sequence[Run]) -> str:
         return run_label(first)
     named = parse_group(first.group)
     name = named.label if named else first.group if not first.group.startswith("#") else what(first)
-    return f"{name} × {len(runs)}"
+    seeds = len(Group("", "", tuple(runs)).counted)
+    if seeds == len(runs):
+        return f"{name} × {len(runs)}"
+    return f"{name} × {seeds} ({len(runs)} runs, {seeds} {'seed' if seeds == 1 else 'seeds'} counted)"
 
 
 def run_label(run: Run) -> str:
@@ -209,7 +219,7 @@ def smoothed(values: Numbers, weight: float) -> Numbers:
 
 def band_of(group: Group, traces: Mapping[str, Trace], axis: Numbers, smoothing: float = 0.0) -> Band | None:
     """Mean, IQM and their 95 % intervals over a group's seeds; None where no seed has a point."""
-    rows = [on_axis(traces[run.run_id], axis, smoothing) for run in group.runs if run.run_id in traces]
+    rows = [on_axis(traces[run.run_id], axis, smoothing) for run in group.counted if run.run_id in traces]
     if not rows or not np.isfinite(rows).any():
         return None
     curves = np.array(rows)
@@ -224,17 +234,15 @@ def band_of(group: Group, traces: Mapping[str, Trace], axis: Numbers, smoothing:
 
 
 def headline(run: Run, highest: float | None = None, now: float | None = None) -> Headline:
-    """The numbers of one run; `highest` is the best of its episodes."""
-    return Headline(run_label(run), 1, run.mean_return, run.last_return, highest, run.sps, hours(run, now))
+    """Return the numbers of one run; `highest` is its best return."""
+    return Headline(run_label(run), 1, run.mean_return, highest, run.sps, hours(run, now))
 
 
 def group_headline(group: Group, of_runs: Sequence[Headline]) -> Headline:
-    """Means over a group's runs; the best is the best of all."""
+    """Return the means over the runs of a group that count; the best is the best of all."""
     bests = [one.best for one in of_runs if one.best is not None]
-    last, final, sps, length = (
-        _mean(getattr(one, name) for one in of_runs) for name in ("last", "final", "sps", "hours")
-    )
-    return Headline(group.label, len(of_runs), last, final, max(bests, default=None), sps, length)
+    final, sps, length = (_mean(getattr(one, name) for one in of_runs) for name in ("final", "sps", "hours"))
+    return Headline(group.label, len(of_runs), final, max(bests, default=None), sps, length)
 
 
 def hours(run: Run, now: float | None = None) -> float | None:
@@ -285,18 +293,15 @@ def curves_csv(metric: str, place: str, bands: Sequence[Band], traces: Mapping[s
 
 def headlines_csv(rows: Sequence[tuple[str, Headline]]) -> str:
     """The table as it stands on the page; the first of each pair is a run id, or "" for a group."""
-    columns = ["label", "run_id", "runs", "last_100", "final", "best", "steps_per_second", "hours"]
+    columns = ["label", "run_id", "runs", "return", "best", "steps_per_second", "hours"]
     return _csv(
         columns,
-        [
-            [one.label, run_id, one.runs, *map(_cell, (one.last, one.final, one.best, one.sps, one.hours))]
-            for run_id, one in rows
-        ],
+        [[one.label, run_id, one.runs, *map(_cell, (one.final, one.best, one.sps, one.hours))] for run_id, one in rows],
     )
 
 
 def _scores(group: Group, env_id: str) -> list[float]:
-    found = [run.mean_return for run in group.runs if run.env_id == env_id]
+    found = [run.mean_return for run in group.counted if run.env_id == env_id]
     return [score for score in found if score is not None and math.isfinite(score)]
 
 
@@ -320,6 +325,16 @@ def _differs(group: Group, alike: Sequence[Group]) -> str:
     names = sorted({name for one in every for name in one if len({str(other.get(name)) for other in every}) > 1})
     ours = _settings(group.runs[0])
     return ", ".join(f"{name}={shown(ours[name])}" if name in ours else f"{name} default" for name in names[:3])
+
+
+def _identity(run: Run) -> object:
+    """Return what equal runs have in common; a run whose payload was not fetched equals no other."""
+    metadata = run.payload.get("metadata") or {}
+    config = (metadata.get("worker") or {}).get("config")
+    if run.seed is None or not config:
+        return run.run_id
+    recipe = json.dumps(recipe_of(config), sort_keys=True, default=str)
+    return run.mode, recipe, run.seed, (metadata.get("ui") or {}).get("version")
 
 
 def _settings(run: Run) -> dict[str, object]:

@@ -123,7 +123,8 @@ def progress_of(run: Run) -> tuple[float | None, str]:
         batch, step = divmod(step, total)
         return step / total, f"batch {batch + 1}: {words.number(step)} of {words.number(total)}"
     part = min(1.0, step / total)
-    return part, f"{_percent(part)} of {words.number(total)}"
+    phase = f" · {run.reason}" if run.mode == "script" and run.reason.startswith("phase ") and not run.ended else ""
+    return part, f"{_percent(part)} of {words.number(total)}{phase}"
 
 
 def eta_of(run: Run) -> str:
@@ -136,7 +137,7 @@ def eta_of(run: Run) -> str:
 
 
 def shown_return(run: Run) -> float | None:
-    """The mean of the last 100 episodes; of a run from before these were kept, its last."""
+    """Return the return of a run; of one from before means were kept, its last episode's."""
     return run.last_return if run.mean_return is None else run.mean_return
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from mosaic.wire.errors import ConfigError, shown
 
@@ -11,6 +13,21 @@ BENCHMARK, SWEEP = "benchmark", "sweep"
 # As long as the registry keeps a group's name.
 LONGEST = 200
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+# Extras that change no return, as everything of FastLane's does not.
+_SHOWN_ONLY = frozenset(
+    ("notes", "seed_override", "wandb_run_name", "telemetry", "agent_id", "video_mode", "grid_limit", "storage_url")
+)
+
+
+def recipe_of(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all of a worker's flat config that can change a return, but the seed."""
+    given = config.get("extras")
+    extras = given if isinstance(given, Mapping) else {}
+    recipe = {key: config.get(key) for key in ("algo", "env_id", "total_timesteps")}
+    kept = {name: value for name, value in extras.items() if name not in _SHOWN_ONLY}
+    return recipe | {"extras": {name: value for name, value in kept.items() if not name.startswith("fastlane_")}}
 
 
 @dataclass(frozen=True)

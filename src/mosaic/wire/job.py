@@ -85,6 +85,8 @@ class Ui:
     """what the runs of several seeds of one form have in common"""
     eval_batch_size: int | None = None
     eval_repeat: bool | None = None
+    version: str | None = None
+    """of MOSAIC, as the daemon that accepted the run writes it down"""
 
 
 @dataclass(frozen=True)

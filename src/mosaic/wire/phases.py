@@ -38,6 +38,9 @@ class PhaseRecord:
     exit_code: int | None = None
     seconds: float = 0.0
     episodes: int = 0
+    final_return: float | None = None
+    """of the run when it ended, and `best_return` over all phases up to it"""
+    best_return: float | None = None
     error: str = ""
     """why it failed, in one line"""
 

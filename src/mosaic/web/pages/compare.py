@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 
 from nicegui import events, ui
 
+from mosaic.contract.returns import EPISODE_RETURNS, MEAN_RETURN
 from mosaic.trainer.client import Change, Run, Series
 from mosaic.web import analytics, compare_chart, words
 from mosaic.web.analytics import Band, Group, Trace
@@ -84,6 +85,7 @@ class ComparePage:
         self.runs: list[Run] = []
         self.missing: list[str] = []
         self.series: dict[str, Series] = {}
+        self.bests: dict[str, float | None] = {}
         self.groups: list[Group] = []
         self.bands: list[Band | None] = []
         self.traces: dict[str, Trace] = {}
@@ -116,15 +118,16 @@ class ComparePage:
 
     async def _one(self, run_id: str) -> tuple[Run | None, Series | None]:
         asked = self.look.metric
-        keys = list(analytics.RETURNS) if asked in analytics.RETURNS else [asked]
+        keys = list(EPISODE_RETURNS) if asked in EPISODE_RETURNS else [asked]
         try:
             run = await self.web.ask(lambda client: client.get_run(run_id))
             found = await self.web.ask(
-                lambda client: client.get_metrics(run_id, keys, max_points=FETCHED_POINTS, average=True)
+                lambda client: client.get_metrics(run_id, [*keys, MEAN_RETURN], max_points=FETCHED_POINTS, average=True)
             )
         except UnknownRunError:
             return None, None
-        return run, max((one for one in found if len(one)), key=len, default=None)
+        self.bests[run_id] = next((one.highest for one in found if one.key == MEAN_RETURN), None)
+        return run, max((one for one in found if len(one) and one.key in keys), key=len, default=None)
 
     async def compute(self) -> None:
         """Everything that is drawn, from what is known; the draws of the bootstrap go into a thread."""
@@ -149,22 +152,20 @@ class ComparePage:
     def metrics(self) -> list[str]:
         """Keys that any of the runs has, the returns first."""
         keys = {key for run in self.runs for key in run.last_values}
-        keys -= {analytics.RETURNS[1]} if analytics.RETURNS[0] in keys else set()
-        return sorted(keys, key=lambda key: (key not in analytics.RETURNS, key))
+        keys -= {EPISODE_RETURNS[1]} if EPISODE_RETURNS[0] in keys else set()
+        return sorted(keys, key=lambda key: (key not in EPISODE_RETURNS, key != MEAN_RETURN, key))
 
     def headlines(self) -> list[tuple[str, str, analytics.Headline, int]]:
         """Kind, run id, numbers and the group's number, in the order of the table."""
         rows: list[tuple[str, str, analytics.Headline, int]] = []
-        returns = self.look.metric in analytics.RETURNS
         for number, group in enumerate(self.groups):
-            of_runs = [analytics.headline(run, self._best(run.run_id) if returns else None) for run in group.runs]
+            of_runs = [analytics.headline(run, self.bests.get(run.run_id)) for run in group.runs]
             if len(of_runs) > 1:
-                rows.append(("group", "", analytics.group_headline(group, of_runs), number))
+                counted = {run.run_id for run in group.counted}
+                told = [one for run, one in zip(group.runs, of_runs, strict=True) if run.run_id in counted]
+                rows.append(("group", "", analytics.group_headline(group, told), number))
             rows += [("run", run.run_id, one, number) for run, one in zip(group.runs, of_runs, strict=True)]
         return rows
-
-    def _best(self, run_id: str) -> float | None:
-        return self.series[run_id].highest if run_id in self.series else None
 
     # What is seen
 
@@ -249,11 +250,11 @@ class ComparePage:
             self._draw_verdict()
 
     def _draw_table(self) -> None:
-        titles = ("", "Last 100", "Final", "Best", "Steps/s", "Hours", "State")
+        titles = ("", "Return", "Best", "Steps/s", "Hours", "State")
         with ui.element("table").classes("mosaic-compare w-full text-sm"):
             with ui.element("thead"), ui.element("tr"):
                 for place, title in enumerate(titles):
-                    with ui.element("th").classes("text-left" if place in (0, 6) else "text-right").props("scope=col"):
+                    with ui.element("th").classes("text-left" if place in (0, 5) else "text-right").props("scope=col"):
                         ui.label(title)
             with ui.element("tbody"):
                 states = {run.run_id: _state(run) for run in self.runs}
@@ -275,7 +276,7 @@ class ComparePage:
                     ui.label(one.label).classes("font-medium")
             hours = None if one.hours is None else round(one.hours, 3)
             speed = None if one.sps is None else round(one.sps)
-            for value in (one.last, one.final, one.best, speed, hours):
+            for value in (one.final, one.best, speed, hours):
                 with ui.element("td").classes("text-right" + ("" if run_id else " font-medium")):
                     ui.label(words.number(value))
             with ui.element("td"):
@@ -309,12 +310,12 @@ class ComparePage:
         chance, span = f"{found.probability:.0%}", f"{found.low:.0%} to {found.high:.0%}"
         ui.label(
             f"A run of “{found.ours}” beats one of “{found.theirs}” with a probability of {chance} "
-            f"(95 % interval {span}), by the mean return of the last {analytics.LAST_EPISODES} episodes."
+            f"(95 % interval {span}), by their returns."
         ).props("data-testid=improvement")
         ui.linear_progress(found.probability, show_value=False, size="10px").props(
             'rounded aria-label="probability of improvement"'
         )
-        seeds = min(len(by_key[ours].runs), len(by_key[theirs].runs))
+        seeds = min(len(by_key[ours].counted), len(by_key[theirs].counted))
         if seeds < 5:
             ui.label(
                 f"With {seeds} on one side this is a hint, not a proof: five seeds and more tell something."

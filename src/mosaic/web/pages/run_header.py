@@ -213,7 +213,7 @@ class _Numbers:
     """The headline figures, in a row that wraps."""
 
     NAMES = (
-        *("Return", "Mean of 100", "Episodes", "Steps/s", "Running", "Started"),
+        *("Return", "Last episode", "Episodes", "Steps/s", "Running", "Started"),
         *("GPU", "Runs on", "Storage", "Attempt"),
     )
 
@@ -227,22 +227,27 @@ class _Numbers:
                     self._cells[name] = (cell, ui.label().classes(f"text-base font-medium{whole}"))
 
     def update(self, run: Run) -> None:
-        texts = {
-            "Return": words.number(run.last_return) if run.last_return is not None else "",
-            "Mean of 100": words.number(run.mean_return) if run.mean_return is not None else "",
-            "Episodes": words.number(run.episodes) if run.episodes else "",
-            "Steps/s": words.number(run.sps) if run.sps is not None else "",
-            "Running": words.duration(running_seconds(run)),
-            "Started": words.age(run.started_at or run.created_at),
-            "GPU": ", ".join(map(str, run.gpus)),
-            "Runs on": "" if run.executor == "local" else " ".join(filter(None, (run.executor, run.node))),
-            "Storage": storage_of(_extras(run)),
-            "Attempt": f"{run.attempt} (restarted {run.restarts} of {run.max_restarts})" if run.attempt > 1 else "",
-        }
+        texts = numbers_of(run)
         for name, text in texts.items():
             cell, label = self._cells[name]
             cell.set_visibility(bool(text))
             label.set_text(text)
+
+
+def numbers_of(run: Run) -> dict[str, str]:
+    """Return the headline figures as texts; "" hides one."""
+    return {
+        "Return": words.number(run.mean_return) if run.mean_return is not None else "",
+        "Last episode": words.number(run.last_return) if run.last_return is not None else "",
+        "Episodes": words.number(run.episodes) if run.episodes else "",
+        "Steps/s": words.number(run.sps) if run.sps is not None else "",
+        "Running": words.duration(running_seconds(run)),
+        "Started": words.age(run.started_at or run.created_at),
+        "GPU": ", ".join(map(str, run.gpus)),
+        "Runs on": "" if run.executor == "local" else " ".join(filter(None, (run.executor, run.node))),
+        "Storage": storage_of(_extras(run)),
+        "Attempt": f"{run.attempt} (restarted {run.restarts} of {run.max_restarts})" if run.attempt > 1 else "",
+    }
 
 
 def reason_line(run: Run, last_line: str = "") -> str:
