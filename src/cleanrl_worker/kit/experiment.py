@@ -268,6 +268,7 @@ class Run:
 
     def _write_policy(self, ending: str, step: int, state: Any, statistics: Mapping[str, np.ndarray] | None) -> Path:
         told = {"step": step, "training_return": self._score(), **about(self.args), **self._continuation.setting}
+        told["weights"] = self._continuation.weights()
         return policies.write(self.policy_folder / f"{self.exp_name}.{ending}", state, statistics, told)
 
     def finish(self, step: int) -> None:

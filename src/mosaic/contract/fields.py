@@ -26,6 +26,7 @@ from mosaic.contract.kinds import (
     READING,
     RUN_ID,
     SECONDS,
+    SHA256,
     SHARE,
     FieldError,
     Kind,
@@ -58,6 +59,9 @@ CARD_BYTES = 64_000
 STATE_BYTES = 64 << 20  # the generators of many environments are long lists
 SIDECAR_BYTES = MANIFEST_BYTES = 16 << 20
 POLICY_BYTES = 4 << 30
+PROVENANCE_BYTES = 16 << 20
+DIFF_BYTES = 1_000_000  # of one repository's changes, and of one script's copy; more is cut
+ATTEMPTS = 200  # of a run's provenance
 
 RESTARTS = whole(0, 1_000_000)
 # What a worker config's `extras` hold for the worker itself; all other extras are the algorithm's.
@@ -169,9 +173,7 @@ CHECKPOINT = Table(
         "algo": name(4096),
         "env_id": name(),
         "args": OBJECT,
-        "files": map_of(
-            Kind("a SHA-256 in hex", lambda value: type(value) is str and len(value) == 64), 100, FILE_NAME
-        ),
+        "files": map_of(SHA256, 100, FILE_NAME),
         "numbers": OBJECT,
         "random": OBJECT,
         "replay": Table(
@@ -194,6 +196,7 @@ CHECKPOINT = Table(
         "spaces": text(10_000),
         "env_backend": text(300),
         "device": text(300),
+        "weights": SHA256,
     },
     required=("format", "step", "files"),
 )
@@ -208,6 +211,7 @@ SIDECAR = Table(
         "observation_statistics": OBJECT,
         "spaces": text(10_000),
         "versions": map_of(text(300), 1_000),
+        "weights": SHA256,
     }
 )
 CARD = Table(
@@ -248,7 +252,12 @@ EVENT_PAYLOADS: dict[str, Table | Kind] = {
     "heartbeat": Table({"step": _STEP, "sps": READING, "last_return": READING, "doing": text(300), "paused": FLAG}),
     "paused": Table({"step": _STEP}),
     "continued": Table({"step": _STEP, "paused_seconds": READING}),
-    "checkpoint": Table({"step": _STEP, "path": text(), "exact": FLAG, "seconds": READING}),
+    "checkpoint": Table(
+        {
+            **{"step": _STEP, "path": text(), "exact": FLAG, "seconds": READING},
+            **{"weights": SHA256, "metrics_bytes": COUNT, "device": text(300)},
+        }
+    ),
     "resumed": Table({"step": _STEP, "exact": FLAG, "changed": OBJECT, "message": text(100_000)}),
     "phase": Table(
         {

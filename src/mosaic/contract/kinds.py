@@ -190,6 +190,7 @@ READING = Kind(
     "a number, NaN, Infinity or -Infinity",
     lambda value: type(value) in (int, float) or (type(value) is str and value in NOT_FINITE),
 )
+SHA256 = Kind("a SHA-256 in hex", lambda value: type(value) is str and len(value) == 64)
 RUN_ID = Kind(
     "1 to 128 letters, digits, '-' and '_'",
     lambda value: (
