@@ -23,6 +23,7 @@ from mosaic.commands import (
     sweep,
     train,
     up,
+    verify,
 )
 from mosaic.contract.kinds import is_clean
 from mosaic.wire.errors import (
@@ -46,6 +47,7 @@ COMMANDS = (
     logs,
     life,
     further,
+    verify,
     fetch,
     lists,
     gc,

@@ -186,7 +186,7 @@ def _made_by(part: Mapping[str, Any] | None) -> str:
     state = {True: "changed", False: "clean", None: "changes unknown"}[git.get("dirty")]
     state += f", diff {git['diff'][:12]}{', cut' if git.get('cut') else ''}" if git.get("diff") else ""
     commit = f"commit {git['commit'][:12]} ({state})" if git.get("commit") else ""
-    names = (part.get("path") or part.get("module") or "", part.get("version") or "", commit)
+    names = (part.get("module") or part.get("path") or "", part.get("version") or "", commit)
     return " · ".join(filter(None, [*names, part.get("copy") or ""]))
 
 
