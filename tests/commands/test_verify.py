@@ -173,7 +173,7 @@ def test_a_gpu_that_this_machine_lacks_is_refused(mosaic: Callable[..., Any], pp
 def test_runs_without_windows_are_refused_in_one_line(
     mosaic: Callable[..., Any], start: Callable[..., Run], ppo: Run, place: Any, scratch: Path
 ) -> None:
-    refused(mosaic("verify", start().run_id), "'tiny' is not a registered algorithm")
+    refused(mosaic("verify", start().run_id), "none of its checkpoint events has a weight hash")
     refused(mosaic("verify", ppo.run_id, "--windows", "0"), "--windows 0: 1 or more is needed")
     undo = edited(ppo, "logs/worker.jsonl", lambda text: text.replace('"weights":', '"w":'))
     try:

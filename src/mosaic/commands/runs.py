@@ -272,7 +272,9 @@ def _provenance(run: Run) -> tuple[dict[str, Any] | None, str]:
         return None, str(error)
 
 
-def _full(run: Run, console: Console, provenance: dict[str, Any] | None, trouble: str) -> Iterator[RenderableType]:
+def _full(
+    run: Run, console: Console, provenance: dict[str, Any] | None = None, trouble: str = ""
+) -> Iterator[RenderableType]:
     from rich.text import Text
 
     state = str(run.state)
