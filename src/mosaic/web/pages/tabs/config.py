@@ -63,10 +63,11 @@ async def _show_provenance(page: RunPage) -> None:
             "opacity-80"
         )
         return
-    with ui.element("div").classes("w-full grid grid-cols-[auto_1fr] gap-x-6 gap-y-1").props('data-provenance="true"'):
+    with ui.column().classes("w-full gap-1").props('data-provenance="true"'):
         for name, line in provenance.facts(document):
-            ui.label(name).classes("text-sm opacity-80")
-            ui.label(line).classes("mosaic-mono text-sm break-all min-w-0")
+            with ui.row().classes("w-full no-wrap items-start gap-4"):
+                ui.label(name).classes("text-sm opacity-80 w-24 shrink-0")
+                ui.label(line).classes("mosaic-mono text-sm break-all min-w-0 grow")
     packages = provenance.newest(document).get("packages") or {}
     with ui.expansion(f"All packages ({len(packages)})", icon="inventory_2").classes("w-full"):
         ui.label(", ".join(f"{name} {version}" for name, version in packages.items())).classes("mosaic-mono text-sm")
