@@ -2,11 +2,17 @@
 
 import hashlib
 import json
+import os
+import signal
 import sqlite3
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from needs import needed
 
@@ -59,6 +65,13 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr("tempfile.tempdir", str(folder))
     yield folder
     assert list(folder.iterdir()) == []
+
+
+def until(happens: Callable[[], object]) -> None:
+    end = time.monotonic() + 60
+    while not happens():
+        assert time.monotonic() < end
+        time.sleep(0.02)
 
 
 def contents(folder: Path) -> dict[str, tuple[str, int]]:
@@ -219,6 +232,19 @@ def test_a_module_that_only_a_file_names_is_not_imported(
             away.rename(path)
     refused(told, "its files name 'evil_envs:CartPole-v1', a module to import")
     assert not ran.exists()
+
+
+def test_a_verification_that_is_told_to_end_leaves_no_process_and_no_file(place: Any, ppo: Run, scratch: Path) -> None:
+    environment = {**os.environ, **place.variables, "TMPDIR": str(scratch)}
+    command = [sys.executable, "-m", "mosaic.cli", "verify", ppo.run_id]
+    verify = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert verify.stdout is not None and b"training again" in verify.stdout.readline()
+    until(lambda: psutil.Process(verify.pid).children())
+    children = psutil.Process(verify.pid).children(recursive=True)
+    verify.terminate()
+    assert verify.wait(60) == 128 + signal.SIGTERM
+    psutil.wait_procs(children, 60)
+    assert [child for child in children if child.is_running()] == []
 
 
 @pytest.mark.full

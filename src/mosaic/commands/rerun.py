@@ -12,7 +12,8 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, NoReturn
 
 from mosaic.commands.windows import Record, Window
 from mosaic.contract.events import decoded
@@ -31,6 +32,11 @@ STOP_SECONDS = 30.0
 RUN_ID = "verify"
 # Settings of this person's other runs: they are no part of the recorded one's recipe.
 _NOT_INHERITED = ("MOSAIC_", "CLEANRL_", "GYM_GUI_", "TRACK_", "WANDB_")
+# What the daemon stored of the submission's variables, and what changes how it computes.
+_OF_THE_SUBMISSION = (
+    *(variables.PYTHONPATH, variables.MUJOCO_GL, variables.OMP_NUM_THREADS, variables.OMP_WAIT_POLICY),
+    *(variables.OPENBLAS_NUM_THREADS, variables.MKL_NUM_THREADS),
+)
 # Of the recorded config's extras, those of the worker's own that change what is computed.
 _OF_THE_RECIPE = ("algo_params", "curriculum_schedule", "curriculum")
 _QUIET = {"fastlane_video_mode": "off", "grace_seconds": 0.1}
@@ -99,8 +105,14 @@ class Rerun:
 
 
 @contextlib.contextmanager
-def rerunning(window: Window, config: Mapping[str, Any], command: Sequence[str]) -> Iterator[Rerun]:
-    """Start the worker; at the end nothing of it is left, neither processes nor files."""
+def rerunning(
+    window: Window, config: Mapping[str, Any], command: Sequence[str], submitted: Mapping[str, str]
+) -> Iterator[Rerun]:
+    """Start the worker; at the end, also by SIGTERM or SIGHUP, neither processes nor files of it are left.
+
+    `submitted` are the variables that came with the run's submission.
+    """
+    handlers = {number: signal.signal(number, _leave) for number in (signal.SIGTERM, signal.SIGHUP)}
     home = Path(tempfile.mkdtemp(prefix="mosaic-verify-"))
     process = None
     try:
@@ -110,11 +122,12 @@ def rerunning(window: Window, config: Mapping[str, Any], command: Sequence[str])
             document["extras"] = {**document["extras"], "checkpoint_path": str(source)}
         file = home / "config.json"
         file.write_text(json.dumps(document))
+        given = {name: submitted[name] for name in _OF_THE_SUBMISSION if name in submitted}
         kept = {name: value for name, value in os.environ.items() if not name.startswith(_NOT_INHERITED)}
         with (home / "worker.stderr.log").open("wb") as errors:
             process = subprocess.Popen(
                 [*command, "--config", str(file)],
-                env={**kept, variables.MOSAIC_HOME: str(home)},
+                env={**kept, **given, variables.MOSAIC_HOME: str(home)},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
@@ -125,6 +138,8 @@ def rerunning(window: Window, config: Mapping[str, Any], command: Sequence[str])
         if process is not None:
             _stop(process)
         shutil.rmtree(home, ignore_errors=True)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 def config_from_checkpoint(window: Window) -> dict[str, Any]:
@@ -165,6 +180,10 @@ def _copied(window: Window, folder: Path) -> Path:
         raise ConfigError(f"checkpoint {path} cannot be copied: {error.strerror}") from None
     (folder / "metrics.jsonl").touch()  # its curve is none of the copy's
     return checkpoints / path.name
+
+
+def _leave(number: int, _frame: FrameType | None) -> NoReturn:
+    raise SystemExit(128 + number)
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

@@ -81,7 +81,8 @@ def _verify_window(
     config, command = _config(run, window, document)
     name = f"steps {window.start:,} to {window.end.step:,}"
     tell(f"{name}: training again from {'the kept checkpoint' if window.checkpoint else 'the beginning'}")
-    with rerunning(window, config, command) as again:
+    submitted = {} if run.imported else dict(run.payload.get("environment") or {})
+    with rerunning(window, config, command, submitted) as again:
         if not report["windows"]:
             report["differs_here"] = _compare_machines(window, document, again)
             for line in report["differs_here"]:
