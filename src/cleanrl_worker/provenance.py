@@ -105,16 +105,14 @@ class Provenance:
         return _without(entry, self._masked_values)
 
     def _script(self, sources: repository.Repositories) -> dict[str, Any] | None:
-        """Return the user's file that runs: a Python script, a module of their own, or the bash script of a phase."""
+        """Copy the user's files that run; return the Python script or module, or else the bash script of a phase."""
         plan, path = self._plan, self._plan.script
         if path is None and not plan.ours and plan.module is not None:
             path = locate(plan.module, plan.interpreter)
-        if path is None and self._phase is not None:
-            path = _bash_script(self._paths)
-        if path is None or not path.is_file():
-            return None
-        about = copy_script(path, self._paths, self._secrets)
-        return about | _made_by(sources, file=path)
+        bash = _bash_script(self._paths) if self._phase is not None else None
+        files = [file for file in (path, bash) if file is not None and file.is_file()]
+        about = [copy_script(file, self._paths, self._secrets) | _made_by(sources, file=file) for file in files]
+        return about[0] if about else None
 
     def _environment(self, sources: repository.Repositories, packages: Mapping[str, str]) -> dict[str, Any] | None:
         env_id = str(self._config.env_id or "")

@@ -234,7 +234,7 @@ def test_a_module_that_only_a_file_names_is_not_imported(
     assert not ran.exists()
 
 
-def test_a_verification_that_is_told_to_end_leaves_no_process_and_no_file(place: Any, ppo: Run, scratch: Path) -> None:
+def test_a_terminated_verification_leaves_no_process_and_no_file(place: Any, ppo: Run, scratch: Path) -> None:
     environment = {**os.environ, **place.variables, "TMPDIR": str(scratch)}
     command = [sys.executable, "-m", "mosaic.cli", "verify", ppo.run_id]
     verify = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)

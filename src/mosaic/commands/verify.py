@@ -57,9 +57,9 @@ def verify(args: argparse.Namespace) -> int:
     windows = windows_of(paths)[: args.windows]
     document = read_provenance(paths)
     report: dict[str, Any] = {"run_id": run.run_id, "equal": True, "differs_here": [], "windows": []}
-    tell = (lambda text: None) if args.json else lambda text: print(text, flush=True)
+    report_line = (lambda text: None) if args.json else lambda text: print(text, flush=True)
     for window in windows:
-        found = _verify_window(run, paths, window, document, report, tell)
+        found = _verify_window(run, paths, window, document, report, report_line)
         report["windows"].append(found)
         if found["difference"]:
             report["equal"] = False
@@ -75,18 +75,18 @@ def _verify_window(
     window: Window,
     document: Mapping[str, Any] | None,
     report: dict[str, Any],
-    tell: Callable[[str], None],
+    report_line: Callable[[str], None],
 ) -> dict[str, Any]:
     began = time.monotonic()
     config, command = _config(run, window, document)
     name = f"steps {window.start:,} to {window.end.step:,}"
-    tell(f"{name}: training again from {'the kept checkpoint' if window.checkpoint else 'the beginning'}")
+    report_line(f"{name}: training again from {'the kept checkpoint' if window.checkpoint else 'the beginning'}")
     submitted = {} if run.imported else dict(run.payload.get("environment") or {})
     with rerunning(window, config, command, submitted) as again:
         if not report["windows"]:
             report["differs_here"] = _compare_machines(window, document, again)
             for line in report["differs_here"]:
-                tell(f"differs from the recorded run: {line}")
+                report_line(f"differs from the recorded run: {line}")
         end = _finish(again, window)
         if end.device != window.end.device:
             raise ConfigError(
@@ -97,7 +97,7 @@ def _verify_window(
     rows = count_rows(window, paths.metrics)
     here = " (here with the differences above)" if report["differs_here"] else ""
     result = f"different{here}: {found}" if found else f"equal{here}: weights {end.weights[:12]}, {rows:,} rows"
-    tell(f"{name}: {result}")
+    report_line(f"{name}: {result}")
     seconds = round(time.monotonic() - began, 1)
     span = {"start": window.start, "end": window.end.step, "weights": end.weights, "rows": rows, "seconds": seconds}
     return {**span, "equal": not found, "difference": found}
