@@ -19,7 +19,7 @@ SHELL = tuple(
         *("cli", "config", "schema", "source", "interpreter", "runtime", "telemetry", "analytics", "command"),
         *("environments", "lock", "saved", "process", "tracking", "handover", "hub", "eval_plan", "eval_telemetry"),
         *("vitals", "causes", "attempt", "phase", "wandb_keys", "live", "handshake", "outlet"),
-        *("schedule", "needs", "backends", "policy_check"),
+        *("schedule", "needs", "backends", "policy_check", "provenance", "repository"),
     )
 )
 SIDE = tuple(

@@ -37,6 +37,7 @@ def build_manifest(
     tensorboard: Path | None = None,
     wandb: bool = False,
     summary: Mapping[str, Any] | None = None,
+    provenance: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Describe the run folder as it is now; paths are relative to it."""
     extras, whose = config.extras, identity(config)
@@ -63,6 +64,7 @@ def build_manifest(
         "optuna_db_path": _relative(paths, extras["optuna_db"]) if extras.get("optuna_db") else None,
         "checkpoints_dir": _relative(paths, extras["checkpoints_dir"]) if extras.get("checkpoints_dir") else None,
         "notes": extras.get("notes"),
+        "provenance": provenance,
         "summary": {**NO_SUMMARY, **(summary or {})},
     }
 

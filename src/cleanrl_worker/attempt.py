@@ -20,6 +20,7 @@ from cleanrl_worker.causes import REQUEUE, describe_end
 from cleanrl_worker.config import worker_variables
 from cleanrl_worker.eval_telemetry import make_relay
 from cleanrl_worker.process import AlgorithmProcess, Signals, child_environment
+from cleanrl_worker.provenance import Provenance
 from cleanrl_worker.telemetry import LifecycleEmitter, Notes, ScriptScalars
 from cleanrl_worker.tracking import Tracker, project_of
 from cleanrl_worker.vitals import Vitals
@@ -70,6 +71,7 @@ class Attempt:
         self._syncer: Syncer | None = None
         self._publisher: Publisher | None = None
         self._checkpoints = paths.checkpoints
+        self._provenance: Provenance | None = None
         self._handed_over: Mapping[str, str] = {}
         self._vitals = Vitals()
         self._started = time.monotonic()
@@ -161,15 +163,18 @@ class Attempt:
         self._checkpoints = paths.checkpoints_in(environment)
         self._process = AlgorithmProcess(self._plan, paths, environment)
         canonical = orjson.dumps(mask_secrets(config.to_dict()), option=orjson.OPT_SORT_KEYS)
+        digest = hashlib.sha256(canonical).hexdigest()
         started = {
             "seed": config.seed,
             "mode": config.mode,
             "total_timesteps": config.total_timesteps,
-            "config_digest": hashlib.sha256(canonical).hexdigest(),
+            "config_digest": digest,
             "pid": os.getpid(),
             "algorithm_pid": self._process.pid,
         }
         self._emitter.run_started(config.run_id, self._about(started))
+        phase = self._phase.record.name if self._phase is not None else None
+        self._provenance = Provenance(config, self._plan, paths, digest, self._inherited, phase)
         hosted = self._phase is not None and environment.get(variables.MOSAIC_SCRIPT) == "1"
         if not hosted and (url := storage_of(config.extras)):  # a script's host stores the whole run
             folder = paths.checkpoints if self._phase is not None else self._checkpoints
@@ -235,6 +240,7 @@ class Attempt:
         if self._tracker is not None:
             if trouble := self._tracker.close(returncode, hurry=lambda: self._is_hurried(0.0)):
                 self._warn(trouble)
+        self._close_provenance()
         manifest = self._write_manifest()
         if self._syncer is not None:
             seconds = FLUSH_SECONDS if self._stopped_by is None else STOPPED_FLUSH_SECONDS
@@ -261,6 +267,13 @@ class Attempt:
         if not self._fail(described):
             raise StorageError(f"cannot write {self._paths.folder}: {described['hint'] or 'the events are not stored'}")
         raise subprocess.CalledProcessError(returncode, [self._plan.name, *self._plan.argv])
+
+    def _close_provenance(self) -> None:
+        """Wait for it, and pass on why it could not be written."""
+        if self._provenance is not None:
+            self._provenance.close()
+            if trouble := self._provenance.take_warning():
+                self._warn(trouble)
 
     def _leave_full_disk(self, error: StorageError) -> None:
         """Stop an algorithm that can store nothing any more; the event may reach nothing but stdout."""
@@ -309,6 +322,7 @@ class Attempt:
             tensorboard=self._tensorboard or (self._scalars.folder if self._scalars is not None else None),
             wandb=self._tracked or self._self_tracked,
             summary=summary if self._phase is None else self._phase.summary(summary),
+            provenance=self._provenance.summary if self._provenance is not None else None,
         )
         write_manifest(self._paths, manifest)
         return manifest

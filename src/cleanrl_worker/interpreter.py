@@ -36,7 +36,7 @@ def locate(module: str, interpreter: str) -> Path | None:
     """The file of a module, as the interpreter that will run it finds it."""
     if interpreter == sys.executable:
         return locate_module(module, (os.getcwd(),))
-    origin = _ask(interpreter, _LOCATE, module, os.getcwd())
+    origin = ask(interpreter, _LOCATE, module, os.getcwd())
     return Path(origin) if os.path.isabs(origin) else None
 
 
@@ -54,7 +54,7 @@ sys.stdout.write("\\n" + (spec and spec.origin or ""))
 
 
 def _check_version(given: str, path: str) -> None:
-    name, _, version = _ask(path, _VERSION).partition(" ")
+    name, _, version = ask(path, _VERSION).partition(" ")
     if name != "python":
         raise ConfigError(f"extras.python: {given!r} does not answer as a Python interpreter")
     found = tuple(map(int, version.split()))
@@ -65,7 +65,7 @@ def _check_version(given: str, path: str) -> None:
         )
 
 
-def _ask(interpreter: str, code: str, *arguments: str) -> str:
+def ask(interpreter: str, code: str, *arguments: str) -> str:
     """The last line that the code prints; "" when it fails."""
     try:
         child = subprocess.run(

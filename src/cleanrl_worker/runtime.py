@@ -18,7 +18,7 @@ from cleanrl_worker.telemetry import LifecycleEmitter
 from mosaic.wire.errors import ConfigError, StoreError
 from mosaic.wire.events import EventLog, cut_torn_tail
 from mosaic.wire.paths import RunPaths
-from mosaic.wire.secrets import is_secret, mask_secrets
+from mosaic.wire.secrets import mask_flag, mask_secrets
 from mosaic.wire.storage import AwayError, Storage
 from mosaic.wire.syncing import storage_of
 
@@ -92,7 +92,7 @@ class RuntimeSummary:
             "status": self.status,
             "module": self.module,
             "callable": self.callable,
-            "argv": [_masked_flag(flag) for flag in self.argv],
+            "argv": [mask_flag(flag) for flag in self.argv],
             "config": mask_secrets(self.config),
             "extras": mask_secrets(self.extras),
             "warnings": list(self.warnings),
@@ -204,8 +204,3 @@ class CleanRLWorkerRuntime:
             run_id=self.config.run_id,
             manifest=manifest,
         )
-
-
-def _masked_flag(flag: str) -> str:
-    name, equals, _ = flag.partition("=")
-    return f"{name}=***" if equals and is_secret(name.lstrip("-")) else str(mask_secrets(flag))

@@ -45,6 +45,19 @@ def free_gpu_memory() -> int | None:
     return max((amount for gpu in _find_gpus() if (amount := _free_bytes(gpu)) is not None), default=None)
 
 
+def describe_gpus() -> tuple[list[str], str]:
+    """Return the names of this machine's GPUs and the version of their driver; [] and "" without any."""
+    gpus = _find_gpus()
+    if not gpus:
+        return [], ""
+    import pynvml
+
+    try:
+        return [str(pynvml.nvmlDeviceGetName(gpu)) for gpu in gpus], str(pynvml.nvmlSystemGetDriverVersion())
+    except pynvml.NVMLError:
+        return [], ""
+
+
 def _resident_bytes(process: psutil.Process) -> int:
     import psutil
 

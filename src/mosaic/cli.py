@@ -84,6 +84,7 @@ def parser() -> argparse.ArgumentParser:
         sweep,
         train,
         up,
+        verify,
     )
 
     class Version(argparse.Action):
@@ -115,6 +116,7 @@ def parser() -> argparse.ArgumentParser:
         logs,
         life,
         further,
+        verify,
         fetch,
         lists,
         gc,

@@ -171,6 +171,10 @@ def test_every_tab_shows_what_the_run_left_and_runs_nothing_of_it(
     page.get_by_role("tab", name="Config").click()
     expect(page.get_by_role("cell", name="num_envs")).to_be_visible()
     expect(page.get_by_role("link", name=f"config-{trained.run_id}.json")).to_be_visible()
+    made_by = page.locator("[data-provenance]")
+    for part in ("cleanrl_worker.algorithms.ppo --env-id=CartPole-v1", "SHA-256", "CPython", "torch 2."):
+        expect(made_by).to_contain_text(part)
+    expect(page.get_by_role("link", name="provenance.json")).to_be_visible()
     page.get_by_role("tab", name="W&B").click()
     expect(page.get_by_text("not tracked")).to_be_visible()
     page.get_by_role("tab", name="Files").click()

@@ -6,15 +6,18 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
 from mosaic.commands import runs
+from mosaic.contract.provenance import add_attempt
 from mosaic.trainer import states
 from mosaic.trainer.run import Run
 from mosaic.wire.errors import ConfigError
+from mosaic.wire.paths import RunPaths
 
 A_RUN = Run(
     run_id="01JCV4M0Z1S2R4Q8E5W9T7Y6U3",
@@ -123,3 +126,22 @@ def test_a_script_is_listed_and_shown_by_its_name_with_its_phase() -> None:
     for part in runs._full(run, console):
         console.print(part)
     assert "rooms.sh · ppo_continuous_action on HalfCheetah-v5" in out.getvalue() and "phase 2 of 3" in out.getvalue()
+
+
+def test_show_prints_provenance_in_a_few_lines_and_in_full_as_json(
+    mosaic: Callable[..., Any], start: Callable[..., Any], tmp_path: Path
+) -> None:
+    run = start()
+    paths = RunPaths(run.run_id, Path(run.folder).parents[3])
+    config = {"started_at": 1.0, "command": ["python", "-m", "tiny"], "packages": {"torch": "2.0", "x": "1"}}
+    git = {"commit": "a" * 40, "dirty": True, "diff": "d" * 64}
+    add_attempt(paths, config | {"mosaic": {"module": "mosaic", "version": "0.1", "git": git}}, {"d" * 64: "+x"})
+    told = mosaic("show", run.run_id)
+    lines = told.out[told.out.index("provenance") :].splitlines()[1:]
+    assert lines[0].split() == ["command", "python", "-m", "tiny"]
+    assert "0.1 · commit aaaaaaaaaaaa (changed, diff dddddddddddd)" in lines[1] and "torch 2.0, 1 more" in lines[2]
+    assert json.loads(mosaic("show", run.run_id, "--json").out)["provenance"]["diffs"] == {"d" * 64: "+x"}
+    paths.provenance.write_text("[]")
+    told = mosaic("show", run.run_id)
+    assert told.code == 0 and "warning: provenance.json: a JSON object is needed, not []" in told.out
+    assert json.loads(mosaic("show", run.run_id, "--json").out)["provenance"] is None

@@ -3,6 +3,7 @@ import random
 
 import numpy as np
 import pytest
+import torch
 
 from cleanrl_worker.agents.normalize import RewardNormalizer, RunningStatistics
 from cleanrl_worker.kit import checkpoint
@@ -314,3 +315,24 @@ def test_a_curve_is_taken_from_the_run_itself_or_a_run_of_this_home(tmp_path, mo
     (path.parent.parent / "metrics.jsonl").unlink()
     (path.parent.parent / "metrics.jsonl").write_text("{}")
     assert checkpoints.curve_of(path, {}, own) == path.parent.parent / "metrics.jsonl"
+
+
+def test_a_weight_hash_depends_on_names_types_shapes_and_values_only():
+    class Net:
+        def __init__(self, **arrays):
+            self.arrays = arrays
+
+        def state_dict(self):
+            return self.arrays
+
+    one, two = np.arange(4, dtype=np.float32), np.float32(7)
+    first = checkpoint.weights_hash(Net(a=one, b=two))
+    assert first == checkpoint.weights_hash(Net(b=two.copy(), a=one.copy())) and len(first) == 64
+    assert first == checkpoint.weights_hash(Net(a=torch.from_numpy(one), b=torch.tensor(7.0)))
+    others = [
+        Net(a=one, c=two),
+        Net(a=one.reshape(2, 2), b=two),
+        Net(a=one.astype(np.float64), b=two),
+        Net(a=-one, b=two),
+    ]
+    assert len({first, *map(checkpoint.weights_hash, others)}) == 5

@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from mosaic import catalog
+from mosaic.contract.provenance import read_provenance
 from mosaic.trainer.states import State
 from mosaic.wire.errors import RefusedError
 from mosaic.wire.events import Event, replay
@@ -185,6 +186,21 @@ def _tensorboard_steps(folder: Path) -> list[int]:
     files = sorted(folder.glob("events.out.tfevents.*"), key=lambda path: path.stat().st_mtime_ns)
     scalars = [scalar for file in files for scalar in ScalarReader(file).read()]
     return sorted(step for _, step, tag, _ in scalars if tag == "losses/value_loss")
+
+
+def test_each_phase_has_its_provenance_and_all_scripts_are_copied_without_keys(shared: Any) -> None:
+    text = f'export HF_TOKEN=abcdef123456\n{WORK} "$MOSAIC_CONFIG_FILE"\n{WORK} "$MOSAIC_CONFIG_FILE" --seed 2\n'
+    run = submit(shared, text, "two.sh")
+    assert ended(shared, run).state == State.COMPLETED
+    paths = shared.paths(run.run_id)
+    attempts = (read_provenance(paths) or {})["attempts"]
+    assert [(one["phase"], one["config"]["seed"]) for one in attempts] == [
+        ("phase1-CartPole-v1", 1),
+        ("phase2-CartPole-v1", 2),
+    ]
+    copies = {path.name.rpartition("-")[0]: path.read_text() for path in paths.scripts.iterdir()}
+    assert copies == {"mine": MINE, "two": text.replace("abcdef123456", "***")}
+    assert attempts[0]["script"]["path"] == str(shared.home / "mine.py")
 
 
 def test_script_gets_every_variable_and_a_config_with_every_parameter(shared: Any, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mosaic.wire import job
-from mosaic.wire.secrets import is_secret, mask_secrets, without_secrets
+from mosaic.wire.secrets import is_secret, mask_secrets, mask_text, without_secrets
 
 
 @pytest.mark.parametrize(
@@ -56,3 +56,21 @@ def test_what_may_be_shown_has_no_secret_at_any_level() -> None:
 
 def test_the_job_module_offers_the_same_names() -> None:
     assert job.is_secret is is_secret and job.mask_secrets is mask_secrets and job.without_secrets is without_secrets
+
+
+@pytest.mark.parametrize(
+    ("text", "masked"),
+    [
+        ('api_key = "abc"', 'api_key = "***"'),
+        ("WANDB_API_KEY=abcdef12345", "WANDB_API_KEY=***"),
+        ("{'hf_token': 'x y'}", "{'hf_token': '***'}"),
+        ("password: str = 'p'", "password: str = '***'"),
+        ("token = tokenizer(x1)", "token = tokenizer(x1)"),
+        ("max_tokens: int = 4096", "max_tokens: int = 4096"),
+        ("git clone https://me:pw@host/x", "git clone https://***@host/x"),
+        ("use ghp_abcdefghijklmnop1234", "use ***"),
+        ("a known-value here", "a *** here"),
+    ],
+)
+def test_known_values_and_assigned_keys_are_masked_in_a_text(text: str, masked: str) -> None:
+    assert mask_text(text, ["known-value"]) == masked

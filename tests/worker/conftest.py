@@ -161,6 +161,7 @@ def start_run(home: Path, write_algorithm: Callable[..., Path]) -> Iterator[Call
         run_id: str = "run-1",
         algo: str = "tiny",
         total_timesteps: int = 100,
+        env_id: str = "CartPole-v1",
         environment: dict[str, str] | None = None,
         stdout: Any = subprocess.DEVNULL,
         payload: dict[str, Any] | None = None,
@@ -168,7 +169,7 @@ def start_run(home: Path, write_algorithm: Callable[..., Path]) -> Iterator[Call
         **options: Any,
     ) -> HostedRun:
         modules = write_algorithm(body).parent if body is not None else home
-        config = {"run_id": run_id, "algo": algo, "env_id": "CartPole-v1", "seed": 1, "extras": extras or {}}
+        config = {"run_id": run_id, "algo": algo, "env_id": env_id, "seed": 1, "extras": extras or {}}
         config["total_timesteps"] = total_timesteps
         given = config if payload is None else {**payload, "metadata": {"worker": {"config": config}}}
         path = os.pathsep.join(filter(None, (str(modules), os.environ.get("PYTHONPATH"))))

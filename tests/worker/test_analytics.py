@@ -46,6 +46,7 @@ def test_empty_run_names_nothing(paths: RunPaths) -> None:
         "optuna_db_path": None,
         "checkpoints_dir": None,
         "notes": None,
+        "provenance": None,
         "summary": {"final_return": None, "best_return": None, "steps": None, "seconds": None, "sps": None},
     }
 

@@ -1,5 +1,6 @@
 """Training state and checkpoints: every part, every generator and the replay memory, to arrays and back. No pickle."""
 
+import hashlib
 import random
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -125,6 +126,16 @@ def size_of(parts: Mapping[str, Part]) -> int:
     """Bytes of the arrays in the state."""
     values = (value for name, part in parts.items() for _, value in leaves(part.state_dict(), name))
     return sum(value.nbytes for value in values if isinstance(value, np.ndarray))
+
+
+def weights_hash(part: Part) -> str:
+    """Return the SHA-256 over a network's arrays in the order of their names: name, dtype, shape and bytes of each."""
+    digest = hashlib.sha256()
+    for name, value in sorted(leaves(part.state_dict(), "policy"), key=lambda leaf: leaf[0]):
+        if isinstance(value, np.ndarray):
+            digest.update(f"{name} {value.dtype.str} {value.shape}\n".encode())
+            digest.update(value.reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
 
 
 def newest(source: Path, warn: Callable[[str], None]) -> Checkpoint:

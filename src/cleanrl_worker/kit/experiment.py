@@ -284,6 +284,7 @@ class Run:
         if not self.guard.check_weights(dict(leaves(state, "policy")), step):
             return path  # what lies there is the last finite one
         told = {"step": step, "training_return": self._score(), **about(self.args), **self._continuation.setting}
+        told["weights"] = self._continuation.weights()
         return policies.write(path, state, statistics, told)
 
     def finish(self, step: int) -> None:

@@ -167,6 +167,7 @@ class Continuation:
         told = {"run_folder": str(self.run_folder), "exact": exact, "score": score, "shift": self.shift}
         rows = self.run_folder / "metrics.jsonl"  # its length tells which of the run's lines the checkpoint is of
         told["metrics_bytes"] = rows.stat().st_size if rows.exists() else 0
+        told["weights"] = self.weights()
         document = {**about(self.args), **self.setting, **told}
         started = time.monotonic()
         budget = self.args.checkpoint_budget_mb * 2**20 or None
@@ -184,7 +185,14 @@ class Continuation:
             return
         self._saved_at = step
         seconds = round(time.monotonic() - started, 4)
-        self.tell("checkpoint", {"step": step, "path": str(path), "exact": exact, "seconds": seconds})
+        # what `mosaic verify` compares with when the checkpoint is long deleted
+        kept = {name: document.get(name) for name in ("weights", "metrics_bytes", "device")}
+        self.tell("checkpoint", {"step": step, "path": str(path), "exact": exact, "seconds": seconds, **kept})
+
+    def weights(self) -> str | None:
+        """Return the hash of the network's weights, None for a run without one."""
+        policy = self.parts.get("policy")
+        return None if policy is None else checkpoints.weights_hash(policy)
 
     def save_last(self, step: int, score: float | None) -> None:
         """Save the state that a longer run goes on from, and note that this one has come to its end."""

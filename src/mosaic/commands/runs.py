@@ -5,12 +5,15 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mosaic.commands.connection import connect
 from mosaic.commands.naming import add_run, find_run
-from mosaic.commands.printing import add_json, ago, moment, print_json, short_id, shortest, stall_mark
+from mosaic.commands.printing import add_json, ago, moment, print_json, say, short_id, shortest, stall_mark
 from mosaic.commands.submission import document
+from mosaic.wire.errors import ConfigError
+from mosaic.wire.paths import RunPaths
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -107,7 +110,7 @@ def _hint(console: Console, runs: Sequence[Run], total: int, *, filtered: bool) 
 
 def parse_states(texts: Sequence[str]) -> list[str]:
     """The states that the words stand for."""
-    from mosaic.wire.errors import ConfigError, nearest
+    from mosaic.wire.errors import nearest
 
     found: list[str] = []
     for text in (word for given in texts for word in given.split(",")):
@@ -244,16 +247,34 @@ def show(args: argparse.Namespace) -> int:
             if args.json:
                 print_json(client.get_run(run.run_id).to_json())
             return code
+    provenance, trouble = _provenance(run)
     if args.json:
-        print_json(run.to_json())
+        print_json({**run.to_json(), "provenance": provenance})
+        if trouble:
+            say(trouble)
         return 0
     console = Console()
-    for part in _full(run, console):
+    for part in _full(run, console, provenance, trouble):
         console.print(part, soft_wrap=not console.is_terminal)
     return 0
 
 
-def _full(run: Run, console: Console) -> Iterator[RenderableType]:
+def _provenance(run: Run) -> tuple[dict[str, Any] | None, str]:
+    """Return provenance.json where the run's folder is on this machine, and why it cannot be read."""
+    from mosaic.contract.provenance import read_provenance
+
+    folder = Path(run.folder)
+    if not folder.is_dir():
+        return None, ""
+    try:
+        return read_provenance(RunPaths(run.run_id, folder.parents[3])), ""
+    except ConfigError as error:
+        return None, str(error)
+
+
+def _full(
+    run: Run, console: Console, provenance: dict[str, Any] | None = None, trouble: str = ""
+) -> Iterator[RenderableType]:
     from rich.text import Text
 
     state = str(run.state)
@@ -268,8 +289,13 @@ def _full(run: Run, console: Console) -> Iterator[RenderableType]:
         yield _steps(run)
     yield Text()
     yield _grid(_facts(run))
-    for warning in run.warnings:
+    for warning in filter(None, (*run.warnings, trouble)):
         yield Text(f"warning: {warning}", style="yellow")
+    if provenance:
+        from mosaic.contract.provenance import facts
+
+        yield Text("\nprovenance", style="bold")
+        yield _grid(facts(provenance))
     if run.last_values:
         from mosaic.console import short
 

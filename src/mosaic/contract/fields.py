@@ -18,6 +18,7 @@ from mosaic.contract.kinds import (
     ANYTHING,
     COUNT,
     DEPTH,
+    DIGEST,
     ENVIRONMENT,
     FLAG,
     LEAST_INT,
@@ -62,6 +63,9 @@ POLICY_BYTES = TENSORS_BYTES = 4 << 30  # of a policy file; of the arrays or a r
 NOTE_BYTES = 4 << 20  # of the small files that a run's processes leave for each other and for pages
 HEADER_BYTES = 1 << 20  # of the part of a policy file that names its tensors
 CHUNK_BYTES = 64 << 20  # of an object in a store
+PROVENANCE_BYTES = 16 << 20
+DIFF_BYTES = 1_000_000  # of one repository's changes, and of one script's copy; more is cut
+ATTEMPTS = 200  # of a run's provenance
 
 RESTARTS = whole(0, 1_000_000)
 # What a worker config's `extras` hold for the worker itself; all other extras are the algorithm's.
@@ -202,7 +206,12 @@ EVENT_PAYLOADS: dict[str, Table | Kind] = {
     "heartbeat": Table({"step": _STEP, "sps": READING, "last_return": READING, "doing": text(300), "paused": FLAG}),
     "paused": Table({"step": _STEP}),
     "continued": Table({"step": _STEP, "paused_seconds": READING}),
-    "checkpoint": Table({"step": _STEP, "path": text(), "exact": FLAG, "seconds": READING}),
+    "checkpoint": Table(
+        {
+            **{"step": _STEP, "path": text(), "exact": FLAG, "seconds": READING},
+            **{"weights": DIGEST, "metrics_bytes": COUNT, "device": text(300)},
+        }
+    ),
     "resumed": Table({"step": _STEP, "exact": FLAG, "changed": OBJECT, "message": text(100_000)}),
     "phase": Table(
         {

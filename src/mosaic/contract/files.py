@@ -73,6 +73,7 @@ CHECKPOINT = Table(
         "seed": COUNT,
         "args": PARAMETERS,
         "files": map_of(DIGEST, 100, FILE_NAME),
+        "weights": DIGEST,
         "numbers": OBJECT,
         "random": GENERATORS,
         "replay": Table(
@@ -120,6 +121,7 @@ SIDECAR = Table(
         "seed": COUNT,
         "step": COUNT,
         "training_return": SCORE,
+        "weights": DIGEST,
         "observation_statistics": Table({"mean": NUMBERS, "var": NUMBERS}, ("mean", "var")),
         "spaces": text(10_000),
         "env_backend": text(300),

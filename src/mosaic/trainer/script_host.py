@@ -110,7 +110,8 @@ class _Host:
             self._fail(127, f"cannot start bash: {error.strerror}")
             return 127
         digest = hashlib.sha256(json.dumps(self._config, sort_keys=True).encode()).hexdigest()
-        started = {"mode": "script", "total_timesteps": self._config.get("total_timesteps"), "config_digest": digest}
+        total = self._config.get("total_timesteps")
+        started = {"mode": "script", "total_timesteps": total, "config_digest": digest, **self._which()}
         self._log.append("run_started", self._about({**started, "seed": self._config.get("seed"), "pid": os.getpid()}))
         if url := storage_of(self._config.get("extras") or {}):
             self._syncer = Syncer(self._paths, url, os.environ, self._paths.checkpoints)

@@ -163,6 +163,16 @@ class RunPaths:
         return self.folder / "analytics.json"
 
     @property
+    def provenance(self) -> Path:
+        """What made the run (mosaic.contract.provenance)."""
+        return self.folder / "provenance.json"
+
+    @property
+    def scripts(self) -> Path:
+        """Copies of the user's scripts that it ran."""
+        return self.folder / "provenance"
+
+    @property
     def people_notes(self) -> Path:
         """What people write about the run."""
         return self.folder / "notes.md"

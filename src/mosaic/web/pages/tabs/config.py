@@ -8,10 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from nicegui import ui
 
+from mosaic.contract import provenance
 from mosaic.web.layout import code_box
+from mosaic.wire.errors import ConfigError
 
 if TYPE_CHECKING:
     from mosaic.web.pages.run import RunPage
+    from mosaic.wire.paths import RunPaths
+
+MOST_DIFF = 50_000  # characters that a page shows
 
 COLUMNS: list[dict[str, Any]] = [
     {"name": "name", "label": "Parameter", "field": "name", "align": "left", "sortable": True},
@@ -42,6 +47,43 @@ async def show(page: RunPage) -> None:
         ui.label("The whole config").classes("text-base font-semibold")
         ui.link(name, f"/files/{page.run_id}/{name}", new_tab=True).classes("mosaic-mono text-sm break-all")
     code_box(json.dumps(payload, indent=2, ensure_ascii=False), label="Copy the config")
+    await _show_provenance(page)
+
+
+async def _show_provenance(page: RunPage) -> None:
+    """Draw what made the run: the last attempt in a few lines, packages and changes on request."""
+    document, trouble = await page.web.do(lambda: _provenance(page.paths))
+    with ui.row().classes("w-full items-center gap-4"):
+        ui.label("Provenance").classes("text-base font-semibold").props("role=heading aria-level=3")
+        if document:
+            name = page.paths.provenance.name
+            ui.link(name, f"/files/{page.run_id}/{name}", new_tab=True).classes("mosaic-mono text-sm break-all")
+    if document is None:
+        ui.label(trouble or "Not recorded: the run has not started yet, or an earlier version ran it.").classes(
+            "opacity-80"
+        )
+        return
+    with ui.column().classes("w-full gap-1").props('data-provenance="true"'):
+        for name, line in provenance.facts(document):
+            with ui.row().classes("w-full no-wrap items-start gap-4"):
+                ui.label(name).classes("text-sm opacity-80 w-24 shrink-0")
+                ui.label(line).classes("mosaic-mono text-sm break-all min-w-0 grow")
+    packages = provenance.newest(document).get("packages") or {}
+    with ui.expansion(f"All packages ({len(packages)})", icon="inventory_2").classes("w-full"):
+        ui.label(", ".join(f"{name} {version}" for name, version in packages.items())).classes("mosaic-mono text-sm")
+    for digest, text in (document.get("diffs") or {}).items():
+        with ui.expansion(f"Uncommitted changes {digest[:12]}", icon="difference").classes("w-full"):
+            code_box(text[:MOST_DIFF], label="Copy the changes")
+            if len(text) > MOST_DIFF:
+                ui.label(f"The first {MOST_DIFF:,} of {len(text):,} characters; the file has all.").classes("text-sm")
+
+
+def _provenance(paths: RunPaths) -> tuple[dict[str, Any] | None, str]:
+    """Return provenance.json, and why it cannot be read."""
+    try:
+        return provenance.read_provenance(paths), ""
+    except ConfigError as error:
+        return None, str(error)
 
 
 def config_of(payload: Mapping[str, Any]) -> dict[str, Any]:
