@@ -55,6 +55,11 @@ def acting_network(content: Any) -> tuple[Any, dict[str, Any]]:
     return (content[0] if isinstance(content, tuple | list) and content else content), {}
 
 
+def critics_of(content: Any) -> list[Any]:
+    """Return the critics' weights that follow the actor's in a file of DDPG or TD3."""
+    return list(content[1:]) if isinstance(content, tuple | list) else []
+
+
 def _read_flax(data: bytes) -> Any:
     """Return what flax wrote as msgpack, which holds no code: names with arrays, or lists of those with args."""
     try:

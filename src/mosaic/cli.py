@@ -15,6 +15,7 @@ TYPE_CHECKING = False  # typing takes 6 ms to import, in which Ctrl-C would stil
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
+    from typing import Any
 
 EXIT_INTERRUPTED = 128 + signal.SIGINT
 EXAMPLES = """examples:
@@ -68,6 +69,30 @@ def parser() -> argparse.ArgumentParser:
     """The command line as argparse knows it."""
     import argparse
 
+    class Version(argparse.Action):
+        """Reads the version only when it is asked for: the package's metadata take 40 ms to find."""
+
+        def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+            from importlib.metadata import version
+
+            print(f"mosaic {version('mosaic-rl')}")
+            parser.exit()
+
+    top = argparse.ArgumentParser(
+        prog="mosaic",
+        description="Train reinforcement-learning agents and watch them learn.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    top.add_argument("--version", action=Version, nargs=0, help="print the version and end")
+    commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    for module in _modules():
+        module.add_to(commands)
+    return top
+
+
+def _modules() -> tuple[Any, ...]:
+    """Return the commands' modules, a noun each, in the order of the help."""
     from mosaic.commands import (
         benchmark,
         completion,
@@ -87,25 +112,7 @@ def parser() -> argparse.ArgumentParser:
         verify,
     )
 
-    class Version(argparse.Action):
-        """Reads the version only when it is asked for: the package's metadata take 40 ms to find."""
-
-        def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-            from importlib.metadata import version
-
-            print(f"mosaic {version('mosaic-rl')}")
-            parser.exit()
-
-    top = argparse.ArgumentParser(
-        prog="mosaic",
-        description="Train reinforcement-learning agents and watch them learn.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    top.add_argument("--version", action=Version, nargs=0, help="print the version and end")
-    commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    # A noun each, in the order of the help.
-    for module in (
+    return (
         up,
         daemon,
         train,
@@ -122,9 +129,7 @@ def parser() -> argparse.ArgumentParser:
         gc,
         rebuild,
         completion,
-    ):
-        module.add_to(commands)
-    return top
+    )
 
 
 if __name__ == "__main__":

@@ -214,7 +214,8 @@ def main(args: Args | None = None) -> None:
 
     while step < args.total_timesteps:
         # 1 act
-        epsilon = linear_schedule(args.start_e, args.end_e, args.exploration_fraction * args.total_timesteps, step)
+        start_e = args.end_e if run.warm else args.start_e
+        epsilon = linear_schedule(start_e, args.end_e, args.exploration_fraction * args.total_timesteps, step)
         explores = run.rng.random(args.num_envs) < epsilon
         if explores.all():
             actions = run.rng.integers(0, envs.single_action_space.n, args.num_envs)

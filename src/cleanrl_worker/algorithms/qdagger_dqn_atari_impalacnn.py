@@ -334,7 +334,8 @@ def main(args: Args | None = None) -> None:
                 enter(2, "online")
                 buffer.forget()
                 obs = run.reset(envs, step)
-            epsilon = linear_schedule(args.start_e, args.end_e, args.exploration_fraction * args.total_timesteps, step)
+            start_e = args.end_e if run.warm else args.start_e
+            epsilon = linear_schedule(start_e, args.end_e, args.exploration_fraction * args.total_timesteps, step)
             explores = run.rng.random(args.num_envs) < epsilon
             random_actions = run.rng.integers(0, envs.single_action_space.n, args.num_envs)
             if not explores.all():

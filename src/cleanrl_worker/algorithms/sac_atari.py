@@ -203,7 +203,7 @@ def main(args: Args | None = None) -> None:
         previous, step = step, step + args.num_envs
 
         # 1 choose
-        explores = previous < args.learning_starts
+        explores = previous < args.learning_starts and not run.warm
         if explores:
             actions = run.rng.integers(0, count, args.num_envs)
         else:

@@ -278,7 +278,7 @@ def main(args: Args | None = None) -> None:
 
     while step < args.total_timesteps:
         # 1 act
-        if step < args.learning_starts:
+        if step < args.learning_starts and not run.warm:
             actions = run.rng.uniform(space.low, space.high, (args.num_envs, *space.shape)).astype(np.float32)
         else:
             actions = policy(obs, run.rng)

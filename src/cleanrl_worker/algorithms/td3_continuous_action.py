@@ -3,7 +3,7 @@
 Siblings: ddpg_continuous_action, sac_continuous_action.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,6 +92,17 @@ class TwinCritic(nn.Module):
             }
             for which in range(2)
         ]
+
+    def load_state_dicts(self, states: Sequence[Mapping[str, torch.Tensor]]) -> None:
+        """Load networks as CleanRL's files hold them."""
+        first = states[0]
+        if len(states) != 2 or any(set(one) != set(first) for one in states):
+            raise ValueError("two critics of the same layers are needed")
+        pairs = {
+            name: torch.stack([one[name].T if name.endswith("weight") else one[name][None] for one in states])
+            for name in first
+        }
+        self.load_state_dict(pairs)
 
 
 class Actor(nn.Module):
@@ -209,7 +220,7 @@ def main(args: Args | None = None) -> None:
 
     while step < args.total_timesteps:
         # 1 act
-        if step < args.learning_starts:
+        if step < args.learning_starts and not run.warm:
             actions = run.rng.uniform(space.low, space.high, (args.num_envs, *space.shape)).astype(np.float32)
         else:
             actions = policy(obs, run.rng)

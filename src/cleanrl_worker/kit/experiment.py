@@ -90,6 +90,11 @@ class Run:
             episodes.onlooker.learner(parts, self.args)
         return self._first_step
 
+    @property
+    def warm(self) -> bool:
+        """Return True if the run began with a loaded policy: it acts from the first step on."""
+        return self._continuation.warm
+
     def reset(self, envs: VectorEnvs, step: int) -> np.ndarray:
         """First observations; a run that was interrupted and one that was not start the same episodes at a step."""
         steps.count_from(step + self._continuation.shift)
@@ -139,7 +144,7 @@ class Run:
         best = {"best_return": np.float64(self._best_return), "best_look": self._best_look}
         lengths = np.array(self._recent_lengths, dtype=np.int64)
         total, count = self._new_returns
-        new = {"new_returns": np.float64(total), "new_episodes": count, "return": self._return}
+        new = {"new_returns": np.float64(total), "new_episodes": count, "return": self._return, "warm": self.warm}
         recent = {"recent_returns": np.array(self.recent, dtype=np.float64), "recent_lengths": lengths}
         return {**recent, **new, **best}
 
@@ -149,6 +154,7 @@ class Run:
         self._recent_steps = sum(self._recent_lengths)
         self._new_returns = [float(state.get("new_returns", 0.0)), int(state.get("new_episodes", 0))]
         self._return = state.get("return")
+        self._continuation.warm = bool(state.get("warm", False))
         self._best_return, self._best_look = float(state["best_return"]), int(state["best_look"])
 
     def tell(self, kind: str, payload: dict[str, Any]) -> None:

@@ -55,6 +55,8 @@ class Continuation:
     """the spaces that what was restored says it is for"""
     setting: dict[str, Any] = field(default_factory=dict)
     """what the run really trains with: its backend, the spaces, the device"""
+    warm: bool = False
+    """the run began with the weights of a policy file"""
     _limit: float = 0.0
     """steps after which the environment cuts an episode off, 0.0 where that is not known"""
     _saved_at: int | None = None
@@ -218,27 +220,47 @@ class Continuation:
             os.write(1, b"told to stop: saving a checkpoint first; another signal ends at once\n")
 
     def _warm_start(self, path: Path, fixed: Sequence[str]) -> int:
-        """Weights and observation statistics of a policy file; everything else starts anew, at step 0."""
+        """Load all that a policy file has; everything else starts anew, at step 0."""
         self.args.total_timesteps = self.args.additional_timesteps or self.args.total_timesteps
         try:
             known = read_sidecar(path)
             data = policy_files.read_file(path)
             if "torch" not in sys.modules and is_torch(data):  # an algorithm in JAX, which never has torch beside it
                 raise ValueError("policies of the algorithms in JAX are safetensors files, and this is none")
-            weights, told = policy_files.acting_network(policy_files.read(data, policies.as_tensor))
+            content = policy_files.read(data, policies.as_tensor)
+            weights, told = policy_files.acting_network(content)
             self._refuse_others(path, told | (known.get("args") or {}), fixed)
             require_like(self.parts["policy"].state_dict(), weights)
             self.parts["policy"].load_state_dict(weights)
             for name in self.parts.keys() & {"target", "target_actor"}:  # untrained, it would undo what is loaded
                 self.parts[name].load_state_dict(weights)
+            loaded = ["policy", *self._load_critics(policy_files.critics_of(content))]
             if (statistics := known.get("observation_statistics")) and "observations" in self.parts:
                 self.parts["observations"].load_state_dict({"count": known.get("step", 1), **statistics})
+                loaded.append("observations")
         except policy_files.UNREADABLE as error:
             raise self._does_not_fit(path, _line(error)) from error
-        payload = {"step": 0, "from": str(path), "exact": False, "warm_start": True}
-        self._made_for = known.get("spaces")
-        self.tell("resumed", payload | {"message": "warm start from a policy: weights only, a new optimizer, step 0"})
+        self._made_for, self.warm = known.get("spaces"), True
+        own = ("run", "curriculum", "envs", "target", "target_actor", "target_critic", *loaded)
+        lacking = [name for name in self.parts if name not in own] + ["replay memory"] * (self.replay is not None)
+        message = f"warm start from {path.name}: {', '.join(loaded)} loaded"
+        message += f"; the file has no {', '.join(lacking)}" if lacking else ""
+        self.tell("resumed", {"step": 0, "from": str(path), "exact": False, "warm_start": True, "message": message})
+        print(message, flush=True)
         return 0
+
+    def _load_critics(self, critics: Sequence[Mapping[str, Any]]) -> list[str]:
+        """Load the critics that a policy file has, if this algorithm has them as well."""
+        critic: Any = self.parts.get("critic")
+        if critic is None or not critics:
+            return []
+        if hasattr(critic, "load_state_dicts"):
+            critic.load_state_dicts(critics)
+        else:
+            require_like(critic.state_dict(), critics[0])
+            critic.load_state_dict(critics[0])
+        self.parts["target_critic"].load_state_dict(critic.state_dict())
+        return ["critic"]
 
     def _say_resumed(self, found: Checkpoint) -> None:
         """List what differs from the saved recipe, the backend that was really chosen included."""
