@@ -62,7 +62,7 @@ def read_policy(path: Path | str, *, algo: str | None = None, env_id: str | None
     place = str(sidecar_of(path) if known else path)
     args = known.get("args") or args
     trained_on = {"env_id": known.get("env_id") or args.get("env_id")}
-    refuse_untyped(place, trained_on, {"env_id": env_id}, typed_for(path), "--{}")
+    refuse_untyped(place, trained_on, {"env_id": env_id}, typed_for(path), alone=True)
     name = (algo or known.get("algo") or "").rpartition(".")[2] or _algo_of(state, args, path)
     statistics = known.get("observation_statistics")
     return SavedPolicy(

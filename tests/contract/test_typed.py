@@ -87,8 +87,8 @@ def test_the_refusal_says_what_would_happen_and_what_to_add() -> None:
         "checkpoint /x/state.json names the environment 'evilmod:X-v0', which would import 'evilmod'; "
         "add --set env_id=evilmod:X-v0 if you trust it"
     )
-    with pytest.raises(ConfigError, match="add --curriculum_schedule=… with this stage if you trust it"):
-        refuse_untyped("x", {"env_id": "A", "curriculum_schedule": SCHEDULE}, {}, flag="--{}")
+    with pytest.raises(ConfigError, match="add --curriculum-schedule=… with this stage if you trust it"):
+        refuse_untyped("x", {"env_id": "A", "curriculum_schedule": SCHEDULE}, {}, alone=True)
 
 
 def test_a_file_names_registered_algorithms_and_no_others() -> None:

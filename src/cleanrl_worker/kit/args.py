@@ -164,7 +164,7 @@ def _saved_defaults(args_type: type[ArgsT], given: list[str]) -> ArgsT:
         return args_type()
     try:
         saved = recipes.inherited(args_type, saved_args(Path(source)))
-        refuse_untyped(source, saved, told, typed_for(Path(source)), "--{}")
+        refuse_untyped(source, saved, told, typed_for(Path(source)), alone=True)
     except ConfigError as error:
         raise SystemExit(str(error)) from None
     return args_type(**saved)

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from mosaic.contract.fields import read_object
+from mosaic.contract.fields import NOTE_BYTES, read_object
 from mosaic.wire.errors import ConfigError, shown
 from mosaic.wire.paths import RunPaths, resolve_home
 
@@ -31,7 +31,7 @@ def typed_for(path: Path, home: Path | None = None) -> frozenset[str]:
     root = runs.resolve() if Path(given).is_relative_to(runs.resolve()) else os.path.abspath(runs)
     try:
         inside = Path(given).relative_to(root)
-        payload = read_object(RunPaths(inside.parts[0], home).config_file, "config")
+        payload = read_object(RunPaths(inside.parts[0], home).config_file, "config", NOTE_BYTES)
     except (ValueError, IndexError):  # FieldError is one: no such file
         return frozenset()
     for part in ("metadata", "worker", "config"):
@@ -108,13 +108,14 @@ def untyped(saved: Mapping[str, Any], given: Mapping[str, Any], typed: Collectio
 
 
 def refuse_untyped(
-    place: str, saved: Mapping[str, Any], given: Mapping[str, Any], typed: Collection[str] = (), flag: str = "--set {}"
+    place: str, saved: Mapping[str, Any], given: Mapping[str, Any], typed: Collection[str] = (), *, alone: bool = False
 ) -> None:
-    """Refuse a file whose arguments would import a module that nobody typed; `flag` is how to type a setting."""
+    """Refuse a file whose arguments would import a module nobody typed; an algorithm that runs `alone` has flags."""
     if not (env_id := untyped(saved, given, typed)):
         return
-    stage = env_id != saved.get("env_id") or given.get("env_id")
-    setting = flag.format("curriculum_schedule=… with this stage" if stage else f"env_id={env_id}")
+    is_stage = env_id != saved.get("env_id") or given.get("env_id")
+    name, value = ("curriculum_schedule", "… with this stage") if is_stage else ("env_id", env_id)
+    setting = f"--{name.replace('_', '-')}={value}" if alone else f"--set {name}={value}"
     raise ConfigError(
         f"{place} names the environment {shown(env_id, 300)}, which would import {imported_by(env_id)!r}; "
         f"add {setting} if you trust it"

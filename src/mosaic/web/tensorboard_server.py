@@ -14,7 +14,7 @@ from pathlib import Path
 
 import httpx
 
-from mosaic.contract.fields import read_object
+from mosaic.contract.fields import NOTE_BYTES, read_object
 from mosaic.web.tensorboard_process import READY
 from mosaic.wire.errors import ConfigError, WorkerError
 from mosaic.wire.paths import RunPaths
@@ -118,7 +118,7 @@ def log_folder(paths: RunPaths) -> Path:
 def board_name(paths: RunPaths) -> str:
     """What TensorBoard calls the run: the name that people gave it, as far as a folder can have it, else its id."""
     try:
-        name = str(read_object(paths.config_file, "config").get("run_name") or "")
+        name = str(read_object(paths.config_file, "config", NOTE_BYTES).get("run_name") or "")
     except (OSError, ValueError, AttributeError):
         name = ""
     return re.sub(r"[^\w .:=+-]+", "_", name)[:60].strip(" ._") or paths.run_id

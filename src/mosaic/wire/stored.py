@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mosaic.contract.fields import read_object
+from mosaic.contract.fields import NOTE_BYTES, read_object
 from mosaic.contract.files import COPIES as TABLE_OF_COPIES
 from mosaic.contract.files import STORAGE, read_note
 from mosaic.contract.kinds import FieldError
@@ -286,6 +286,6 @@ def _as_it_is(path: Path) -> list[float] | None:
 
 def _read_config(paths: RunPaths) -> dict[str, Any]:
     try:
-        return read_object(paths.config_file, "config")
+        return read_object(paths.config_file, "config", NOTE_BYTES)
     except FieldError:
         return {}
