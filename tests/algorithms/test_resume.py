@@ -704,3 +704,55 @@ def test_a_warm_start_has_the_network_and_parameters_of_its_policy_and_trains_wh
     assert (args.network, args.gamma, args.total_timesteps) == ("shared", 0.9, 512)
     ppo.main(args)
     assert metrics.read_rows(tmp_path / "after" / "metrics.jsonl")[-1]["step"] == 128
+
+
+@pytest.mark.parametrize("case", ["td3_continuous_action", "ddpg_continuous_action"])
+def test_a_warm_start_loads_the_critics_that_the_file_has(case, tmp_path, capsys):
+    train(case, tmp_path / "first", save_model=True)
+    (policy,) = (tmp_path / "first").glob(f"runs/*/{case}.cleanrl_model")
+    train(case, tmp_path / "again", resume=policy, total_timesteps=40, learning_starts=100)
+    line = f"warm start from {policy.name}: policy, critic loaded; the file has no q_optimizer, actor_optimizer, replay"
+    assert line in capsys.readouterr().out
+    before, after = (checkpoint.newest(tmp_path / name, print).arrays for name in ("first", "again"))
+    names = [name for name in before if name.startswith("critic/")]
+    assert names and all(np.array_equal(before[name], after[name]) for name in names)
+    assert all(np.array_equal(before[name], after[f"target_{name}"]) for name in names)
+
+
+def test_a_loaded_policy_takes_the_place_of_random_first_steps(tmp_path, monkeypatch):
+    """Nothing is learned, and nothing explored in the end: each action is the greedy one of the file."""
+    train("dqn", tmp_path / "first", save_model=True, end_e=0.0)
+    (policy,) = (tmp_path / "first").glob("runs/*/dqn.cleanrl_model")
+    module = importlib.import_module(DEFAULT_ALGO_REGISTRY["dqn"])
+    make, seen = module.kit_envs.vector, []
+
+    def recorded(*given):
+        made = make(*given)
+        step, reset, shown = made.step, made.reset, []
+        made.reset = lambda *seeds: shown.append(reset(*seeds)) or shown[-1]
+
+        def taken(actions):
+            seen.append((shown[-1].copy(), actions.copy()))
+            reached = step(actions)
+            shown.append(reached.obs)
+            return reached
+
+        made.step = taken
+        return made
+
+    monkeypatch.setattr(module.kit_envs, "vector", recorded)
+    train("dqn", tmp_path / "again", resume=policy, total_timesteps=40, learning_starts=10**6, end_e=0.0)
+    q_network = module.QNetwork(make(module.Args()))
+    q_network.load_state_dict(torch.load(policy, weights_only=True))
+    for obs, actions in seen:
+        assert q_network(torch.from_numpy(obs)).argmax(dim=1).tolist() == actions.tolist()
+
+
+def test_a_resumed_warm_start_is_still_one(tmp_path):
+    train("dqn", tmp_path / "first", save_model=True)
+    (policy,) = (tmp_path / "first").glob("runs/*/dqn.cleanrl_model")
+    whole, resumed = tmp_path / "whole", tmp_path / "resumed"
+    train("dqn", whole, resume=policy)
+    source = [path for path in find_all(whole / "checkpoints") if checkpoint.read(path).exact][-1]
+    train("dqn", resumed, resume=source)
+    assert metrics.comparable(resumed / "metrics.jsonl") == metrics.comparable(whole / "metrics.jsonl")

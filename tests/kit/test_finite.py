@@ -197,3 +197,38 @@ def test_a_learning_rate_beyond_all_bounds_ends_in_exit_code_1_and_one_line(
             np.isfinite(value) for tag, value in row.items() if tag.startswith("losses/") and "explained" not in tag
         )
     assert not list(tmp_path.rglob("*.cleanrl_model"))
+
+
+class Spaces(Odd):
+    """Has the spaces that it is given."""
+
+    def __init__(self, observations: Any = None, actions: Any = None) -> None:
+        super().__init__(continuous=True)
+        self.observation_space = observations or self.observation_space
+        self.action_space = actions or self.action_space
+
+    def _obs(self, odd: bool = False) -> Any:
+        return np.zeros(self.observation_space.shape, np.float32)
+
+
+EMPTY, WIDE = gym.spaces.Box(-1.0, 1.0, (0,)), gym.spaces.Box(-3e38, 3e38, (1,), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("algo", "spaces", "words"),
+    [
+        ("ppo_continuous_action", {"observations": EMPTY}, "Spaces-v0 has an empty observation space: Box"),
+        ("ppo_continuous_action", {"actions": EMPTY}, "Spaces-v0 has an empty action space: Box"),
+        ("sac_continuous_action", {"actions": WIDE}, "Spaces-v0 has actions as wide as Box.*: bounds whose distance"),
+        ("td3_continuous_action", {"actions": WIDE}, "Spaces-v0 has actions as wide as Box.*: bounds whose distance"),
+    ],
+)
+def test_spaces_that_hold_nothing_or_too_much_are_refused_in_one_line(
+    algo: str, spaces: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    gym.registry.pop("Spaces-v0", None)
+    gym.register("Spaces-v0", entry_point=lambda **_: Spaces(**spaces))
+    module = importlib.import_module(DEFAULT_ALGO_REGISTRY[algo])
+    with pytest.raises(SystemExit, match=words) as refused:
+        module.main(module.Args(run_dir=tmp_path, cuda=False, env_id="Spaces-v0", total_timesteps=10))
+    assert "\n" not in str(refused.value)

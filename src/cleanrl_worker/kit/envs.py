@@ -369,6 +369,10 @@ def _or_envpool(env_id: str) -> str:
 
 def _driven(args: RunArgs, envs: VectorEnvs, view: View | None) -> VectorEnvs:
     """Refuse what is no row without a view, and actions that are not of the ACTION_SPACES of the algorithm's file."""
+    for what, space in (("observation", envs.single_observation_space), ("action", envs.single_action_space)):
+        if 0 in (getattr(space, "shape", None) or ()):
+            envs.close()
+            raise SystemExit(f"{args.env_id} has an empty {what} space: {space}; one value or more is needed")
     if view is None and len(envs.single_observation_space.shape or ()) != 1:
         envs.close()
         raise not_flat(args.env_id, envs.single_observation_space)

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import numpy as np
+
 
 def require_row(space: Any, env_id: str) -> None:
     """Refuse what is no row of numbers."""
@@ -13,4 +15,11 @@ def require_bounded(space: Any, env_id: str) -> None:
     """Refuse actions without bounds, and what is no row of numbers."""
     if not space.is_bounded():
         raise SystemExit(f"{env_id} has actions without bounds: {space}; use ppo_continuous_action")
+    with np.errstate(over="ignore"):
+        width = np.float32(space.high) - np.float32(space.low)
+    if not np.isfinite(width).all():
+        raise SystemExit(
+            f"{env_id} has actions as wide as {space}: bounds whose distance is a float32 are needed; "
+            "narrow its action space, or use ppo_continuous_action"
+        )
     require_row(space, env_id)
