@@ -201,6 +201,7 @@ PHASE = Table(
         **{part: text() for part in ("name", "algo", "env_id", "outcome")},
         "exit_code": whole(),
         "seconds": number(),
+        **dict.fromkeys(("final_return", "best_return"), READING),
         "error": text(100_000),
     },
     required=("number", "name", "algo", "env_id", "first_step", "metrics_offset", "pid"),
