@@ -196,7 +196,7 @@ def _check_environment(
     every, count, env_ids = told("checkpoint_every"), told("num_envs"), stages or [config.env_id]
     if target.ours and every and count and not set(env_ids) <= set(scope.saved_environments):
         limit = max(catalog.episode_limit(env_id) or 0 for env_id in env_ids)
-        warnings += filter(None, [frequent_checkpoints(every, limit, count)])
+        warnings += filter(None, [frequent_checkpoints(every, limit, count, told("checkpoint_episodes") or 0)])
     if stages:
         schedule.check_member(config.env_id, stages)
         schedule.check_spaces(stages, asked, scope.families)

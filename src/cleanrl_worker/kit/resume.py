@@ -111,7 +111,7 @@ class Continuation:
         self._limit = time_limit(envs, self.args.env_id)
         if not self.keeps_envs and not self._handlers:
             every, count = self.args.checkpoint_every, self.args.num_envs
-            if why := frequent_checkpoints(every, self._limit, count):
+            if why := frequent_checkpoints(every, self._limit, count, self.args.checkpoint_episodes):
                 self.tell("warning", {"message": why})
         if self._made_for not in (None, spaces):
             raise self._does_not_fit(self.args.resume, f"it was trained with {self._made_for}, not with {spaces}")

@@ -117,14 +117,15 @@ def batch_trouble(value_of: Callable[[str], Any]) -> str | None:
     return lonely_row(envs * steps, pieces) if value_of("norm_adv") else None
 
 
-def frequent_checkpoints(every: int, limit: float | None, num_envs: int) -> str | None:
+def frequent_checkpoints(every: int, limit: float | None, num_envs: int, episodes: int) -> str | None:
     """Return the warning where scheduled checkpoints come sooner than an episode of each environment; else None."""
     if not limit or not 0 < every < limit * num_envs:
         return None
+    wait = f"checkpoints wait for {episodes} mean episodes of each (checkpoint_episodes)"
     return (
         f"checkpoint_every={every:,} is less than one episode of up to {limit:,.0f} steps in each of {num_envs:,} "
-        f"environments ({limit * num_envs:,.0f} steps), and a checkpoint cuts those under way: checkpoints wait for "
-        "checkpoint_episodes (20) mean episodes of each"
+        f"environments ({limit * num_envs:,.0f} steps), and a checkpoint cuts those under way: "
+        + (wait if episodes else "raise it, or leave checkpoint_episodes at 20")
     )
 
 
