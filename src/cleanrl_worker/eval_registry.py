@@ -85,9 +85,9 @@ def build_policy(saved: SavedPolicy, spaces: Any) -> Policy:
         policy = _loader(saved.algo)(saved.state, spaces, saved.args)
         if saved.statistics is not None:
             shape = spaces.single_observation_space.shape
-            for name, values in saved.statistics.items():
-                if values.shape != shape:
-                    raise ValueError(f"observation_statistics.{name} has the shape {values.shape}, not {shape}")
+            for name in ("mean", "var"):
+                if (own := saved.statistics[name].shape) != shape:
+                    raise ValueError(f"observation_statistics.{name} has the shape {own}, not {shape}")
             policy = normalized(policy, saved.statistics)
         _try_out(policy, spaces)
     except ConfigError:
