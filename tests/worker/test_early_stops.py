@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -23,6 +23,20 @@ DELAYS = [*FEW, *(pytest.param(delay, marks=pytest.mark.full) for delay in MANY)
 SIGNALS = [signal.SIGTERM, signal.SIGINT]
 
 
+_started: list["subprocess.Popen[bytes]"] = []
+
+
+@pytest.fixture(autouse=True)
+def _no_process_stays() -> Iterator[None]:
+    """End what a test that failed has left."""
+    yield
+    while _started:
+        process = _started.pop()
+        if process.poll() is None:  # the algorithm dies with its shell
+            process.kill()
+            process.wait(60)
+
+
 def start(home: Path, command: list[str], until: Callable[..., None]) -> "subprocess.Popen[bytes]":
     """Start a program in a session of its own; it has come to its first line."""
     process = subprocess.Popen(
@@ -34,6 +48,7 @@ def start(home: Path, command: list[str], until: Callable[..., None]) -> "subpro
         stderr=subprocess.PIPE,
         start_new_session=True,
     )
+    _started.append(process)
     until(lambda: process.poll() is not None or catches(process.pid, signal.SIGTERM), 90, "its first line")
     return process
 
