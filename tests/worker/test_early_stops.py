@@ -76,7 +76,7 @@ def test_a_run_that_is_stopped_in_its_first_seconds_asks_to_be_started_again(
 
 @pytest.mark.parametrize("number", SIGNALS)
 @pytest.mark.parametrize("delay", DELAYS)
-def test_a_stop_signal_to_the_algorithm_itself_is_no_failure_either(
+def test_a_stop_signal_to_the_algorithm_itself_is_not_a_failure_either(
     delay: float, number: signal.Signals, tmp_path: Path, until: Callable[..., None]
 ) -> None:
     process = start_worker(tmp_path, until)
