@@ -254,7 +254,7 @@ def test_time_left_reads_like_a_clock(seconds: float, text: str) -> None:
     assert view.clock(seconds) == text
 
 
-def test_a_script_that_says_how_many_phases_it_has_shows_which_one_runs() -> None:
+def test_a_script_that_declares_its_phases_shows_which_one_runs() -> None:
     run = progress(total_timesteps=600)
     out = Console(file=io.StringIO(), width=100)
     started = {"number": 2, "phases": 3, "status": "started", "env_id": "CartPole-v1"}

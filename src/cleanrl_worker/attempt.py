@@ -235,7 +235,7 @@ class Attempt:
             self._scalars.poll(last=True)
         self._notes.poll()
         self._relay.close()
-        if self._tracker is not None or self._syncer is not None:  # they may take minutes
+        if self._tracker is not None or self._syncer is not None:  # tracker and syncer may take minutes
             self._beat()
         if self._tracker is not None:
             if trouble := self._tracker.close(returncode, hurry=lambda: self._is_hurried(0.0)):
@@ -269,7 +269,7 @@ class Attempt:
         raise subprocess.CalledProcessError(returncode, [self._plan.name, *self._plan.argv])
 
     def _close_provenance(self) -> None:
-        """Wait for it, and pass on why it could not be written."""
+        """Wait for provenance.json, and report why it could not be written."""
         if self._provenance is not None:
             self._provenance.close()
             if trouble := self._provenance.take_warning():

@@ -25,7 +25,7 @@ NO_RUN = {"-h", "--help", "--list", "--dry-run", "--interactive"}
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the worker and return its exit code: 0, the algorithm's own, 128 + signal, 2 refused, 1 unexpected.
 
-    What it needs is imported only here, where a signal ends it as it ends a run that has not begun.
+    Its dependencies are imported only here, where a signal ends it like a run that has not begun.
     """
     trains = NO_RUN.isdisjoint(sys.argv[1:] if argv is None else argv)
     with ending_at_once(*(EXIT_REQUEUE, *STOP_SIGNALS) if trains else (128 + signal.SIGINT, signal.SIGINT)):

@@ -177,7 +177,7 @@ def _raw(config: CleanRLWorkerConfig) -> Iterator[str]:
     if not _sidecar(config):
         path = config.extras["policy_path"]
         yield (
-            f"policy {shown(str(path))} has no sidecar: it plays on observations as they are, and its returns say "
+            f"policy {shown(str(path))} has no sidecar: it plays on observations as they are, and its returns mean "
             "nothing if it was trained on normalised ones; put their mean and variance into "
             f"{shown(str(path) + '.json')} as observation_statistics"
         )

@@ -137,7 +137,7 @@ def _try_out(policy: Policy, spaces: Any) -> None:
 
 
 def _read_tensors(path: Path) -> Any:
-    """Return what the file holds, of torch, safetensors or flax."""
+    """Return the content of a torch, safetensors or flax file."""
     try:
         return policy_files.read(policy_files.read_file(path), policies.as_tensor)
     except UNREADABLE as error:
@@ -146,7 +146,7 @@ def _read_tensors(path: Path) -> Any:
 
 
 def _state_of(content: Any, path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the acting network's weights, and the args where the file brings them."""
+    """Return the acting network's weights, and the args if the file contains them."""
     try:
         content, args = policy_files.acting_network(content)
         PARAMETERS.check(args, "args")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from cleanrl_worker.command import Plan
 
-SECONDS = 100.0  # the daemon gives a dry run 120
+SECONDS = 100.0  # the daemon's timeout for a dry run is 120
 
 
 def check_policy(config: CleanRLWorkerConfig, plan: Plan) -> None:

@@ -32,12 +32,12 @@ def as_array(stored: Stored) -> np.ndarray:
 
 
 def read_file(path: Path) -> bytes:
-    """Return a policy file's bytes; of UNREADABLE for what is no plain file, or too large."""
+    """Return a policy file's bytes; raise one of UNREADABLE if it is too large or not a plain file."""
     return read_bytes(path, "file", POLICY_BYTES)
 
 
 def read(data: bytes, make: Callable[[Stored], Any] = as_array) -> Any:
-    """Return what a file holds: arrays, those of a torch file as `make` builds them; of UNREADABLE what is refused."""
+    """Return a file's arrays, those of a torch file as `make` builds them; raise one of UNREADABLE to refuse it."""
     if weights.is_torch(data):
         return weights.read_torch(data, make)
     if not is_safetensors(data):
@@ -49,7 +49,7 @@ def read(data: bytes, make: Callable[[Stored], Any] = as_array) -> Any:
 
 
 def acting_network(content: Any) -> tuple[Any, dict[str, Any]]:
-    """Of what a file holds, the weights that act (DDPG's and TD3's come before the critics') and C51's args."""
+    """Return the weights that act (DDPG's and TD3's come before the critics') and C51's args."""
     if isinstance(content, dict) and set(content) == {"model_weights", "args"}:
         return content["model_weights"], dict(content["args"])
     return (content[0] if isinstance(content, tuple | list) and content else content), {}
@@ -61,7 +61,7 @@ def critics_of(content: Any) -> list[Any]:
 
 
 def _read_flax(data: bytes) -> Any:
-    """Return what flax wrote as msgpack, which holds no code: names with arrays, or lists of those with args."""
+    """Return the content of a flax file, msgpack without code: named arrays, or lists of them with args."""
     try:
         import msgpack
     except ImportError:
@@ -89,7 +89,7 @@ def _read_flax(data: bytes) -> Any:
 
 
 def _flat(tree: Any, prefix: str = "") -> dict[str, Any]:
-    """Leaves under paths as our own JAX policies name them: `params/Dense_0/kernel`."""
+    """Return the leaves by path, as our own JAX policies name them: `params/Dense_0/kernel`."""
     if not isinstance(tree, dict):
         raise ValueError("it holds no named arrays")
     found: dict[str, Any] = {}

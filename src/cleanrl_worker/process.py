@@ -243,7 +243,7 @@ class Signals:
 
 @contextlib.contextmanager
 def _holding_back() -> Iterator[None]:
-    """Keep stop signals from a process that is started inside until its launcher lets them through."""
+    """Block stop signals for a process that is started inside until its launcher unblocks them."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
         yield

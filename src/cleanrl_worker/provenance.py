@@ -1,4 +1,4 @@
-"""What makes a run: command, sources, packages, machine; collected beside the training and written into its folder."""
+"""The provenance of a run (command, sources, packages, machine), collected beside the training into its folder."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def _cpu() -> str:
 
 
 def _without(value: Any, mask: Any) -> Any:
-    """Return a copy in which every text went through `mask`, and nothing is null."""
+    """Return a copy with `mask` applied to every text and without nulls."""
     if isinstance(value, Mapping):
         return {mask(str(key)): _without(item, mask) for key, item in value.items() if item is not None}
     if isinstance(value, list | tuple):

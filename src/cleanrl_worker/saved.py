@@ -109,7 +109,7 @@ def run_before(mode: str, extras: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _fill_from_checkpoint(source: Path, values: dict[str, Any], extras: dict[str, Any], run_id: str) -> None:
-    """Fill what a resumption leaves open as the saved run had it; additional steps count from the checkpoint."""
+    """Fill fields that a resumption leaves open from the saved run; additional steps count from the checkpoint."""
     more = extras.get("additional_timesteps")
     if source.is_file():
         if isinstance(more, int) and values["total_timesteps"] is None:
@@ -131,7 +131,7 @@ def _fill_from_checkpoint(source: Path, values: dict[str, Any], extras: dict[str
 
 
 def _is_cut_short(source: Path, own: RunPaths) -> bool:
-    """Return True for a run that goes on from its own last checkpoint, because it was ended before it completed."""
+    """Return True for a run that resumes from its own last checkpoint, because it was ended before it completed."""
     given = own.checkpoints_in({**variables.read_dotenv(own.home), **os.environ})
     if not source.is_relative_to(own.folder) and source != given:
         return False
@@ -145,7 +145,7 @@ def _is_cut_short(source: Path, own: RunPaths) -> bool:
 
 
 def _name_of(source: Path) -> str:
-    """Return what a person types for a run of this home, or for a folder."""
+    """Return the name that a user types for a run of this home, or for a folder."""
     runs = RunPaths("any").folder.parent
     return source.relative_to(runs).parts[0] if source.is_relative_to(runs) and source != runs else str(source)
 
@@ -172,7 +172,7 @@ def _fill(
     extras: dict[str, Any],
     names: tuple[str, ...] = (*NEEDED, "total_timesteps"),
 ) -> None:
-    """Fill open values as a file has them; ConfigError for what would run code that nobody typed."""
+    """Fill open values from a file; raise ConfigError for a value that would run code that nobody typed."""
     from cleanrl_worker.runtime import DEFAULT_ALGO_REGISTRY
 
     trains, typed = extras.get("mode") == "resume_training", typed_for(source)

@@ -125,7 +125,7 @@ def read_flags(path: Path) -> ScriptFlags:
 
 
 def read_scope(path: Path) -> Scope:
-    """Return what the module's constants say (ACTION_SPACES, OBSERVATION_SPACES, FAMILIES, …); all are optional."""
+    """Return the module's declared constants (ACTION_SPACES, OBSERVATION_SPACES, FAMILIES, …); all are optional."""
     source = Source.read(path, head=True)
     if "ACTION_SPACES" not in source.constants:  # they stand together, above `Args` in ours
         source = Source.read(path)

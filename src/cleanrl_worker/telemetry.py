@@ -154,7 +154,7 @@ class Progress:
             self.returns.add_mean(row[MEAN_RETURN])
 
     def count_again(self, rows: Iterable[dict[str, Any]]) -> None:
-        """Take the returns from these rows alone: a resumption took others back, or goes on from a former attempt's."""
+        """Compute the returns from these rows alone: a resumption dropped others, or continues an earlier attempt's."""
         step, self.returns, self._stage = self.step, RunReturn(), None
         for row in rows:
             self.take(row)
@@ -231,7 +231,7 @@ class MetricsRelay:
             self._writer.add_row(row)
 
     def _counting_rows(self) -> list[dict[str, Any]]:
-        """Return what the headline needs of the rows read so far, without those that a resumption took back."""
+        """Return the headline's figures from the rows read so far, without those that a resumption dropped."""
         rows: list[dict[str, Any]] = []
         tail, offset = Tail(self._tail.path, self._counted_from, end=self._tail.offset, capped=True), -1
         while tail.offset != offset:

@@ -34,7 +34,7 @@ Exit codes: 0 done, 1 the run failed, 2 refused, 3 no daemon, 130 Ctrl-C.
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code; all that it needs is imported only here, where Ctrl-C ends it."""
+    """Run one command and return its exit code; its dependencies are imported only here, where Ctrl-C ends it."""
     try:
         with ending_at_once(EXIT_INTERRUPTED, signal.SIGINT):
             from mosaic.contract.kinds import is_clean

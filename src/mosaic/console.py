@@ -308,7 +308,7 @@ def status_line(progress: Progress, brief: bool = False) -> str:
 
 
 def phase_of(payload: dict[str, Any]) -> str:
-    """Return which phase of a script an event is of, and of how many where the script says it."""
+    """Return the phase of a script that an event belongs to, with their number if the script declares it."""
     of = f" of {payload['phases']}" if payload.get("phases") else ""
     return f"phase {payload.get('number')}{of}"
 

@@ -21,7 +21,7 @@ LINES_BENEATH = 3
 FRAMES_PER_SECOND = 30
 START_SECONDS = 30.0  # for a run that was accepted just now, until its algorithm's process is up
 ASK_SECONDS = 0.5  # between two questions whether a run goes on
-MARK_SECONDS = 5.0  # between two questions whether it is stalled
+MARK_SECONDS = 5.0  # between two checks for a stalled run
 SILENCE_SECONDS = 10.0  # without a sign of the writer, after which a viewer says so
 
 
@@ -50,8 +50,8 @@ def watch(
 ) -> int:
     """Show a run until it ends or the person leaves; the exit code.
 
-    `goes_on` tells whether the run will have another ring than the one that was closed: that of a retry. `mark` returns
-    what the daemon marks the run with, "" for most.
+    `goes_on` returns True if the run will have another ring than the one that was closed: that of a retry. `mark`
+    returns the daemon's mark of the run, "" for most.
     """
     stream = sys.stdout if stream is None else stream
     paths = find_run(run)

@@ -568,7 +568,7 @@ def test_a_full_disk_costs_a_checkpoint_and_one_line_not_the_run(tmp_path, monke
     train("ppo", tmp_path)
     lines = [line for line in capsys.readouterr().err.splitlines() if "checkpoint_every=" not in line]
     full_disk = f"the disk of {tmp_path}/checkpoints is full (No space left on device): free space there, or start with"
-    assert f"no checkpoint at step 128: {full_disk} a MOSAIC_HOME elsewhere; training goes on" in lines[0]
+    assert f"no checkpoint at step 128: {full_disk} a MOSAIC_HOME elsewhere; training continues" in lines[0]
     assert lines[-1].endswith("what was learned since the last checkpoint is not saved")
     assert metrics.read_rows(tmp_path / "metrics.jsonl")[-1]["step"] == 512
 
@@ -582,7 +582,7 @@ def test_the_curve_of_a_run_that_was_moved_goes_on_too(tmp_path):
 
 
 @pytest.mark.parametrize("where", ["first", "again"])
-def test_a_finished_run_goes_on_only_with_more_steps(where, tmp_path, capsys):
+def test_a_finished_run_resumes_only_with_more_steps(where, tmp_path, capsys):
     train("ppo", tmp_path / "first")
     for total in (512, 100):
         with pytest.raises(SystemExit) as refused:

@@ -56,7 +56,7 @@ def test_sweep_is_listed_and_its_trials_lead_to_their_runs(open_page: Callable[.
         assert page.evaluate("document.documentElement.scrollWidth") <= 390, f"{address} is wider than its window"
 
     page = open_page("/sweeps/nowhere")
-    expect(page.get_by_text("there is no sweep 'nowhere'")).to_be_visible(timeout=WAIT)
+    expect(page.get_by_text("no sweep 'nowhere'")).to_be_visible(timeout=WAIT)
 
 
 def test_group_of_runs_is_compared_by_its_address(open_page: Callable[..., Page], site: Site) -> None:

@@ -15,6 +15,6 @@ def test_a_limit_is_that_of_the_registration(family: str) -> None:
     }
 
 
-def test_what_nobody_tells_is_none() -> None:
+def test_an_unknown_limit_is_none() -> None:
     assert episode_limit("my:Env-v0") is None and episode_limit("MiniGrid-DoorKey-5x5-v0") is None
     assert find("ALE/Pong-v5") and episode_limit("ALE/Pong-v5") == 27_000

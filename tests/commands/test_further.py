@@ -146,7 +146,7 @@ def test_finished_run_is_resumed_only_with_more_steps(mosaic: Callable[..., Any]
     assert f"is done; give more steps: mosaic resume {run_id} --additional-timesteps 100000" in told.err
 
 
-def test_hostile_policy_is_refused_before_there_is_a_run(mosaic: Callable[..., Any], tmp_path: Path) -> None:
+def test_hostile_policy_is_refused_before_a_run_exists(mosaic: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "x.cleanrl_model").write_bytes(b"no weights")
     (tmp_path / "x.cleanrl_model.json").write_text('{"algo": "ppo", "env_id": "CartPole-v1"}')
     told = mosaic("eval", str(tmp_path / "x.cleanrl_model"))

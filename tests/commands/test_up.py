@@ -184,7 +184,7 @@ def test_a_home_that_cannot_be_made_is_one_line(home: str, words: str, tmp_path:
 
 @pytest.mark.parametrize("words", ["up", "up --detach", "daemon", "train ppo CartPole-v1"])
 @pytest.mark.parametrize("name", ["var", "var/trainer", "var/logs"])
-def test_a_home_that_cannot_be_written_is_told_without_a_traceback(name: str, words: str, tmp_path: Path) -> None:
+def test_a_home_that_cannot_be_written_is_reported_without_a_traceback(name: str, words: str, tmp_path: Path) -> None:
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text("a file stands in the way")
     told = mosaic(tmp_path, *words.split())

@@ -12,7 +12,7 @@ import pytest
 
 from mosaic.contract import fields
 from mosaic.contract.fields import CONFIG, EXTRAS, SUBMISSION, check_extras, parse_object, read_object
-from mosaic.contract.files import CHECKPOINT, SIDECAR
+from mosaic.contract.files import CHECKPOINT, SCORE, SIDECAR
 from mosaic.contract.kinds import FieldError, Kind, Table
 
 
@@ -43,11 +43,11 @@ def refusal(data: Any, **more: Any) -> str:
         ('{"a": [' + "0," * 300_000 + "0]}", "more than 200,000 values"),
     ],
 )
-def test_a_text_that_is_no_bounded_json_object_is_refused_in_one_line(data: Any, words: str) -> None:
+def test_a_text_that_is_not_a_bounded_json_object_is_refused_in_one_line(data: Any, words: str) -> None:
     assert words in refusal(data)
 
 
-def test_generators_may_hold_wide_integers_where_a_document_says_so() -> None:
+def test_generators_may_hold_wide_integers_in_documents_that_allow_them() -> None:
     assert parse_object(json.dumps({"state": 1 << 127}), "state.json", wide=True) == {"state": 1 << 127}
     assert "nested deeper" in refusal('{"a":' * 65 + "1" + "}" * 65, wide=True)
 
@@ -96,7 +96,7 @@ def test_every_known_field_refuses_a_value_of_another_type_and_names_itself(tabl
     for place, kind in all_kinds(table):
         if kind is fields.ANYTHING:
             continue
-        for value in (object(), 1 + 2j) if kind is fields.READING else (object(), 1 + 2j, float("nan")):
+        for value in (object(), 1 + 2j) if kind in (fields.READING, SCORE) else (object(), 1 + 2j, float("nan")):
             with pytest.raises(FieldError, match=place.rpartition(".")[2]):
                 kind.check(value, place)
 
@@ -129,7 +129,7 @@ def test_a_checkpoint_names_plain_files_only(name: str) -> None:
     with pytest.raises(FieldError, match=r"the name of a file without|without NUL|has a NUL"):
         CHECKPOINT.check({**good, "files": {name: "0" * 64}})
     with pytest.raises(FieldError, match=r"the name of a file without|without NUL|has a NUL"):
-        CHECKPOINT.check({**good, "replay": {"segments": [{"file": name, "first": 0, "end": 1}]}})
+        CHECKPOINT.check({**good, "replay": {"segments": [{"file": name, "first": 0, "end": 1, "sha256": "0" * 64}]}})
 
 
 @pytest.mark.parametrize("given", ["pipe", "/dev/zero", "keys", "deep"])

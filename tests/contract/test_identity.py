@@ -7,7 +7,7 @@ import sys
 from mosaic.contract.identity import boot_id, is_running, own_identity, start_ticks
 
 
-def test_a_process_is_itself_and_nobody_else() -> None:
+def test_a_process_matches_only_its_own_identity() -> None:
     own = own_identity()
     pid, ticks, boot = own["pid"], own["start_ticks"], own["boot_id"]
     assert (pid, boot) == (os.getpid(), boot_id()) and is_running(pid, ticks, boot)

@@ -58,7 +58,7 @@ def test_a_line_that_became_shorter_is_searched_from_its_beginning(path: Path) -
     assert read_lines(path, 0, MOST, limit=50, searched=10_000).dropped == [200]
 
 
-def test_what_is_no_plain_file_is_refused_at_once(path: Path, tmp_path: Path) -> None:
+def test_anything_but_a_plain_file_is_refused_at_once(path: Path, tmp_path: Path) -> None:
     os.mkfifo(path)
     for one in (path, tmp_path, Path("/dev/zero")):
         with pytest.raises(OSError):

@@ -38,7 +38,7 @@ def test_returns_of_another_environment_choose_the_best_anew() -> None:
     assert (run.value, run.best) == (1.0, None)
 
 
-def test_a_mean_that_is_no_number_is_never_the_best() -> None:
+def test_a_mean_of_nan_is_never_the_best() -> None:
     run = RunReturn()
     for _ in range(20):
         run.add_episode(8.0)

@@ -80,7 +80,7 @@ def test_an_environment_that_imports_a_module_is_found_unless_somebody_typed_it(
     assert untyped(saved, given, typed) == found
 
 
-def test_the_refusal_says_what_would_happen_and_what_to_add() -> None:
+def test_the_refusal_names_the_import_and_the_words_to_add() -> None:
     with pytest.raises(ConfigError) as refused:
         refuse_untyped("checkpoint /x/state.json", {"env_id": EVIL}, {})
     assert str(refused.value) == (

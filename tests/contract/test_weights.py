@@ -118,7 +118,7 @@ def header(tensors, content=b""):
         (header(b"{" + b" " * 2_000_000 + b"}", bytes(16)), "at most 1,048,576"),
     ],
 )
-def test_a_safetensors_header_that_promises_more_than_there_is_is_refused(data, reason):
+def test_a_safetensors_header_beyond_its_file_is_refused(data, reason):
     with pytest.raises(policy_files.UNREADABLE, match=reason):
         policy_files.read(data)
 

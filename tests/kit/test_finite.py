@@ -102,7 +102,7 @@ def test_what_no_network_can_learn_from_is_refused_in_one_line(kind: str, words:
     assert "\n" not in str(refused.value)
 
 
-def test_with_warn_the_run_goes_on_and_counts() -> None:
+def test_with_warn_the_run_continues_and_counts() -> None:
     guard = walk("obs nan", "warn").episodes.guard
     assert guard.count == 2 and len(guard.notes) == 1 and "only counted (--nonfinite=warn)" in guard.notes[0]
 

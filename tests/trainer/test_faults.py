@@ -395,7 +395,7 @@ def test_a_run_whose_files_cannot_be_read_is_shown_broken_and_stops_no_other(ben
     assert bench.tick_until("odd", State.COMPLETED).reason == "", "what was mended is a run again"
 
 
-def test_a_pipe_in_place_of_the_events_holds_up_nobody(bench: Bench) -> None:
+def test_a_pipe_in_place_of_the_events_delays_no_other_run(bench: Bench) -> None:
     bench.add("odd", GATED % 1)
     bench.tick_until("odd", State.EXECUTING)
     events = bench.registry.paths("odd").events

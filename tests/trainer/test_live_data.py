@@ -244,7 +244,7 @@ def test_wide_rows_of_a_users_script_are_one_warning_although_its_shell_sees_the
     assert len(told) == 1 and "5,002 keys" in told[0]
 
 
-def test_while_nothing_can_be_written_the_daemon_says_up_to_when_its_states_are_true(daemon: Any, until: Any) -> None:
+def test_an_unwritable_registry_is_reported_with_the_time_of_its_states(daemon: Any, until: Any) -> None:
     run = daemon.submit({"episodes": 100_000, "pause": 0.02})
     daemon.until_state(run.run_id, State.EXECUTING)
     assert daemon.client.health()["trouble"] == ""

@@ -299,7 +299,7 @@ def test_a_resumption_that_goes_back_is_progress(home: Home) -> None:
     assert home.registry.get_run("a").step == 10 and not home.registry.get_run("a").stalled
 
 
-def test_the_document_of_a_run_tells_that_it_is_stalled(home: Home) -> None:
+def test_the_document_of_a_run_shows_that_it_is_stalled(home: Home) -> None:
     home.start("a", total_timesteps=1000)
     home.rows("a", 1)
     home.wait(80)

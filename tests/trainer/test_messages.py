@@ -23,7 +23,7 @@ def test_a_page_of_runs_with_huge_texts_fits_into_a_message() -> None:
     assert many.ByteSize() < MESSAGE_BYTES / 2 and many.runs[0].warnings
 
 
-def test_reasons_and_names_are_cut_and_say_how_long_they_were() -> None:
+def test_reasons_and_names_are_cut_with_their_length() -> None:
     run = Run("a", State.FAILED, reason="x" * 20_000_000)
     message = run_to_pb(run)
     assert len(message.reason.encode()) == RUN_TEXT_BYTES and message.reason.endswith("(20,000,000 bytes)")

@@ -112,7 +112,7 @@ def test_a_repeated_evaluation_that_is_cancelled_keeps_summary_manifest_and_vide
     assert videos and all((folder / path).exists() for path in videos)
 
 
-def test_a_run_says_when_it_writes_a_checkpoint_or_plays_its_closing_evaluation(daemon: Any) -> None:
+def test_a_run_reports_when_it_writes_a_checkpoint_or_plays_its_closing_evaluation(daemon: Any) -> None:
     run = train(daemon, telemetry="off").wait(300)
     assert run.info.state == State.COMPLETED, run.info.reason
     told = [e for e in run.events() if e.event == "checkpoint" or (e.event == "heartbeat" and "doing" in e.payload)]

@@ -140,7 +140,7 @@ def test_the_state_is_that_of_the_newest_attempts_closing_event(
     assert run.state == state and run.reason.startswith(reason) and run.queue_position == -1
 
 
-def test_a_run_that_never_started_and_a_refused_one_say_so(place: Place) -> None:
+def test_a_run_that_never_started_and_a_refused_one_have_that_reason(place: Place) -> None:
     place.folder("queued")
     place.config("queued")
     refused = place.folder("refused")
@@ -194,14 +194,14 @@ def test_odd_folders_are_skipped_with_the_reason_and_cost_no_other_its_row(place
     found = place.rebuild()
     assert sorted(found.rebuilt) == ["garbage", "good"] and place.run("garbage").state == State.FAILED
     assert found.skipped == {
-        "a b": "its name is no run id",
-        "\ufffd": "its name is no run id",
+        "a b": "its name is not a run id",
+        "\ufffd": "its name is not a run id",
         "link": "a symbolic link, which is not followed",
         "file": "no folder",
         "empty": "it holds neither events nor metrics, and no config of its id is kept",
-        "pipe": "worker.jsonl is no plain file",
-        "folder": "metrics.jsonl is no plain file",
-        "zero": "worker.jsonl is no plain file",
+        "pipe": "worker.jsonl is not a plain file",
+        "folder": "metrics.jsonl is not a plain file",
+        "zero": "worker.jsonl is not a plain file",
     }
     assert not [line for line in place.lines if "\n" in line]
 

@@ -9,7 +9,7 @@ def size(texts: list[str]) -> int:
     return sum(len(text.encode()) for text in texts)
 
 
-def test_a_warning_is_cut_at_its_cap_and_says_how_long_it_was() -> None:
+def test_a_warning_is_cut_at_its_cap_with_its_length() -> None:
     assert cut("short") == "short"
     for letter in "xé\ud800":
         found = cut(letter * 20_000_000)
@@ -17,7 +17,7 @@ def test_a_warning_is_cut_at_its_cap_and_says_how_long_it_was() -> None:
     assert "20,000,000 bytes" in cut("x" * 20_000_000)
 
 
-def test_all_warnings_of_a_run_stay_within_their_cap_and_the_last_says_that_some_are_missing() -> None:
+def test_all_warnings_of_a_run_stay_within_their_cap_and_the_last_reports_missing_ones() -> None:
     kept: list[str] = []
     for number in range(100):
         kept = added(kept, [f"{number} " + "x" * 20_000])

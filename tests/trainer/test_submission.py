@@ -94,7 +94,7 @@ def test_a_queued_run_whose_key_is_gone_after_a_restart_says_so(daemon: Any) -> 
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_refused_submission_is_no_run_and_only_the_log_keeps_the_reason(
+def test_a_refused_submission_creates_no_run_and_only_the_log_keeps_the_reason(
     shared: Any, payload: dict[str, Any], message: str
 ) -> None:
     before = shared.client.list_runs().total, files_below(shared.home / "var" / "trainer" / "runs")

@@ -159,7 +159,7 @@ def payload(version: str = "1.0", **params: Any) -> dict[str, Any]:
     return {"metadata": {"worker": {"config": config}, "ui": {"version": version}}}
 
 
-def test_runs_of_one_seed_count_once_and_the_label_says_so() -> None:
+def test_runs_of_one_seed_count_once_and_the_label_shows_it() -> None:
     runs = [run(f"r{n}", group="#1", payload=payload(), mean_return=float(n), created_at=float(n)) for n in (1, 2, 3)]
     (group,) = analytics.grouped(runs)
     assert group.label == "ppo CartPole-v1 × 1 (3 runs, 1 seed counted)" and group.counted == (runs[2],)

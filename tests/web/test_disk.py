@@ -27,7 +27,7 @@ def test_from_ninety_percent_on_it_is_amber_and_from_ninety_five_on_red(used: in
         assert f"{used // 10} % full: {left} are left" in found.text
 
 
-def test_a_registry_that_cannot_be_written_is_red_and_says_up_to_when_the_states_are_true() -> None:
+def test_a_registry_that_cannot_be_written_is_red_and_shows_up_to_when_the_states_are_true() -> None:
     told = "the registry cannot be used now: database or disk is full; the states of runs are true up to 2026-01-02"
     found = notice_of(1000, 0, told)
     assert found is not None and found.red

@@ -58,7 +58,7 @@ def test_a_card_counts_while_the_very_process_that_wrote_it_runs(home: Path) -> 
     ],
     ids=["empty", "list", "text", "only-pid", "no-identity", "target", "pid", "large"],
 )
-def test_a_file_that_is_no_valid_card_is_ignored_and_stale(home: Path, content: str) -> None:
+def test_an_invalid_card_is_ignored_and_stale(home: Path, content: str) -> None:
     path = daemon_card(home)
     path.write_text(content)
     assert read_card(path) == {} and is_stale(path, home)
@@ -66,7 +66,7 @@ def test_a_file_that_is_no_valid_card_is_ignored_and_stale(home: Path, content: 
         find_daemon(home=home)
 
 
-def test_a_pipe_in_a_cards_place_holds_nobody_up(home: Path) -> None:
+def test_a_pipe_in_a_cards_place_delays_no_reader(home: Path) -> None:
     os.mkfifo(daemon_card(home))
     assert read_card(daemon_card(home)) == {}
 
@@ -77,7 +77,7 @@ def test_each_kind_of_card_has_its_own_fields(home: Path) -> None:
     assert read_card(write(path, port=0, boot="abc"), WEB_CARD) == {}
 
 
-def test_the_card_of_another_machine_is_stale_only_when_nobody_serves_its_home(home: Path) -> None:
+def test_the_card_of_another_machine_is_stale_only_when_its_home_is_not_served(home: Path) -> None:
     path = write(daemon_card(home), boot_id="another machine", home=str(home))
     with daemon_lock(home).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -96,7 +96,7 @@ def algorithms_of(pid: int) -> list[psutil.Process]:
 
 @pytest.mark.parametrize("number", SIGNALS)
 @pytest.mark.parametrize("delay", DELAYS)
-def test_a_stop_signal_to_the_algorithm_itself_is_no_failure_either(
+def test_a_stop_signal_to_the_algorithm_itself_is_not_a_failure_either(
     delay: float, number: signal.Signals, tmp_path: Path, until: Callable[..., None]
 ) -> None:
     process = start_worker(tmp_path, until)

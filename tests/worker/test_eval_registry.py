@@ -374,7 +374,7 @@ def test_the_module_of_an_environment_that_a_file_names_is_not_imported(tmp_path
     assert "would import 'evilmod'" in refusal(path, algo="dqn")
 
 
-def test_a_fifo_is_no_policy(tmp_path: Path) -> None:
+def test_a_fifo_is_refused_as_a_policy(tmp_path: Path) -> None:
     path = saved(tmp_path / "x.cleanrl_model", {"w": torch.zeros(1)})
     path.unlink()
     path.symlink_to("/dev/zero")

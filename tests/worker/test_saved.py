@@ -92,7 +92,7 @@ def test_a_sidecar_imports_nothing_whoever_plays_its_policy(home: Path) -> None:
         parse_worker_config({"extras": {"mode": "policy_eval", "policy_path": nested}})
 
 
-def test_a_run_that_was_submitted_here_goes_on_with_what_it_was_submitted_with(home: Path) -> None:
+def test_a_run_that_was_submitted_here_resumes_as_it_was_submitted(home: Path) -> None:
     checkpoint(home, "mine", args={"env_id": EVIL, "curriculum_schedule": json.dumps(STAGES)})
     typed(home, "mine", algo="ppo", env_id=EVIL, extras={"curriculum_schedule": STAGES})
     config = resumed("mine")
@@ -159,7 +159,7 @@ def test_a_state_nested_without_end_or_too_large_is_a_damaged_checkpoint(home: P
         assert "are damaged (100)" in refusal(str(path.parent))
 
 
-def test_a_finished_run_goes_on_only_with_more_steps(home: Path) -> None:
+def test_a_finished_run_resumes_only_with_more_steps(home: Path) -> None:
     checkpoint(home, "done", step=300)
     line = refusal("done", {"additional_timesteps": None})
     assert "step 300 of 300 is done" in line and line.endswith("mosaic resume done --additional-timesteps 100000")

@@ -26,10 +26,10 @@ State = dict[str, np.ndarray]
 
 
 def read(data: bytes) -> State:
-    """The acting network's arrays, under the names that the file has; UNREADABLE for what is none."""
+    """Return the acting network's arrays under the file's names; raise one of UNREADABLE for anything else."""
     state = policy_files.acting_network(policy_files.read(data))[0]
     if not isinstance(state, dict) or not all(isinstance(value, np.ndarray) for value in state.values()):
-        raise ValueError("it holds no names with arrays")
+        raise ValueError("it holds no named arrays")
     policy_files.require_floats(state)
     return dict(state)
 

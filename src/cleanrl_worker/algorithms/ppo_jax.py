@@ -427,7 +427,7 @@ def main(args: Args | None = None) -> None:
     space, obs_shape = envs.single_action_space, envs.single_observation_space.shape
     learner = first_learner(agent, recipe, envs.single_observation_space, np.random.default_rng(args.seed))
     policy, optimizer = Trees(params=learner.params), Trees(adam=learner.optimizer)
-    kept = {} if inside is None else {"envs": inside}  # their whole state is saved: they go on without a barrier
+    kept = {} if inside is None else {"envs": inside}  # their whole state is saved: they continue without a barrier
     step = run.restore({"policy": policy, "optimizer": optimizer, **kept})
     learner = Learner(policy.trees["params"], optimizer.trees["adam"])
 

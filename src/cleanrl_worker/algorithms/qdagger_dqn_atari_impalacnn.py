@@ -320,7 +320,7 @@ def main(args: Args | None = None) -> None:
         reached = envs.step(actions)
         buffer.add(obs, actions, reached)
         obs = reached.obs
-        if run.checkpoint_due(0):  # told to stop
+        if run.checkpoint_due(0):  # a stop was requested
             obs = run.checkpoint(0, envs)
     if step < args.offline_steps:
         enter(1, "offline, from what the teacher played")

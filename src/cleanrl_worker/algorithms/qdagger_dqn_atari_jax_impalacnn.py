@@ -291,7 +291,7 @@ def main(args: Args | None = None) -> None:
         reached = envs.step(actions)
         buffer.add(obs, actions, reached)
         obs = reached.obs
-        if run.checkpoint_due(0):  # told to stop
+        if run.checkpoint_due(0):  # a stop was requested
             obs = run.checkpoint(0, envs)
     if step < args.offline_steps:
         enter(1, "offline, from what the teacher played")
@@ -334,12 +334,12 @@ def main(args: Args | None = None) -> None:
             if (offline or count > args.learning_starts) and count % args.target_network_frequency == 0:
                 learner = learner._replace(target=move_target(learner.params, learner.target, args.tau))
         if learned and (is_due(100, previous, step) or step == args.offline_steps):
-            told = {tag: float(value) for tag, value in losses._asdict().items()}
+            logged = {tag: float(value) for tag, value in losses._asdict().items()}
             if offline:
-                told = {"loss": told["loss"], "distill_loss": told["distill_loss"], "q_loss": told["td_loss"]}
-                run.log(step, {f"charts/offline/{tag}": value for tag, value in told.items()})
+                logged = {"loss": logged["loss"], "distill_loss": logged["distill_loss"], "q_loss": logged["td_loss"]}
+                run.log(step, {f"charts/offline/{tag}": value for tag, value in logged.items()})
             else:
-                run.log(step, {f"losses/{tag}": value for tag, value in told.items()})
+                run.log(step, {f"losses/{tag}": value for tag, value in logged.items()})
                 run.log(step, {"charts/distill_coeff": weight, "charts/epsilon": epsilon})
             run.log_speed(step)
         if offline and (is_due(100_000, previous, step) or step == args.offline_steps):

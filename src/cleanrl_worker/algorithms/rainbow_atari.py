@@ -333,7 +333,7 @@ def main(args: Args | None = None) -> None:
     surprised: list[tuple[np.ndarray, torch.Tensor]] = []
 
     def note_surprise() -> None:
-        """Give the transitions of the last batch their priorities: not at once, but when the losses are there."""
+        """Set the priorities of the last batch; deferred until its losses are computed."""
         if surprised:
             drawn, losses = surprised.pop()
             priorities.update(drawn, courier.fetch(losses) + args.prioritized_replay_eps)

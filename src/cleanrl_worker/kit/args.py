@@ -96,7 +96,7 @@ class RunArgs:
     grace_seconds: Amount = 120.0
     """time to reach the next checkpoint after SIGTERM; what would take longer is saved at once"""
     nonfinite: Literal["stop", "warn"] = "stop"
-    """what the first NaN or infinity in observations, rewards, losses or weights does: end the run, or warn once"""
+    """reaction to the first NaN or infinity in observations, rewards, losses or weights: end the run, or warn once"""
     num_threads: CountFrom0 = 1
     """CPU threads for the networks (0: torch's default); small networks are fastest with 1"""
 

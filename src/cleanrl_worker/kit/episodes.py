@@ -138,7 +138,7 @@ class Episodes:
     def add(self, rewards: np.ndarray, ends: np.ndarray | None, obs: np.ndarray | None = None) -> list[Episode]:
         """Count one step of every environment; `ends` says which episodes it ended, None that it ended none."""
         self.step += len(rewards)
-        # NaN and infinity spread into a product, which takes a third of a microsecond; what is odd is looked at closely
+        # NaN and infinity spread into a product, which takes a third of a microsecond; only then each value is checked
         if not rewards.dot(rewards) < LARGE**2:
             self.guard.check_rewards(rewards, self.step)
         if obs is not None:

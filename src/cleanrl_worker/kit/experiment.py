@@ -59,7 +59,7 @@ class Run:
         self._new_returns = [0.0, 0]
         """sum and number of the returns since the last row of their mean"""
         self._return: float | None = None
-        """the run's return as the last row has it"""
+        """the run's return in the last row"""
         self._best_return = -np.inf
         self._best_look = 0
         self._paused = 0.0
@@ -78,10 +78,10 @@ class Run:
         )
 
     def restore(self, parts: Mapping[str, Part], replay: Memory | None = None, fixed: Sequence[str] = ()) -> int:
-        """Name everything that makes up the training state; returns the step to go on from, 0 for a fresh run.
+        """Name everything that makes up the training state; returns the step to continue from, 0 for a fresh run.
 
         The part called `policy` is what `save_policy` writes; a warm start loads it, and `observations`, alone. `envs`
-        are environments whose whole state is saved: they go on where others are reset.
+        are environments whose whole state is saved: they continue where others are reset.
         `fixed` names the arguments that its weights mean nothing without.
         """
         self._envs: Any = parts.get("envs")
@@ -116,11 +116,11 @@ class Run:
         return self._continuation.due(step) or self._course.due(step)
 
     def checkpoint(self, step: int, envs: VectorEnvs) -> np.ndarray:
-        """Save the state and start every environment anew, which is what makes going on from here exact.
+        """Save the state and start every environment anew, which makes resuming from here exact.
 
-        Environments whose whole state is saved go on instead.
+        Environments whose whole state is saved continue instead.
 
-        A curriculum changes its stage first. Ends the process with exit code 75 when it was told to stop.
+        A curriculum changes its stage first. Ends the process with exit code 75 when a stop was requested.
         """
         if told := self._course.move(step):
             self.recent.clear()  # returns of two stages do not compare: the best policy is the newest one's
@@ -186,9 +186,9 @@ class Run:
         speed = self.steps_per_second(step)
         while self.guard.notes:
             self.tell("warning", {"message": self.guard.notes.pop(0)})
-        told = self._mean_return() | self._course.metrics() | self._split.shares()
-        told |= {"charts/nonfinite": self.guard.count} if self.guard.count else {}
-        self.log(step, {"charts/SPS": int(speed), **told})
+        metrics = self._mean_return() | self._course.metrics() | self._split.shares()
+        metrics |= {"charts/nonfinite": self.guard.count} if self.guard.count else {}
+        self.log(step, {"charts/SPS": int(speed), **metrics})
         if self._begin_line():
             self._tell(step, speed)
 
@@ -274,7 +274,7 @@ class Run:
 
     def _is_best(self) -> bool:
         score = self._score()
-        if score is None or not score >= self._best_return:  # NaN is no best
+        if score is None or not score >= self._best_return:  # NaN never counts as the best
             return False
         self._best_return = score  # of equals the newest: where all returns are the same, it has learned the longest
         return True
@@ -288,7 +288,7 @@ class Run:
     def _write_policy(self, ending: str, step: int, state: Any, statistics: Mapping[str, np.ndarray] | None) -> Path:
         path = self.policy_folder / f"{self.exp_name}.{ending}"
         if not self.guard.check_weights(dict(leaves(state, "policy")), step):
-            return path  # what lies there is the last finite one
+            return path  # the file there is the last finite one
         told = {"step": step, "training_return": self._score(), **about(self.args), **self._continuation.setting}
         told["weights"] = self._continuation.weights()
         return policies.write(path, state, statistics, told)

@@ -13,7 +13,7 @@ MAY_BE_NAN = ("losses/explained_variance",)  # of returns that are all alike
 
 
 class NotFinite(SystemExit):
-    """A number that no network can learn from; the process ends with exit code 1 and this line."""
+    """A NaN or infinity found by the guard; the process ends with exit code 1 and this line."""
 
 
 class Guard:
@@ -23,7 +23,7 @@ class Guard:
         self.stops, self.env_id = mode == "stop", env_id
         self.count = 0
         self.notes: list[str] = []
-        """what the run is to warn of; each kind once"""
+        """warnings that the run has yet to emit; each kind once"""
         self._hinted = False
 
     def check_rewards(self, rewards: np.ndarray, step: int) -> None:
@@ -78,7 +78,7 @@ class Guard:
 
 
 def wrong_step(env_id: str, index: int, space: Any, obs: Any, reward: Any) -> SystemExit:
-    """Return the refusal of a step that is not of the environment's own spaces."""
+    """Return the refusal of a step outside the environment's own spaces."""
     if isinstance(reward, bool | int | float | np.number) or (isinstance(reward, np.ndarray) and reward.ndim == 0):
         came = f"an observation of shape {np.shape(obs)}" if hasattr(obs, "shape") else f"the observation {shown(obs)}"
         came += f" and type {obs.dtype}" if hasattr(obs, "dtype") else ""

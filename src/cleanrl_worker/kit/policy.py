@@ -65,5 +65,5 @@ def _state_bytes(state: Any) -> bytes:
     torch.save(state, given)
     torch.save(
         read(given.getvalue(), as_tensor), told
-    )  # as every reader will have it: on the CPU, tensors and plain values
+    )  # as every reader loads it: on the CPU, tensors and plain values
     return told.getvalue()

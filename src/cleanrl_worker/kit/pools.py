@@ -108,7 +108,7 @@ def find_game(env_id: str, pool: bool = True) -> str:
 
 
 def make_pool(env_id: str, seeds: list[int], **options: Any) -> Any:
-    """Make a pool of as many environments as there are seeds."""
+    """Make a pool with one environment for each seed."""
     # Whether it may draw is a word of EnvPool's Python side only: it costs nothing until it is asked to.
     options = {"num_envs": len(seeds), "seed": seeds, "render_mode": "rgb_array", **options}
     try:  # EnvPool knows Procgen's ids without Qt, and complains only when one of them is made

@@ -94,7 +94,7 @@ class Continuation:
             checkpoints.restore(found, kept, self.rng, replay)
         except files.CheckpointError as error:
             raise SystemExit(str(error)) from error
-        except policy_files.UNREADABLE as error:  # torch and numpy tell sizes and names that differ
+        except policy_files.UNREADABLE as error:  # torch and numpy report sizes and names that differ
             raise self._does_not_fit(source, _line(error)) from error
         if self.args.additional_timesteps:
             self.args.total_timesteps = found.step + self.args.additional_timesteps
@@ -158,7 +158,7 @@ class Continuation:
 
     @property
     def keeps_envs(self) -> bool:
-        """Return True if the environments' whole state is part of the checkpoints: they go on without a barrier."""
+        """Return True if the environments' whole state is part of the checkpoints: they continue without a barrier."""
         return "envs" in self.parts
 
     def save(self, step: int, score: float | None) -> None:
@@ -183,11 +183,11 @@ class Continuation:
             print(message, file=sys.stderr, flush=True)
             with contextlib.suppress(OSError):
                 self.tell("warning", {"message": message})
-                files.prune(self.folder, budget)  # takes what was half written off the disk
+                files.prune(self.folder, budget)  # removes half-written files
             return
         self._saved_at = step
         seconds = round(time.monotonic() - started, 4)
-        # what `mosaic verify` compares with when the checkpoint is long deleted
+        # `mosaic verify` compares with it when the checkpoint is long deleted
         kept = {name: document.get(name) for name in ("weights", "metrics_bytes", "device")}
         self.tell("checkpoint", {"step": step, "path": str(path), "exact": exact, "seconds": seconds, **kept})
 
@@ -197,7 +197,7 @@ class Continuation:
         return None if policy is None else checkpoints.weights_hash(policy)
 
     def save_last(self, step: int, score: float | None) -> None:
-        """Save the state that a longer run goes on from, and note that this one has come to its end."""
+        """Save the state that a longer run continues from, and note that this one has ended."""
         if self.parts and (self._saved_at != step or not (self.folder / str(step)).exists()):
             self.save(step, score)
         if self.parts:
@@ -272,7 +272,7 @@ class Continuation:
         print(line, flush=True)
 
     def _refuse_finished(self, found: Checkpoint) -> None:
-        """Refuse a resumption that has nothing to train; not one that a shell has checked, or that ends a cut run."""
+        """Refuse a resumption without steps to train, unless a shell checked it or it ends a cut run."""
         cut = found.path.parent == self.folder and files.read_finished(self.folder) != found.step
         if found.step >= self.args.total_timesteps and not cut and variables.MOSAIC_SHELL_PID not in os.environ:
             done = files.nothing_left(found.path, found.step, self.args.total_timesteps)
@@ -296,7 +296,7 @@ class Continuation:
 
 
 def time_limit(envs: VectorEnvs, env_id: str) -> float:
-    """Return the steps after which an environment truncates an episode, 0.0 where nobody tells."""
+    """Return the steps after which an environment truncates an episode, 0.0 if that is unknown."""
     spec, pool = gym.registry.get(env_id.rpartition(":")[2]), getattr(envs, "pool", None)
     limit = pool.config.get("max_episode_steps") if pool is not None else spec and spec.max_episode_steps
     return float(limit or 0)

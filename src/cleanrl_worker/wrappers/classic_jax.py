@@ -85,16 +85,16 @@ class ClassicEnvs:
         return self.obs()
 
     def obs(self) -> np.ndarray:
-        """Return what every environment shows now."""
+        """Return the current observation of every environment."""
         return np.asarray(self.classic.observe(self.progress.states))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the whole state: what goes on from it needs no barrier."""
+        """Return the whole state: resuming from it needs no barrier."""
         under_way = {"returns": self.episodes.returns, "lengths": self.episodes.lengths}
         return {**self.progress._asdict(), **under_way, "generator": json.dumps(self._rng.bit_generator.state)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a saved state; one of another number of environments does not fit."""
+        """Continue from a saved state; refuse one of a different number of environments."""
         self.standing = np.shape(state.get("states", ())) == self.progress.states.shape
         if not self.standing:
             return

@@ -61,7 +61,7 @@ def follow_one(client: Client, run: Run, console: Console) -> int:
 
 @contextlib.contextmanager
 def _noting_stalls(client: Client, progress: view.Progress, console: Console) -> Iterator[None]:
-    """Keep the view's mark of a stalled run as the daemon has it: a run that stands still sends no events."""
+    """Copy the daemon's mark of a stalled run to the view: a stalled run sends no events."""
     from mosaic import console as view
 
     left = threading.Event()
@@ -174,7 +174,7 @@ def sum_line(runs: Sequence[Run]) -> str:
 
 
 def series_line(runs: Sequence[Run]) -> str:
-    """Return what several seeds amount to: the mean of their returns."""
+    """Return the summary of several seeds: the mean of their returns."""
     from mosaic import console as view
 
     done = sum(run.state == "COMPLETED" for run in runs)

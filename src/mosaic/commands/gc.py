@@ -165,7 +165,7 @@ def _checkpoints(run: Run) -> Iterator[Waste]:
     count = sum(map(folder_bytes, going)) + sum(file.stat().st_size for file in segments)
     if going:
         steps = ", ".join(path.name for path in reversed(going))
-        # No budget at all leaves the newest, and what is pinned.
+        # Without a budget, the newest checkpoint and the pinned ones stay.
         yield Waste("checkpoints", f"{run.run_id}: steps {steps}", count, lambda: prune(folder, 0))
     elif segments:
         text = f"{run.run_id}: replay segments that no checkpoint needs"

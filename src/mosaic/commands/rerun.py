@@ -30,9 +30,9 @@ from mosaic.wire.paths import RunPaths
 POLL_SECONDS = 0.2
 STOP_SECONDS = 30.0
 RUN_ID = "verify"
-# Settings of this person's other runs: they are no part of the recorded one's recipe.
+# Settings of this user's other runs: the recorded run's recipe does not include them.
 _NOT_INHERITED = ("MOSAIC_", "CLEANRL_", "GYM_GUI_", "TRACK_", "WANDB_")
-# What the daemon stored of the submission's variables, and what changes how it computes.
+# The submission's variables that the daemon stored, and those that change how it computes.
 _OF_THE_SUBMISSION = (
     *(variables.PYTHONPATH, variables.MUJOCO_GL, variables.OMP_NUM_THREADS, variables.OMP_WAIT_POLICY),
     *(variables.OPENBLAS_NUM_THREADS, variables.MKL_NUM_THREADS),
@@ -55,7 +55,7 @@ class Rerun:
         self._saved: Record | None = None
 
     def provenance(self) -> dict[str, Any] | None:
-        """Return the entry that the worker has written of itself, None until then."""
+        """Return the provenance entry of the worker, None until it is written."""
         try:
             document = read_provenance(self.paths)
         except FieldError:
@@ -108,7 +108,7 @@ class Rerun:
 def rerunning(
     window: Window, config: Mapping[str, Any], command: Sequence[str], submitted: Mapping[str, str]
 ) -> Iterator[Rerun]:
-    """Start the worker; at the end, also by SIGTERM or SIGHUP, neither processes nor files of it are left.
+    """Start the worker; at the end, also by SIGTERM or SIGHUP, remove its processes and files.
 
     `submitted` are the variables that came with the run's submission.
     """
@@ -161,7 +161,7 @@ def config_from_zero(attempt: Mapping[str, Any], run_id: str) -> dict[str, Any]:
         if name not in EXTRAS or name in _OF_THE_RECIPE
     }
     given = [flag.partition("=")[2] for flag in attempt.get("command") or () if flag.startswith("--num-envs=")]
-    several = {"num_envs": int(given[-1])} if given and given[-1].isdecimal() else {}  # CLEANRL_NUM_ENVS may have said
+    several = {"num_envs": int(given[-1])} if given and given[-1].isdecimal() else {}  # CLEANRL_NUM_ENVS may set it
     extras["algo_params"] = {**(extras.get("algo_params") or {}), **several, **_NO_OUTPUT}
     names = ("algo", "env_id", "seed", "total_timesteps")
     return {"run_id": RUN_ID, **{name: config.get(name) for name in names}, "extras": extras | _QUIET}
@@ -178,7 +178,7 @@ def _copied(window: Window, folder: Path) -> Path:
         adopt_segments(path.parent / REPLAY, checkpoints / REPLAY, segments)
     except OSError as error:
         raise ConfigError(f"checkpoint {path} cannot be copied: {error.strerror}") from None
-    (folder / "metrics.jsonl").touch()  # its curve is none of the copy's
+    (folder / "metrics.jsonl").touch()  # the copy starts without its curve
     return checkpoints / path.name
 
 

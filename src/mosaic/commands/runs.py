@@ -181,7 +181,7 @@ def _cells(run: Run, terminal: bool, *, bar: bool, cut: bool) -> Iterator[Render
         state = {"pause": "pausing", "continue": "continuing", "cancel": "cancelling"}[run.asked]
     yield Text(short_id(run.run_id) if terminal else run.run_id)
     shown = [state if terminal else str(run.state), stall_mark(run)]
-    if run.stalled and cut:  # the mark says as much: no queued or paused run has one
+    if run.stalled and cut:  # the mark implies it: queued and paused runs have none
         shown = shown[1:]
     yield Text(" ".join(filter(None, shown)), style="red" if run.stalled else STYLES.get(str(run.state), ""))
     yield Text((run.run_name if run.mode == "script" else run.algo.rpartition("/")[2]) + _mode(run.mode))

@@ -40,7 +40,7 @@ def add_to(commands: Any) -> None:
     one.add_argument("--space", metavar="FILE", help="what to vary, as TOML: a table for each parameter")
     one.add_argument("--trials", type=int, metavar="N", help=f"trials in all ({TRIALS})")
     one.add_argument("--seeds", metavar="1-3", help=f"seeds of each trial, whose values are averaged ({SEEDS})")
-    one.add_argument("--metric", metavar="KEY", help=f"what is scored ({MEAN_RETURN})")
+    one.add_argument("--metric", metavar="KEY", help=f"the metric to score ({MEAN_RETURN})")
     one.add_argument(
         "--last", type=int, metavar="N", help="a run is scored by its last N values (1; 100 of another metric)"
     )

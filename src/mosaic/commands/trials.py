@@ -180,7 +180,7 @@ class Trials:
             self._end(trial, "complete", value)
 
     def _curve(self, run_id: str) -> Series | None:
-        """Return what a run is scored by; one that logs no mean return is scored by its episodes."""
+        """Return the score of a run; one that logs no mean return is scored by its episodes."""
         metric = self.spec.metric
         keys = [metric, EPISODE_RETURNS[0]] if metric == MEAN_RETURN else [metric]
         found = self.daemon.call(lambda client: client.get_metrics(run_id, keys))

@@ -77,7 +77,7 @@ def up(args: argparse.Namespace) -> int:
     with Keeping(home, args.listen, args.eval_slots) as daemon:
         if not site.stopped:
             _name_unlisted(home)
-            say(f"the trainer daemon listens on {daemon.target}; Ctrl-C ends it and the GUI, runs go on")
+            say(f"the trainer daemon listens on {daemon.target}; Ctrl-C ends it and the GUI, runs continue")
             print(f"Open {site.new_url()}", flush=True)
             say("The address is good for one sign-in; another: mosaic url")
             site.serve()
@@ -121,7 +121,7 @@ class Keeping:
 
 
 def down(args: argparse.Namespace) -> int:
-    """Ask both to end and wait until they have; remove the cards that killed ones have left."""
+    """Stop daemon and GUI and wait for their end; remove the cards that killed ones left."""
     from mosaic.contract.fields import CARD, WEB_CARD
     from mosaic.web.server import read_web_card, web_card
 
@@ -146,7 +146,7 @@ def down(args: argparse.Namespace) -> int:
         what = " and ".join(name for name, card in (("the daemon", daemon), ("the web GUI", web)) if card)
         print(
             f"{what} of {home} {'have' if daemon and web else 'has'} ended"
-            + (f"; {going} run(s) go on or wait" if going else "")
+            + (f"; {going} run(s) continue or wait" if going else "")
         )
     return 0
 
@@ -201,7 +201,7 @@ def _name_unlisted(home: Path) -> None:
     """Print which run folders the registry has no row for."""
     from mosaic.trainer.folders import advice, unlisted
 
-    with contextlib.suppress(TrainerError):  # a registry that cannot be read now: the daemon says so
+    with contextlib.suppress(TrainerError):  # a registry that cannot be read now: the daemon reports it
         if line := advice(unlisted(home)):
             say(line)
 
@@ -257,7 +257,7 @@ def _start_in_background(args: argparse.Namespace, home: Path) -> None:
 
 
 def _end(card: Mapping[str, Any], what: str, seconds: float = END_SECONDS) -> None:
-    """End the process of a card, if there is one; one that does not answer SIGTERM is killed, which harms no run."""
+    """End the process of a card, if it runs; kill it if it ignores SIGTERM, which harms no run."""
     for number, patience in ((signal.SIGTERM, seconds), (signal.SIGKILL, CLOSING_SECONDS)):
         if not card or not names_running(card):
             return

@@ -104,7 +104,7 @@ def _verify_window(
 
 
 def _compare_machines(window: Window, document: Mapping[str, Any] | None, again: Rerun) -> list[str]:
-    """Return in which versions and machine the recorded attempt differs from this one."""
+    """Return the versions and machine parts in which the recorded attempt differs from this one."""
     if document is None:
         return ["provenance.json is missing: packages and machine of the recorded run are not known"]
     end, now = time.monotonic() + SELF_SECONDS, None
@@ -166,7 +166,7 @@ def _refuse_kind(run: Run) -> None:
 
 
 def _worker_of(run_id: str, algo: str) -> Sequence[str]:
-    """Return the command of the worker that has the algorithm; what is not registered is not run."""
+    """Return the command of the worker that has the algorithm; refuse one that is not registered."""
     for worker in discover_workers()[0].values():
         if algo in schema_of(worker):
             return worker.command
@@ -177,7 +177,7 @@ def _worker_of(run_id: str, algo: str) -> Sequence[str]:
 
 
 def _config(run: Run, window: Window, document: Mapping[str, Any] | None) -> tuple[dict[str, Any], Sequence[str]]:
-    """Return the worker's config and command; what a file names besides registered algorithms is refused."""
+    """Return the worker's config and command; refuse code that a file names besides registered algorithms."""
     if window.checkpoint is not None:
         args = {**(window.state.get("args") or {}), **window.changed}
         algo, env_id = window.state.get("algo"), args.get("env_id")

@@ -58,7 +58,7 @@ class History:
 
 
 def read_history(paths: RunPaths) -> History:
-    """Return what the run's events record; what a resumption left behind does not count."""
+    """Return the run's recorded checkpoints; those that a resumption dropped do not count."""
     found = History()
     for line, _ in lines_of(paths.events, 0, EVENT_BYTES):
         if not any(kind in line for kind in _KINDS) or (event := decoded(line)) is None:

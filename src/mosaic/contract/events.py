@@ -1,4 +1,4 @@
-"""Events as their readers accept them: the envelope, and every field of the payload that somebody acts on."""
+"""Events as their readers accept them: the envelope, and every field of the payload that a reader uses."""
 
 from __future__ import annotations
 

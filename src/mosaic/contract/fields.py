@@ -44,7 +44,7 @@ from mosaic.contract.kinds import (
 )
 from mosaic.wire.errors import shown
 
-SEED_LIMIT = 1 << 32  # numpy's legacy seeding, which CleanRL-style scripts call, accepts no more
+SEED_LIMIT = 1 << 32  # the limit of numpy's legacy seeding, which CleanRL-style scripts call
 
 # Byte caps. A submission is kept in the registry and in files; gRPC carries 64 MiB.
 SUBMISSION_BYTES = CONFIG_BYTES = 1 << 20
@@ -68,7 +68,7 @@ DIFF_BYTES = 1_000_000  # of one repository's changes, and of one script's copy;
 ATTEMPTS = 200  # of a run's provenance
 
 RESTARTS = whole(0, 1_000_000)
-# What a worker config's `extras` hold for the worker itself; all other extras are the algorithm's.
+# The part of a worker config's `extras` for the worker itself; all other extras are the algorithm's.
 EXTRAS: dict[str, Kind] = {
     "mode": choice("train", "resume_training", "policy_eval", "interactive"),
     "algo_params": OBJECT,
@@ -171,7 +171,7 @@ SUBMISSION = Table(
 )
 
 _PROCESS: dict[str, Kind | Table] = {"pid": whole(1, (1 << 31) - 1), "start_ticks": COUNT, "boot_id": text(300)}
-# Cards: a server's note of itself, beside the files of its home.
+# Cards: the file in which a running server names itself, in its home.
 CARD = Table(
     {**_PROCESS, **{part: text() for part in ("home", "target", "token_file", "ca")}},
     required=(*_PROCESS, "home", "target", "token_file"),
@@ -231,11 +231,11 @@ EVENT_PAYLOADS: dict[str, Table | Kind] = {
         }
     ),
 }
-"""fields of an event's payload that others act on, by the event's kind"""
+"""fields of an event's payload that readers use, by the event's kind"""
 
 
 # The registry's own file is a border, too: anybody with a shell can write into it.
-# What the wire's messages, a clock or a table of ours could not hold makes a row unreadable.
+# A value beyond the range of the wire's messages, a clock or our tables makes a row unreadable.
 _INT32 = (1 << 31) - 1
 _MOMENT = number(0, 253_402_300_799)  # the end of the year 9999
 _SWITCH = whole(0, 1)
@@ -283,7 +283,7 @@ STORED_PAYLOAD = Table(
         "arguments": list_of(ANYTHING),
     }
 )
-"""what pages and commands take for granted of a payload in the registry"""
+"""parts of a stored payload that pages and commands rely on"""
 PAYLOAD_BYTES = 16 << 20  # a submission with every default filled in
 
 
@@ -292,7 +292,7 @@ def _is_list(value: object, most: int) -> bool:
 
 
 def parse_object(data: bytes | str, what: str, most_bytes: int = CONFIG_BYTES, *, wide: bool = False) -> dict[str, Any]:
-    """Return the JSON object of a text within its cap; FieldError says what is wrong with it."""
+    """Return the JSON object of a text within its cap; raise FieldError for anything else."""
     size = len(data) if isinstance(data, bytes) else len(data.encode("utf-8", "surrogatepass"))
     if size > most_bytes:
         raise FieldError(f"{what}: {size:,} bytes; at most {most_bytes:,} are accepted")
@@ -311,7 +311,7 @@ def parse_object(data: bytes | str, what: str, most_bytes: int = CONFIG_BYTES, *
 
 
 def read_object(path: Path | str, what: str, most_bytes: int = CONFIG_BYTES, *, wide: bool = False) -> dict[str, Any]:
-    """Return the JSON object of a file; FieldError, also for what is no plain file."""
+    """Return the JSON object of a file; raise FieldError for anything else."""
     return parse_object(read_bytes(path, what, most_bytes), what, most_bytes, wide=wide)
 
 

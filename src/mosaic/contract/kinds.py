@@ -15,7 +15,7 @@ DEPTH = 64
 MOST_VALUES, MOST_WIDE_VALUES = 200_000, 2_000_000
 LEAST_INT, MOST_INT = -(1 << 63), (1 << 63) - 1
 NOT_FINITE = ("NaN", "Infinity", "-Infinity")
-"""How our JSON lines spell the floats that JSON lacks."""
+"""the spelling in our JSON lines of floats that JSON lacks"""
 
 
 class FieldError(ConfigError):
@@ -89,12 +89,12 @@ class Table:
 
 
 def refuse(place: str, words: str, value: object, *, quoted: bool = True) -> NoReturn:
-    """Raise the FieldError of a value that is not what `words` describe."""
+    """Raise the FieldError of a value that does not match `words`."""
     raise FieldError(f"{place}: {words} is needed" + (f", not {shown(value)}" if quoted else ""))
 
 
 def whole(least: int = LEAST_INT, most: int = MOST_INT) -> Kind:
-    """An integer of a range; true and 1.0 are none."""
+    """An integer of a range; true and 1.0 are refused."""
     return Kind(
         f"a whole number from {least} to {most}",
         lambda value: type(value) is int and least <= value <= most,
@@ -241,7 +241,7 @@ ENVIRONMENT = map_of(text(100_000, secret=True), 1_000, VARIABLE, secret=True)
 
 
 def bounded(value: object, place: str, *, wide: bool = False) -> None:
-    """Refuse what no reader of JSON could hold: too deep, too many values, a number or text out of range.
+    """Refuse a document that is nested too deep, has too many values, or a number or text out of range.
 
     `wide` lets integers beyond 64 bits and numbers that are not finite pass: generators and statistics have them.
     """

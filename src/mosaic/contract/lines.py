@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-# How the one warning begins that a run gets for lines that are left out.
+# The beginning of the one warning that a run gets for dropped lines.
 ROW_DROPPED = "a metrics row was dropped"
 EVENT_DROPPED = "an event was dropped"
 BATCH_BYTES = 1 << 20
 _BLOCK = 1 << 18
-# How far one call looks for the end of a line over its cap: a call must return soon.
+# The most bytes in which one call looks for the end of a line over its cap: a call must return soon.
 _SEARCH_BYTES = 64 << 20
 
 
@@ -42,7 +42,7 @@ def over(size: int, most: int) -> str:
 
 
 def read_lines(path: Path, offset: int, most: int, *, limit: int = BATCH_BYTES, searched: int = 0) -> Lines:
-    """Return about `limit` bytes of whole lines of at most `most` bytes; OSError for what is not a plain file."""
+    """Return about `limit` bytes of whole lines of at most `most` bytes; raise OSError if it is not a plain file."""
     limit = max(limit, most + 1)
     found = Lines(offset)
     try:
@@ -86,7 +86,7 @@ def lines_of(path: Path, offset: int, most: int) -> Iterator[tuple[bytes, int]]:
 
 
 def _end_of_line(descriptor: int, position: int, stop: int) -> int:
-    """Return the offset behind the next newline, -1 where there is none before `stop`."""
+    """Return the offset behind the next newline, -1 if none is found before `stop`."""
     while position < stop and (data := os.pread(descriptor, _BLOCK, position)):
         newline = data.find(b"\n")
         if newline >= 0:

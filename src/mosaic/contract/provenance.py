@@ -1,4 +1,4 @@
-"""provenance.json: what made a run, an entry for each attempt; its border, its text for people, its comparison."""
+"""provenance.json, an entry for each attempt of a run: its border, its text for people, its comparison."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def copy_script(path: Path, paths: RunPaths, secrets: Sequence[str] = ()) -> dic
     digest = hashlib.sha256(data).hexdigest()
     about = {"path": str(path), "sha256": digest}
     if len(data) > DIFF_BYTES:
-        return {"path": str(path)}  # no script that a person wrote
+        return {"path": str(path)}  # not a script of the user
     copy = paths.scripts / f"{path.stem[:100]}-{digest[:8]}{path.suffix}"
     write_atomic(copy, mask_text(data.decode("utf-8", "replace"), secrets))
     return about | {"copy": copy.relative_to(paths.folder).as_posix()}
@@ -122,7 +122,7 @@ def newest(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def summary(entry: Mapping[str, Any], attempts: int) -> dict[str, Any]:
-    """Return what the manifest holds: neither packages nor config nor changes, which are long."""
+    """Return the manifest's part: without packages, config and changes, which are long."""
     short = {key: value for key, value in entry.items() if key not in ("packages", "config", "command")}
     command = shlex.join(entry["command"])
     return {"relative_path": "provenance.json", "attempts": attempts, "command": command[:_COMMAND_CHARS], **short}
@@ -147,7 +147,7 @@ def facts(document: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return in which versions and machine two attempts differ, a line each."""
+    """Return the versions and machine parts in which two attempts differ, a line each."""
     lines = []
     for name in ("mosaic", "environment"):
         then, here = before.get(name) or {}, now.get(name) or {}

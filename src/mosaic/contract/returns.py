@@ -1,4 +1,4 @@
-"""The return of a run: the tags it stands under, and how its newest and its best value follow from what is logged."""
+"""The return of a run: its tags, and its newest and best value computed from logged rows."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ EPISODE_LENGTHS = ("charts/episodic_length", "eval/episode_length")
 MEAN_RETURN = "charts/mean_return"
 """the mean over all episodes since the last row, or over the last 100 where these are more"""
 RECENT_EPISODES = 100  # as many as the benchmarks of Gymnasium and CleanRL average over
-BEST_EPISODES = 20  # fewer choose no best
+BEST_EPISODES = 20  # with fewer, no best is chosen
 
 
 class RunReturn:
-    """A run's return as its rows or events come in: what it logs as MEAN_RETURN, else the mean of recent episodes."""
+    """A run's return, updated by rows or events: its logged MEAN_RETURN, else the mean of recent episodes."""
 
     def __init__(self) -> None:
         self.episodes = 0
@@ -32,13 +32,13 @@ class RunReturn:
 
     @property
     def value(self) -> float | None:
-        """The newest value, None before the first episode has ended."""
+        """Return the newest value, None before the first episode has ended."""
         if self._logged is not None:
             return self._logged
         return sum(self._recent) / len(self._recent) if self._recent else None
 
     def add_episode(self, value: float) -> None:
-        """Take the return of one episode."""
+        """Add the return of one episode."""
         self.episodes += 1
         self.behind += 1
         self.last = value
@@ -47,7 +47,7 @@ class RunReturn:
             self._consider(self.value)
 
     def add_mean(self, value: float, episodes: int | None = None) -> None:
-        """Take a mean that the run logged, of so many episodes where it says so."""
+        """Add a mean that the run logged, with its number of episodes if known."""
         if self._logged is None:
             self.best = None  # of another figure
         self._logged = value

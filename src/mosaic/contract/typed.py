@@ -1,6 +1,6 @@
-"""What a person typed, and what a file merely names: only the former is imported or run.
+"""Names that a person typed, against names that a file merely contains: only typed ones are imported or run.
 
-Typed is what the daemon stored when a run was submitted (`config-<RUN>.json`), and what a person names in this call.
+Typed names are in the stored submission of a run (`config-<RUN>.json`) or in the arguments of this call.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CURRICULA = ("curriculum_schedule", "curriculum")
 
 
 def imported_by(env_id: str) -> str:
-    """Return the module that is imported to make this environment, "" for one that is registered by itself."""
+    """Return the module that is imported to make this environment, "" if it needs no import."""
     return env_id.rpartition(":")[0]
 
 
@@ -42,7 +42,7 @@ def typed_for(path: Path, home: Path | None = None) -> frozenset[str]:
 
 
 def without_code(payload: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an imported run's payload without what would run code that nobody here typed."""
+    """Return an imported run's payload without the fields that would run code nobody here typed."""
     plain = copy.deepcopy(dict(payload)) | ({"environment": {}} if payload.get("environment") else {})
     worker = _inner(_inner(plain, "metadata"), "worker")
     for name in ("script", "module", "arguments"):
@@ -79,7 +79,7 @@ def stages(curriculum: object) -> Iterator[str]:
     if isinstance(curriculum, str) and curriculum.strip():
         try:
             curriculum = json.loads(curriculum)
-        except (ValueError, RecursionError):  # who reads it as a curriculum refuses it
+        except (ValueError, RecursionError):  # its reader refuses it
             return
     entries = curriculum.get("tasks") if isinstance(curriculum, Mapping) else curriculum
     for entry in entries if isinstance(entries, list | tuple) else ():
@@ -91,8 +91,8 @@ def stages(curriculum: object) -> Iterator[str]:
 def untyped(saved: Mapping[str, Any], given: Mapping[str, Any], typed: Collection[str] = ()) -> str:
     """Return the first environment of a file's arguments that would import a module nobody typed, or "".
 
-    Of `saved` counts what `given`, the arguments of this call, leaves open: an environment that is no stage of a saved
-    curriculum leaves that curriculum.
+    `given`, the arguments of this call, overrides `saved`: naming an environment outside of a saved curriculum drops
+    that curriculum.
     """
     left = (
         []

@@ -72,7 +72,7 @@ def check_safetensors(data: bytes) -> None:
 
 
 def read_torch(data: bytes, make: Callable[[Stored], Any]) -> Any:
-    """Return what a file of torch.save holds, each tensor as `make` builds it; ValueError for what is refused.
+    """Return the content of a torch.save file, each tensor as `make` builds it; raise ValueError to refuse it.
 
     Tensors that ask for more memory than their file could hold are refused before `make` is called.
     """
@@ -97,14 +97,14 @@ def read_torch(data: bytes, make: Callable[[Stored], Any]) -> Any:
 
 
 def require_floats(state: Mapping[str, Any]) -> None:
-    """Refuse weights that are no float32: a network would take them without a word, rounded or cut off."""
+    """Refuse weights other than float32: a network would silently round or truncate them."""
     for name, value in state.items():
         if (kind := dtype_of(value)) != "float32":
             raise ValueError(f"{name} is {kind}; the weights of policies are float32")
 
 
 def require_like(expected: Mapping[str, Any], given: Mapping[str, Any], *, shapes: bool = True) -> None:
-    """Refuse values of `given` of another type than `expected` has under their names; with `shapes`, or shape."""
+    """Refuse values of `given` whose type differs from that in `expected`; with `shapes`, also their shape."""
     for name, value in given.items():
         want = expected.get(name)
         if want is None or value is None:
@@ -121,7 +121,7 @@ def require_like(expected: Mapping[str, Any], given: Mapping[str, Any], *, shape
 
 
 def dtype_of(value: Any) -> str:
-    """Return `float32` for arrays of numpy, JAX and torch alike."""
+    """Return the dtype's name, such as `float32`, for arrays of numpy, JAX and torch alike."""
     return str(value.dtype).removeprefix("torch.")
 
 
@@ -171,11 +171,11 @@ class _Names(pickle._Unpickler):
         if key not in self._read:
             self._read[key] = self._archive.read(f"{self._folder}data/{key}")
         if count * itemsize != len(self._read[key]):
-            raise ValueError(f"its storage {key!r} is to hold {count:,} numbers of {dtype}, and does not")
+            raise ValueError(f"its storage {key!r} is shorter than its {count:,} numbers of {dtype}")
         return _Storage(dtype, itemsize, self._read[key])
 
     def load_build(self) -> None:
-        """Pass over the versions of modules, which torch adds to a state dict; nothing else has a state."""
+        """Ignore the module versions that torch adds to a state dict; nothing else has a state."""
         self.stack.pop()
         if type(self.stack[-1]) is not OrderedDict:
             raise ValueError(RUNS_CODE)

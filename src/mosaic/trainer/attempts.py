@@ -196,7 +196,7 @@ class Attempts:
         self._registry.notify()
 
     def _rows(self, where: str) -> list[sqlite3.Row]:
-        """Return the rows that can be read: whoever asks for a BROKEN one by its id gets the reason."""
+        """Return the readable rows; a request for a BROKEN one by its id returns the reason."""
         with self._database.read() as connection:
             rows = connection.execute(f"SELECT * FROM runs WHERE {where}").fetchall()
         return [row for row in rows if not self._registry.unreadable.hidden(row)]

@@ -1,4 +1,4 @@
-"""The border around one run: what its handling raises is logged and shown at it, and stops no other run."""
+"""The border around one run: an exception in its handling is logged and shown at it, and stops no other run."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from mosaic.trainer.registry import Registry
 from mosaic.wire.errors import MoveError, TrainerError, UnknownRunError
 from mosaic.wire.happenings import Happenings
 
-# An oddity that lasts so long is shown; a shorter one (too many open files, say) is only logged.
+# A fault that lasts so long is shown; a shorter one (such as too many open files) is only logged.
 ODD_SECONDS = 10.0
 
 _Answer = TypeVar("_Answer")
 
 
 class Border:
-    """For one thread, the dispatcher's."""
+    """The border of all runs; used by the dispatcher's thread only."""
 
     def __init__(self, registry: Registry, happenings: Happenings, clock: Callable[[], float]) -> None:
         self._registry, self._happenings, self._clock = registry, happenings, clock
         self._since: dict[tuple[int, str], float] = {}
 
     def apart(self, row: sqlite3.Row, what: str, act: Callable[[sqlite3.Row], _Answer]) -> _Answer | None:
-        """Do something for one run; None where it raised. The registry's own trouble is everybody's and passes."""
+        """Call `act` for one run; return None if it raised. The registry's own errors propagate."""
         failing = (row["id"], what)
         try:
             answer = act(row)

@@ -68,7 +68,7 @@ class Subscription:
             self._changed.notify_all()
 
     def offer(self, events: Sequence[Event], sizes: Sequence[int] = ()) -> bool:
-        """Take what there is credit and room for; return True if this is where it starves. Never waits."""
+        """Accept the events that credit and room allow; return True if the subscriber starves here. Never waits."""
         starves = False
         with self._changed:
             for event, size in zip_longest(events, sizes, fillvalue=0):
@@ -158,7 +158,7 @@ class Bus:
                 self._subscriptions.pop(subscription.run_id, None)
 
     def publish(self, run_id: str, events: Sequence[Event], sizes: Sequence[int] = ()) -> int:
-        """Pass on events that the registry has, with the sizes of their lines; return how many subscribers starve."""
+        """Forward events that the registry has, with the sizes of their lines; return how many subscribers starve."""
         with self._lock:
             if events:
                 self._next_seq[run_id] = events[-1].seq + 1

@@ -58,7 +58,7 @@ class Client:
     def submit_run(
         self, payload: Mapping[str, Any], *, priority: int = 0, external: bool = False, run_id: str = ""
     ) -> Run:
-        """Submit a flat worker config or a nested payload; RefusedError says why not.
+        """Submit a flat worker config or a nested payload; RefusedError has the reason of a refusal.
 
         A fresh `run_id` of the caller's (a ULID) makes it safe to repeat: a second run of that id is a ConfigError.
         """

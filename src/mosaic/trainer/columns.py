@@ -1,4 +1,4 @@
-"""What a payload sets in the registry's row of its run: names, limits, what it claims of the machine, its group."""
+"""The registry's columns that a payload sets: names, limits, resource claims, group."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def columns_of(job: JobConfig, config: Mapping[str, Any], claim: Claim) -> dict[
 
 
 def claim_of(job: JobConfig) -> Claim:
-    """Return what a payload asks of the machine."""
+    """Return the resources that a payload claims."""
     asked = job.resources
     return Claim(
         # A run that claims nothing still takes a slot: a hundred seeds must not start at once.
@@ -54,7 +54,7 @@ def claim_of(job: JobConfig) -> Claim:
 
 
 def _group(name: str | None, config: Mapping[str, Any]) -> str:
-    """What the seeds of one configuration share: the name given, or a digest of all that can change a return."""
+    """Return the group of a configuration's seeds: its given name, or a digest of all that can change a return."""
     if name:
         return name[:200]
     text = json.dumps(recipe_of(config), sort_keys=True, default=str)

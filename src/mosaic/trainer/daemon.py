@@ -52,7 +52,7 @@ SERVED = "a trainer daemon already serves"
 
 
 class Daemon:
-    """One daemon per home; when `serve` returns, runs go on."""
+    """One daemon per home; when `serve` returns, runs continue."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class Daemon:
         self._server.start()
         try:
             self._write_cards()
-        except MosaicError:  # nobody would find it
+        except MosaicError:  # without its card, no client finds it
             self._server.stop(None)
             raise
         self.happenings.note("daemon.started", target=self.target, home=self.home, pid=os.getpid())
@@ -169,7 +169,7 @@ class Daemon:
         self._trouble = text
 
     def _current_trouble(self) -> str:
-        """Return the trouble of the last tick for clients, with the time up to which the states are true."""
+        """Return the problem of the last tick for clients, with the time up to which the states are true."""
         if not self._trouble:
             return ""
         until = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self._true_at))

@@ -145,7 +145,7 @@ MIGRATIONS = (
     ALTER TABLE runs ADD COLUMN job TEXT NOT NULL DEFAULT '';
     ALTER TABLE runs ADD COLUMN node TEXT NOT NULL DEFAULT '';
     """,
-    # 5: whether a run stands still although it should not, and whether it came from elsewhere than a submission.
+    # 5: a run's step does not grow although it should; a run was rebuilt from a folder, not submitted.
     """
     ALTER TABLE runs ADD COLUMN stalled INTEGER NOT NULL DEFAULT 0;
     ALTER TABLE runs ADD COLUMN imported INTEGER NOT NULL DEFAULT 0;
@@ -171,7 +171,7 @@ class Database:
         self._open()
 
     def check_file(self) -> None:
-        """Raise UnavailableError where the path no longer leads to the open file: what is written would be lost."""
+        """Raise UnavailableError if the path no longer leads to the open file: writes would be lost."""
         if _file_at(self.path) != self._file:
             what = "replaced" if self.path.exists() else "deleted"
             raise UnavailableError(
@@ -279,7 +279,7 @@ class Database:
             return False
 
     def _copy(self) -> None:
-        """Write the open file's content to the path that it has lost."""
+        """Write the open file's content to its path, from which it was removed."""
         beside = self.path.with_name(f".{self.path.name}.copy")
         beside.unlink(missing_ok=True)
         with contextlib.closing(sqlite3.connect(beside)) as copy:
@@ -292,7 +292,7 @@ class Database:
             self.path, timeout=self._busy_seconds, isolation_level=None, check_same_thread=False
         )
         connection.row_factory = sqlite3.Row
-        # A text that is no UTF-8 makes its own row unreadable, not the whole query.
+        # A text that is not UTF-8 makes its own row unreadable, not the whole query.
         connection.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
         return connection
 
@@ -316,7 +316,7 @@ class Database:
 
 
 def set_aside_damaged(path: Path, busy_seconds: float = BUSY_SECONDS) -> Path | None:
-    """Rename a file that is no readable registry to `mosaic.db.damaged-<time>`; None where it is sound or absent."""
+    """Rename an unreadable registry to `mosaic.db.damaged-<time>`; return None if it is sound or absent."""
     try:
         database = Database(path, busy_seconds=busy_seconds)
         try:
@@ -378,7 +378,7 @@ def _clear_errors(path: Path) -> Iterator[None]:
         raise _damaged(path, error) from error
 
 
-# What SQLite says of a file whose tables are not ours, or gone.
+# SQLite's errors for a file whose tables are not ours, or gone.
 _FOREIGN = ("no such table", "no such column", "already exists", "duplicate column", "malformed database schema")
 _REMEDIES = {
     "locked": "another program holds the file",

@@ -1,4 +1,4 @@
-"""Deletion of a run: its files first, then its rows; what the disk refuses is named, and can be tried again."""
+"""Deletion of a run: its files first, then its rows; files that the disk refuses are named, and can be retried."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from mosaic.contract.fields import RUN_ROW
+from mosaic.contract.identity import is_running, start_ticks
 from mosaic.trainer import metrics_store
-from mosaic.trainer.executors.contract import Identity
-from mosaic.trainer.executors.local import boot_id, start_ticks
 from mosaic.wire.errors import StorageError
 from mosaic.wire.paths import RunPaths
 
-# As many files as an answer names; their number tells of the rest.
+# An answer names so many files, and the number of the others.
 NAMED = 3
 
 
 def remove_files(paths: RunPaths) -> None:
-    """Remove a run's folder and configs; StorageError names what stays.
+    """Remove a run's folder and configs; StorageError names the files that stay.
 
     A folder that is a symbolic link is not followed: the link goes, what it leads to stays.
     """
@@ -57,16 +56,14 @@ def remove_rows(connection: sqlite3.Connection, number: int) -> None:
 
 def living_worker(row: sqlite3.Row, paths: RunPaths) -> int:
     """Return the pid of the worker that a row names or that holds the run's lock, 0 where none lives."""
-    named = {name: row[name] for name in ("pid", "start_ticks", "boot_id")}
-    if all(RUN_ROW[name].fits(value) for name, value in named.items()):
-        identity = Identity(**named)
-        if identity.pid and identity.boot_id == boot_id() and start_ticks(identity.pid) == identity.start_ticks:
-            return identity.pid
+    named = [row[name] for name in ("pid", "start_ticks", "boot_id")]
+    if all(RUN_ROW[name].fits(row[name]) for name in ("pid", "start_ticks", "boot_id")) and is_running(*named):
+        return int(row["pid"])
     return lock_holder(paths)
 
 
 def lock_holder(paths: RunPaths) -> int:
-    """Return the pid of the shell that holds a run's lock, 0 where nobody does."""
+    """Return the pid of the shell that holds a run's lock, 0 if nothing holds it."""
     try:
         descriptor = os.open(paths.lock, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:

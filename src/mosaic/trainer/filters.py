@@ -1,4 +1,4 @@
-"""Which runs a list shows: its filters as the WHERE of a query."""
+"""The filters of a list of runs, as the WHERE of a query."""
 
 from __future__ import annotations
 

@@ -12,12 +12,12 @@ from urllib.parse import quote
 from mosaic.wire.errors import DamagedError, RunIdError, UnavailableError
 from mosaic.wire.paths import RunPaths
 
-# As many ids as a line names; their number tells of the rest.
+# A line names so many ids, and the number of the others.
 NAMED = 3
 
 
 def run_folders(home: Path) -> Iterator[tuple[str, str]]:
-    """Yield each entry of the folder of runs with the reason why it is no run, "" where it is one."""
+    """Yield each entry of the folder of runs with the reason why it is not a run, "" if it is one."""
     with (
         contextlib.suppress(FileNotFoundError, NotADirectoryError),
         os.scandir(RunPaths("any", home).folder.parent) as all,
@@ -52,7 +52,7 @@ def unlisted(home: Path, known: Collection[str] | None = None) -> list[str]:
 
 
 def advice(run_ids: Collection[str]) -> str:
-    """Return the line that names folders without a row and what to type, "" where there are none."""
+    """Return the line that names folders without a row and what to type, "" if every folder has one."""
     if not run_ids:
         return ""
     named = ", ".join(list(run_ids)[:NAMED]) + (", …" if len(run_ids) > NAMED else "")
@@ -69,7 +69,7 @@ def _why_none(entry: os.DirEntry[str], home: Path) -> str:
     try:
         paths = RunPaths(entry.name, home)
     except RunIdError:
-        return "its name is no run id"
+        return "its name is not a run id"
     if entry.is_symlink():
         return "a symbolic link, which is not followed"
     if not entry.is_dir():

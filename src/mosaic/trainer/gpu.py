@@ -26,7 +26,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Machine:
-    """What there is to give away. A training takes one CPU slot or as many as it asks for.
+    """The machine's resources. A training takes one CPU slot, or as many as it claims.
 
     Evaluations have slots of their own, one each: they take minutes, and would wait behind hours.
     """

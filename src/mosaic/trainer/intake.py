@@ -1,4 +1,4 @@
-"""What a run's files hold that is new: events and rows, typed and within their caps, and why others were dropped."""
+"""New events and rows in a run's files, typed and within their caps, and why others were dropped."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST_RESUMPTIONS = 16
 
 @dataclass
 class Reading:
-    """What one look at a run's files gave, and the cursors behind it."""
+    """The result of one look at a run's files, and the cursors behind it."""
 
     run_id: str
     events_offset: int
@@ -32,12 +32,12 @@ class Reading:
     """of the events' lines"""
     rows: list[dict[str, Any]] = field(default_factory=list)
     dropped: dict[str, str] = field(default_factory=dict)
-    """what was dropped, and of each kind why the first one was"""
+    """the number of dropped lines by kind, and the reason of the first"""
     bad_lines: int = 0
     full: bool = False
     """there may be more"""
     rowless: bool = False
-    """the run writes no rows of metrics: its episode events are all that tells of its episodes"""
+    """the run writes no rows of metrics: only its episode events report its episodes"""
 
     def __bool__(self) -> bool:
         return bool(self.events or self.rows or self.bad_lines or self.dropped)
@@ -56,7 +56,7 @@ class Intake:
         self._searched: dict[Path, int] = {}
 
     def read(self, row: sqlite3.Row) -> Reading:
-        """Return what is new of a run; OSError for a file that cannot be read, whatever it holds otherwise."""
+        """Return a run's new events and rows; raise OSError only for a file that cannot be read."""
         paths = self._registry.paths(row["run_id"])
         reading = Reading(row["run_id"], row["events_offset"], row["metrics_offset"])
         events = self._lines(reading, paths.events, row["events_offset"], EVENT_BYTES, EVENT_DROPPED)
@@ -112,7 +112,7 @@ def _holds_bytes(path: Path) -> bool:
 
 
 def row_of(line: bytes) -> dict[str, Any]:
-    """Return the metrics row of a line; EventError or FieldError says what is wrong with it."""
+    """Return the metrics row of a line; raise EventError or FieldError for anything else."""
     row = capped_row(line)
     ROW.check_fields(row, "row")
     for tag in row:

@@ -1,4 +1,4 @@
-"""Where a daemon listens: what may be asked for, and the port itself."""
+"""The address of a daemon: its checks, and the bound port."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mosaic.wire.errors import ConfigError, TrainerError
 
 @dataclass(frozen=True)
 class Listening:
-    """Where the daemon listens; TLS where both files are given."""
+    """The address of the daemon; TLS if both files are given."""
 
     target: str = channel.DEFAULT_TARGET
     certificate: Path | None = None
@@ -23,7 +23,7 @@ class Listening:
     insecure: bool = False
 
     def check(self) -> None:
-        """Refuse to show an unencrypted port to others unless that was asked for in so many words."""
+        """Refuse an unencrypted port that others can reach, unless --insecure-listen allows it."""
         host, _, port = self.target.rpartition(":")
         if not host or not port.isdecimal() or int(port) > 65535:
             raise ConfigError(f"--listen takes HOST:PORT, such as {channel.DEFAULT_TARGET}; not {self.target!r}")
@@ -49,12 +49,12 @@ class Listening:
         except RuntimeError:
             port = 0
         if port == 0:
-            raise _taken(self.target, "another program has it, or there is no such address")
+            raise _taken(self.target, "another program has it, or the address does not exist")
         return f"{self.target.rpartition(':')[0]}:{port}"
 
 
 def _check_free(target: str) -> None:
-    """Raise TrainerError for an address that cannot be had: gRPC would log a screenful of its own about it."""
+    """Raise TrainerError for an address that cannot be bound: gRPC would log a screenful of its own about it."""
     host, _, port = target.rpartition(":")
     try:
         found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)

@@ -23,14 +23,14 @@ from mosaic.wire.happenings import Happenings
 LEAST_SECONDS, GAPS_MISSED, GAPS = 60.0, 5, 20
 # Before its first row a run imports, compiles and fills its buffers.
 FIRST_SECONDS = 600.0
-# Time for which nobody looked does not count beyond this: the daemon, or the whole machine, stood still as well.
+# Time without a look does not count beyond this: the daemon, or the whole machine, stood still as well.
 MOST_BETWEEN_LOOKS = 5.0
 TRAININGS = ("train", "resume_training")
 
 
 @dataclass
 class Pulse:
-    """What is known of the progress of one attempt."""
+    """The known progress of one attempt."""
 
     attempt: int
     step: int
@@ -40,7 +40,7 @@ class Pulse:
     idle: float = 0.0
     """seconds for which it could have grown and did not"""
     doing: str = ""
-    """what the algorithm does in place of steps: writes a checkpoint, plays its closing evaluation"""
+    """the algorithm's activity in place of steps: writing a checkpoint, playing its closing evaluation"""
     since_step: int = 0
     """the step at which it began with that"""
     in_phase: bool = False
@@ -52,7 +52,7 @@ class Pulse:
             return FIRST_SECONDS
         if not self.gaps:
             return LEAST_SECONDS
-        # Episodes that are evaluated side by side end in clusters, within which the gaps say nothing.
+        # Episodes that are evaluated side by side end in clusters, whose inner gaps are no measure of the pace.
         typical = max(self.gaps) if mode == "policy_eval" else statistics.median(self.gaps)
         return max(LEAST_SECONDS, GAPS_MISSED * typical)
 
@@ -71,7 +71,7 @@ class Liveness:
         return pulse is not None and pulse.attempt == row["attempt"]
 
     def begin(self, row: Mapping[str, Any], gaps: Iterable[float], events: Iterable[Event]) -> None:
-        """Start watching an attempt, from what it did before."""
+        """Start watching an attempt, from its past steps."""
         pulse = Pulse(row["attempt"], row["step"], deque(gaps, maxlen=GAPS))
         pulse.moved = row["state"] == State.EXECUTING and row["step"] > 0
         self._pulses[row["run_id"]] = pulse
@@ -80,7 +80,7 @@ class Liveness:
             pulse.idle = pulse.limit(row["mode"])
 
     def hear(self, run_id: str, events: Iterable[Event]) -> None:
-        """Learn from events in which times no step is expected."""
+        """Note from events the times in which no step is expected."""
         if (pulse := self._pulses.get(run_id)) is None:
             return
         for event in events:

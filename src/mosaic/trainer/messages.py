@@ -31,7 +31,7 @@ _KINDS = {
 _KIND_NAMES = {value: name for name, value in _KINDS.items()}
 
 
-# What the warnings of all runs of one list may take; a message holds 64 MiB.
+# The most bytes for the warnings of all runs of one list; a message holds 64 MiB.
 _PAGE_WARNINGS = 100 * WARNINGS_BYTES
 
 

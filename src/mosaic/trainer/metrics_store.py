@@ -91,7 +91,7 @@ def last_values(connection: sqlite3.Connection, run: int) -> dict[str, float]:
 
 
 def last_value(connection: sqlite3.Connection, run: int, key: str) -> float | None:
-    """Return the newest value of a key, None where there is no number."""
+    """Return the newest value of a key, None if it has none."""
     found = connection.execute("SELECT value FROM series WHERE run = ? AND key = ?", (run, key)).fetchone()
     return None if found is None else found[0]
 
@@ -208,7 +208,7 @@ def _read_one(
 
 
 def _best(connection: sqlite3.Connection, run: int) -> float | None:
-    """Return the highest logged return that enough episodes stand behind; fewer choose no best."""
+    """Return the highest logged return backed by enough episodes; None with fewer."""
     query = "SELECT id, key, count FROM series WHERE run = ? AND key IN (?, ?, ?) ORDER BY count DESC"
     found = connection.execute(query, (run, MEAN_RETURN, *EPISODE_RETURNS)).fetchall()
     means = next(row for row in found if row["key"] == MEAN_RETURN)

@@ -23,13 +23,13 @@ from mosaic.contract.fields import (
     read_bytes,
     read_object,
 )
+from mosaic.contract.identity import boot_id, start_ticks
 from mosaic.trainer.attempts import ON_BEHALF
 from mosaic.trainer.bus import Bus
 from mosaic.trainer.columns import claim_of, columns_of
 from mosaic.trainer.deletion import lock_holder, remove_rows
 from mosaic.trainer.events_file import read_events
 from mosaic.trainer.executors.contract import Exit
-from mosaic.trainer.executors.local import boot_id, start_ticks
 from mosaic.trainer.folders import run_folders
 from mosaic.trainer.registry import Registry
 from mosaic.trainer.relay import CLOSING, Relay
@@ -55,7 +55,7 @@ MODES = ("train", "resume_training", "policy_eval", "script")
 
 @dataclass(frozen=True)
 class Worker:
-    """A worker that lives: its process, what marks its attempt, and the GPUs that it was given."""
+    """A living worker: its process, the nonce of its attempt, and its GPUs."""
 
     pid: int
     nonce: str = ""
@@ -63,7 +63,7 @@ class Worker:
 
 
 class Seen(Bus):
-    """The part of a run's events that its state depends on; the relay publishes to it."""
+    """The events of a run that decide its state; the relay publishes to it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -96,12 +96,12 @@ class Rebuild:
     ) -> None:
         self._registry, self._submissions, self._happenings = registry, submissions, happenings
         self._home, self._settling = registry.home.resolve(), settling
-        # What runs logged when they ran need not be logged again.
+        # Events of runs were logged when they ran; they need not be logged again.
         self._seen = Seen()
         self._relay = Relay(registry, self._seen, Happenings(Path(os.devnull)))
 
     def run(self, say: Callable[[str], None] = lambda text: None) -> Rebuilt:
-        """Recreate what is missing; a file that is damaged or was deleted under the daemon is replaced first."""
+        """Recreate missing rows; a file that is damaged or was deleted under the daemon is replaced first."""
         aside, found = self._registry.database.reopen(), Rebuilt()
         if aside is not None:
             say(f"the damaged registry is kept as {aside}")
@@ -114,7 +114,7 @@ class Rebuild:
                 continue
             try:
                 why = why or self._rebuild(run_id, created_at, living.get(run_id))
-            except Exception as error:  # one folder's oddity must not cost the others their rows
+            except Exception as error:  # a fault in one folder must not cost the others their rows
                 why = str(error) if isinstance(error, MosaicError) else f"{type(error).__name__}: {error}"
                 self._drop(run_id)
             if why:
@@ -155,11 +155,11 @@ class Rebuild:
                 remove_rows(connection, number)
 
     def _rebuild(self, run_id: str, created_at: float, worker: Worker | None) -> str:
-        """Make one run's row and fill it; return the reason where the folder gives none."""
+        """Make one run's row and fill it; return the reason if the folder is not a run."""
         paths = RunPaths(run_id, self._home)
         for path in (paths.events, paths.metrics):
             if os.path.lexists(path) and not path.is_file():
-                return f"{path.name} is no plain file"
+                return f"{path.name} is not a plain file"
         if self._settling and not paths.events.exists():
             with contextlib.suppress(OSError):
                 if time.time() - paths.config_file.stat().st_mtime < self._settling:
@@ -205,7 +205,7 @@ class Rebuild:
         return {**_named_by(first), **attempts, "imported": 1, "warnings": json.dumps(warnings)}, {}, {}, ()
 
     def _command(self, job: JobConfig) -> tuple[tuple[str, ...], str]:
-        """Return what starts the run's worker, and its type; nothing where that plug-in is not installed."""
+        """Return the command of the run's worker, and its type; nothing if that plug-in is not installed."""
         try:
             worker = self._submissions.worker_for(job)
         except MosaicError:
@@ -235,7 +235,7 @@ class Rebuild:
                 why = read_bytes(paths.folder / "refused.txt", "refused.txt", REASON_LENGTH).decode()
                 found["reason"] = f"refused: {why.strip()}"
             return found
-        # The closing event of an attempt does not tell how the one after it ended.
+        # The closing event of an attempt does not show how the one after it ended.
         closing = row["closing"] if self._seen.closed else ""
         end = judge({**dict(row), "closing": closing}, None, Exit(None), lambda: "")
         # A rebuild starts no further attempt.

@@ -39,7 +39,7 @@ from mosaic.wire.paths import RunPaths, check_run_id
 PAGE_SIZE, LARGEST_PAGE, LONGEST_CURVE = 50, 1000, 100
 MOST_KEYS = 1000
 QUEUE = "priority DESC, queue_order"
-# What a payload, an artefact or a curve in the database could raise that is none.
+# Exceptions of a payload, an artifact or a curve in the database that is damaged.
 _UNREADABLE = (ValueError, TypeError, RecursionError)
 
 
@@ -265,7 +265,7 @@ class Registry:
             self.changed.notify_all()
 
     def row(self, connection: sqlite3.Connection, run_id: str) -> sqlite3.Row:
-        """The row of a run; UnknownRunError, MoveError where it cannot be read."""
+        """Return the row of a run; raise UnknownRunError, or MoveError if it cannot be read."""
         found = self._any_row(connection, run_id)
         if problem := self.unreadable.hidden(found):
             raise refusal(found, problem)
@@ -278,7 +278,7 @@ class Registry:
         note_change(connection, "moved", row["run_id"], row["state"], to, reason, self.clock())
 
     def mark(self, run_id: str) -> None:
-        """Let watchers look at a run again."""
+        """Notify watchers that a run has changed."""
         with self.database.write() as connection:
             note_change(connection, "marked", run_id, None, None, "", self.clock())
         self.notify()
@@ -313,14 +313,14 @@ class Registry:
         return read_run(row, str(self.paths(run_id_of(row)).folder), problem, queue, **more)
 
     def _queue(self, connection: sqlite3.Connection) -> dict[int, int]:
-        """The place of every queued run, from 0."""
+        """Return the place of every queued run, from 0."""
         waiting = f"SELECT id FROM runs WHERE state = 'INIT' AND external = 0 ORDER BY {QUEUE}"
         broken = set(self.unreadable.numbers())
         numbers = [row[0] for row in connection.execute(waiting) if row[0] not in broken]
         return {number: place for place, number in enumerate(numbers)}
 
     def _delete(self, row: sqlite3.Row) -> None:
-        """Files first: what a crash leaves half deleted is still marked, and finished at the next start."""
+        """Delete files before rows: the mark of a run that a crash left half deleted stays for the next start."""
         run_id = run_id_of(row)
         try:
             if run_id == row["run_id"]:
@@ -336,7 +336,7 @@ class Registry:
         self.notify()
 
     def _finish_deletions(self) -> list[tuple[str, str]]:
-        """Delete what a daemon before this one could not; what the disk still refuses is a run again."""
+        """Finish the deletions of an earlier daemon; one that the disk still refuses becomes a run again."""
         with self.database.read() as connection:
             marked = connection.execute("SELECT * FROM runs WHERE deleting = 1").fetchall()
         left = []

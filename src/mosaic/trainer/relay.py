@@ -31,7 +31,7 @@ EVALUATION = {
     "run_failed": "policy.error",
     "warning": "policy.warning",
 }
-PHASE = "phase "  # begins what is said of a script that runs
+PHASE = "phase "  # begins the reason of a running script
 CLOSING = frozenset({"run_completed", "run_failed"})
 _INT64 = 1 << 63
 # What a value that no worker of ours writes could raise on its way into SQLite.
@@ -54,9 +54,9 @@ class Relay:
         self._intake, self._stalls = Intake(registry), Stalls(registry, happenings, clock)
 
     def poll(self, rows: Iterable[sqlite3.Row], apart: Apart = lambda row, read: read(row)) -> None:
-        """Take what is new of all these runs in one transaction, with their cursors; then mark which are stalled.
+        """Store new events and rows of these runs in one transaction, with their cursors; then mark stalled runs.
 
-        `apart` keeps what reading one run's files raises from the others.
+        `apart` isolates an exception in reading one run's files from the others.
         """
         self._take_new([reading for row in rows if (reading := apart(row, self._intake.read))])
         self._stalls.look()
@@ -218,7 +218,7 @@ class _Taking:
                         self._columns[column] = row[tag]
         self._columns["step"] = step
         episodes, mean = metrics_store.count_and_mean(self._connection, run, EPISODE_RETURNS, RECENT_EPISODES)
-        # What the run logs itself knows of more episodes; a foreign script logs none.
+        # The run's own logged mean covers more episodes; a foreign script logs none.
         logged = metrics_store.last_value(self._connection, run, MEAN_RETURN)
         self._columns |= {"episodes": episodes, "mean_return": mean if logged is None else logged}
 
@@ -280,8 +280,8 @@ class _Taking:
 
     def _move(self, to: State, **columns: Any) -> None:
         if self._row["state"] in LIVE:
-            told = self._row["reason"] if self._row["reason"].startswith(PHASE) else ""  # it is in the same one
-            self._registry.move(self._connection, self._row, to, told, **columns)
+            reason = self._row["reason"] if self._row["reason"].startswith(PHASE) else ""  # the same phase runs
+            self._registry.move(self._connection, self._row, to, reason, **columns)
             self._row = self._registry.row(self._connection, self._row["run_id"])
 
     def _tell(self, name: str, **values: Any) -> None:

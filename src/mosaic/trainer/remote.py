@@ -80,7 +80,7 @@ class Mirror:
         self.metrics_offset = self._metrics.stat().st_size if self._metrics.exists() else 0
 
     def store(self, events: Sequence[Event], metrics_offset: int, metrics: bytes) -> None:
-        """Append what is new and make it durable; skip what came before, and what would leave a gap.
+        """Append new lines and make them durable; skip known lines, and lines that would leave a gap.
 
         An event that readers would drop is replaced by a warning under its seq: a gap would be asked for again forever.
         Of a row over its cap the pieces are stored, so that offsets stay those of the worker's file.

@@ -43,7 +43,7 @@ def checkpoints_of(environment: Mapping[str, str], paths: RunPaths) -> Path:
 
 
 def with_curriculum(extras: Any, checked: Mapping[str, Any]) -> Any:
-    """Return the extras with the curriculum that a resumption keeps: typed before, it counts as typed for this run."""
+    """Return the extras with the curriculum that a resumption keeps: it was typed before, so it counts as typed."""
     given = extras if isinstance(extras, Mapping) else {}
     kept = {name: checked[name] for name in CURRICULA if name in checked}
     if given.get("mode") != "resume_training" or kept.keys() & {*given, *(given.get("algo_params") or ())}:

@@ -52,7 +52,7 @@ class Unreadable:
         self._fresh: list[tuple[str, str]] = []
 
     def check_row(self, row: sqlite3.Row) -> str:
-        """Return what is wrong with a row's columns, "" where nothing is."""
+        """Return the problem of a row's columns, "" if all can be read."""
         found = list(problems_of(row).values())
         problem = found[0] + (f" (and {len(found) - 1} more)" if len(found) > 1 else "") if found else ""
         self.note(row, "row", problem)
@@ -70,7 +70,7 @@ class Unreadable:
         return payload
 
     def hidden(self, row: sqlite3.Row) -> str:
-        """Return why nothing may be done with a run, "" where its row and its payload can be read."""
+        """Return the reason why a run is BROKEN, "" if its row and its payload can be read."""
         return self.check_row(row) or self.problem(row["id"], "payload")
 
     def look_through(self, connection: sqlite3.Connection) -> None:
@@ -117,7 +117,7 @@ class Unreadable:
 
 
 def problems_of(row: sqlite3.Row) -> dict[str, str]:
-    """Return what is wrong with each column that cannot be read."""
+    """Return the problem of each column that cannot be read."""
     found = {}
     for name, value in zip(row.keys(), row, strict=True):
         kind = RUN_ROW.get(name)
@@ -131,7 +131,7 @@ def problems_of(row: sqlite3.Row) -> dict[str, str]:
 
 
 def run_id_of(row: sqlite3.Row) -> str:
-    """Return a run's id, or what stands for one that cannot be read."""
+    """Return a run's id, or a placeholder for one that cannot be read."""
     return str(row["run_id"]) if RUN_ROW["run_id"].fits(row["run_id"]) else f"{NAMELESS}{row['id']}"
 
 
@@ -170,7 +170,7 @@ def read_payload(row: sqlite3.Row | None) -> dict[str, Any]:
 
 
 def read_change(row: sqlite3.Row, run: Run | None) -> Change:
-    """Return a row of `changes`; what cannot be read of it is left out, for the cursor must not stop there."""
+    """Return a row of `changes` without its unreadable columns: the cursor must not stop there."""
     old, new = (State(row[name]) if row[name] in set(State) else None for name in ("from_state", "to_state"))
     kind = row["kind"] if row["kind"] in _CHANGES else "marked"
     reason = row["reason"] if RUN_ROW["reason"].fits(row["reason"]) else ""
@@ -180,7 +180,7 @@ def read_change(row: sqlite3.Row, run: Run | None) -> Change:
 
 
 def refusal(row: sqlite3.Row, problem: str) -> MoveError:
-    """Return the answer to whoever asks something of a BROKEN run."""
+    """Return the error of a request on a BROKEN run."""
     run_id = run_id_of(row)
     return MoveError(
         f"run {run_id} is BROKEN: {problem}; recreate its row with: mosaic rebuild, or remove it with: "
@@ -234,7 +234,7 @@ def next_count(connection: sqlite3.Connection, name: str) -> int:
 
 
 def keep_count(connection: sqlite3.Connection, name: str, used: int) -> None:
-    """Let a counter go on behind a number that is in use."""
+    """Raise a counter to a number that is in use."""
     connection.execute(
         "INSERT INTO counters (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = MAX(value, ?)",
         (name, used, used),
@@ -242,7 +242,7 @@ def keep_count(connection: sqlite3.Connection, name: str, used: int) -> None:
 
 
 def _eta(row: Mapping[str, Any]) -> float | None:
-    """Return the seconds that an executing run still needs; None where its speed tells nothing."""
+    """Return the seconds that an executing run still needs; None without a usable speed."""
     sps, left = row["sps"], row["total_timesteps"] - row["step"]
     if row["state"] != State.EXECUTING or row["closing"] or row["stalled"] or not sps or sps < 0 or left < 0:
         return None

@@ -74,11 +74,11 @@ class Run:
     node: str = ""
     """the machine of the cluster that has it"""
     stalled: bool = False
-    """its step has not grown for so long that something must be wrong"""
+    """its step has not grown for longer than its pace explains"""
     stalled_since: float = 0.0
     """when its step grew last"""
     imported: bool = False
-    """rebuilt from a folder: nothing that its files name was typed by this home's user"""
+    """rebuilt from a folder: this home's user typed none of the names in its files"""
     curve: tuple[float, ...] = ()
     """its returns in a few points, where a list was asked for them"""
     payload: dict[str, Any] = field(default_factory=dict)

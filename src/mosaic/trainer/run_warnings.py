@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from mosaic.contract.fields import WARNING_BYTES, WARNINGS_BYTES
 from mosaic.contract.lines import EVENT_DROPPED, ROW_DROPPED
 
-# How the warnings begin that a run gets once, however often their cause recurs; two more are the contract's.
+# The beginnings of warnings that a run gets once, however often their cause recurs; the contract has two more.
 SERIES_DROPPED = "a metric was dropped"
 ONCE = (ROW_DROPPED, EVENT_DROPPED, SERIES_DROPPED)
 MOST = 50
@@ -16,7 +16,7 @@ _MORE = "further warnings were dropped; see logs/worker.jsonl"
 
 
 def added(kept: Sequence[str], messages: Iterable[str]) -> list[str]:
-    """Return the warnings with what is new among the messages, as far as the caps of a run allow."""
+    """Return the warnings with the new ones among the messages, within the caps of a run."""
     found = list(kept)
     for message in messages:
         text = cut(message)
@@ -44,7 +44,7 @@ def bounded(kept: Sequence[str], most_bytes: int = WARNINGS_BYTES) -> list[str]:
 
 
 def cut(text: str, most_bytes: int = WARNING_BYTES) -> str:
-    """Return the text, or as much of it as fits and how long it is."""
+    """Return the text, or as much of it as fits with its size."""
     size = len(text) if text.isascii() else _size(text)
     if size <= most_bytes:
         return text

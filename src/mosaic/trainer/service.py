@@ -82,7 +82,7 @@ class Parts:
 
 
 def answered(call: Call) -> Call:
-    """Let errors travel as a status with their text, and their name for the client."""
+    """Send errors as a status with their text, and their name for the client."""
 
     @functools.wraps(call)
     def unary(self: TrainerService, request: Any, context: grpc.ServicerContext) -> Any:
@@ -264,7 +264,7 @@ class TrainerService(trainer_pb2_grpc.TrainerServicer):
         parts, trouble = self.parts, self.parts.trouble()
         try:
             live, counts = parts.attempts.live(), parts.registry.counts()
-        except errors.TrainerError as error:  # a registry that cannot be read is what health is there to say
+        except errors.TrainerError as error:  # health has to report a registry that cannot be read
             live, counts, trouble = [], {}, str(error)
         holders = {index: row["run_id"] for row in live for index in json.loads(row["gpus"])}
         return pb.Health(

@@ -103,7 +103,7 @@ class EventStream:
             if position < run.next_seq:
                 if not self._active() or subscription.closed:
                     return
-                # Behind lines that were dropped, or at the end where somebody removed the file.
+                # Behind dropped lines, or at the end if the file was removed.
                 position = next((event.seq for event in self._registry.read_events(run.run_id, position)), run.next_seq)
                 continue
             if run.state in ENDED:

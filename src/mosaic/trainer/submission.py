@@ -80,7 +80,7 @@ class Submissions:
         self._asking = threading.Semaphore(DRY_RUNS)
 
     def read(self, data: bytes) -> dict[str, Any]:
-        """Return the payload of a submission's text; RefusedError for what is no JSON object or too large."""
+        """Return the payload of a submission's text; raise RefusedError if it is too large or not a JSON object."""
         try:
             return parse_object(data, "submission", SUBMISSION_BYTES, wide=True)  # the fields' own ranges come next
         except FieldError as error:
@@ -90,9 +90,9 @@ class Submissions:
     def submit_run(
         self, payload: Mapping[str, Any], *, priority: int = 0, external: bool = False, run_id: str = ""
     ) -> Run:
-        """Check and queue a run; RefusedError where there is none, for the reason that also the log keeps.
+        """Check and queue a run; raise RefusedError with the reason, which is also logged.
 
-        Who brings a fresh `run_id` can repeat a submission whose answer was lost: the second is refused as known.
+        A caller with a fresh `run_id` can repeat a submission whose answer was lost: the second is refused as known.
         """
         given = check_run_id(run_id) if run_id else new_run_id()
         if self._registry.knows(given):  # before anything of it is written over

@@ -44,7 +44,7 @@ def judge(
     cancelled = row["asked"] == "cancel" and payload.get("stopped_by")
     if closing.get("event") == "run_completed" and not cancelled:
         return End(State.COMPLETED, "", 0)
-    if row["asked"] == "cancel":  # also a repeated evaluation, which tells of its end as one that is complete
+    if row["asked"] == "cancel":  # also a repeated evaluation, which reports its end as completed
         return End(State.CANCELLED, row["asked_reason"], code, name)
     if ended.cancelled:
         return End(State.CANCELLED, ended.cancelled, code, name)

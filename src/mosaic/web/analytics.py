@@ -84,14 +84,14 @@ class Headline:
     final: float | None
     """the newest return of the run"""
     best: float | None
-    """the highest that at least 20 episodes stand behind"""
+    """the highest that is backed by at least 20 episodes"""
     sps: float | None
     hours: float | None
 
 
 @dataclass(frozen=True)
 class Improvement:
-    """How likely a run of `ours` beats one of `theirs`, by the returns of the runs."""
+    """The probability that a run of `ours` beats one of `theirs`, by the returns of the runs."""
 
     ours: str
     theirs: str
@@ -328,7 +328,7 @@ def _differs(group: Group, alike: Sequence[Group]) -> str:
 
 
 def _identity(run: Run) -> object:
-    """Return what equal runs have in common; a run whose payload was not fetched equals no other."""
+    """Return the key that equal runs share; a run without a fetched payload equals no other."""
     metadata = run.payload.get("metadata") or {}
     config = (metadata.get("worker") or {}).get("config")
     if run.seed is None or not config:

@@ -40,11 +40,11 @@ class Web:
         self.workers, self.worker_problems = discover_workers()
 
     def seen(self, run: Run) -> Run:
-        """Return the run as pages may show it: without a remaining time where its worker may have ended since."""
+        """Return the run as pages show it: without a remaining time if its worker may have ended since."""
         return run if self.hub.connected and not self.disk.trouble else replace(run, eta_seconds=None)
 
     def start(self) -> None:
-        """Begin to follow runs and disk; to be called in the event loop."""
+        """Start following runs and disk; to be called in the event loop."""
         self.hub.start()
         self.disk.start()
 

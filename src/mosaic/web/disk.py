@@ -1,4 +1,4 @@
-"""The banner of a disk that fills up, and of a daemon that cannot write: up to when its states are true."""
+"""The banner of a disk that fills up, and of a daemon that cannot write."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ Ask = Callable[[Callable[[Client], str]], Awaitable[str]]
 
 @dataclass(frozen=True)
 class Notice:
-    """What a banner says, and whether it is red."""
+    """The text of a banner, and its colour."""
 
     text: str
     red: bool
 
 
 def notice_of(used: int, free: int, trouble: str) -> Notice | None:
-    """Return what pages show for a disk with so many bytes in use and left, and a daemon with this trouble."""
+    """Return the notice for a disk with so many bytes in use and left, and a daemon with this problem."""
     percent = 100 * used / (used + free) if used + free else 0.0  # of what users may use; the rest is the system's
     left = f"{words.size(free)} are left"
     if trouble:
@@ -52,23 +52,23 @@ class DiskWatch:
         self.trouble = ""
 
     def start(self) -> None:
-        """Begin; to be called in the event loop."""
+        """Start; to be called in the event loop."""
         self._task = asyncio.get_running_loop().create_task(self._work())
 
     def stop(self) -> None:
         self._task.cancel()
 
     def watch(self, call: Callable[[], Any]) -> Callable[[], None]:
-        """Call back when the notice changes; return what ends it."""
+        """Call back when the notice changes; return the function that ends it."""
         self._watchers.add(call)
         return lambda: self._watchers.discard(call)
 
     async def look(self) -> None:
-        """Look once, and call back where something changed."""
+        """Check once, and call back if the notice changed."""
         before = self.notice, self.trouble
         try:
             self.trouble = await self._ask(lambda client: str(client.health()["trouble"]))
-        except NoDaemonError:  # a banner of its own says so
+        except NoDaemonError:  # reported by a banner of its own
             self.trouble = ""
         except MosaicError as error:
             self.trouble = str(error)

@@ -171,7 +171,7 @@ def state_badge(state: State) -> ui.element:
 
 
 def on_freshness(web: Web, callback: Callable[[], Any]) -> None:
-    """Call back in this page's context when what it knows of runs turns stale, or fresh again."""
+    """Call back in this page's context when its view of runs turns stale, or fresh again."""
     client = context.client
 
     def heard(_connected: bool | None = None) -> None:

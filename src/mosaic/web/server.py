@@ -87,7 +87,7 @@ def web_card(home: Path) -> Path:
 
 
 def read_web_card(home: Path) -> Mapping[str, Any]:
-    """Return what a running web process wrote of itself; {} where none runs."""
+    """Return the card of a running web process; {} if none runs."""
     return channel.read_card(web_card(home), WEB_CARD)
 
 

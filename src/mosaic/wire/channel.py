@@ -52,7 +52,7 @@ def find_daemon(target: str | None = None, home: Path | None = None) -> Address:
     """The daemon that MOSAIC_TARGET names, else the one of MOSAIC_HOME, or else of ./var, else the user's own."""
     given = target or os.environ.get(variables.MOSAIC_TARGET)
     here = Path(home) if home is not None else resolve_home()
-    # A folder may come from elsewhere: which token is sent to whom, its card does not say.
+    # A folder may come from elsewhere: its card does not decide which token is sent to whom.
     own = {"token_file": str(token_file(here))} if (card := read_card(daemon_card(here))) else {}
     known = [{**card, **own}, {} if home is not None else read_card(user_card())]
     if given:
@@ -97,7 +97,7 @@ def daemon_card(home: Path) -> Path:
 
 
 def daemon_lock(home: Path) -> Path:
-    """Held by a running daemon, so that a home has one only."""
+    """Return the path of the lock that a running daemon holds, so that a home has one only."""
     return home / "var" / "trainer" / "daemon.lock"
 
 
@@ -108,7 +108,7 @@ def user_card() -> Path:
 
 
 def read_card(path: Path, fields: Table = CARD) -> Mapping[str, Any]:
-    """Return the card of a process that runs; {} for one that has ended, and for a file that is no such card."""
+    """Return the card of a process that runs; {} if it has ended or the file is not such a card."""
     card = _valid_card(path, fields)
     return card if card and names_running(card) else {}
 

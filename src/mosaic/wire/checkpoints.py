@@ -60,7 +60,7 @@ def write_checkpoint(folder: Path, step: int, document: Mapping[str, Any], files
 
 
 def read_checkpoint(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """Return the document and the files, each checked; CheckpointError says what is wrong."""
+    """Return the document and the files, each checked; raise CheckpointError for a damaged one."""
     document = read_document(path)
     try:
         files = {name: _read_named(path, name, digest) for name, digest in document["files"].items()}
@@ -164,10 +164,10 @@ def newest(source: Path, read: Callable[[Path], Read], warn: Callable[[str], Non
 
 
 def curve_of(path: Path, document: Mapping[str, Any], own: Path) -> Path | None:
-    """Return the rows that a checkpoint is of: its run may have been moved since, or keep its checkpoints elsewhere.
+    """Return the rows that a checkpoint belongs to: its run may have moved since, or keep its checkpoints elsewhere.
 
-    A document may name the folder of the run that goes on from it (`own`) or another of this home; of other files it
-    could have copies made.
+    A document may name only the folder of the run that continues from it (`own`) or another of this home: otherwise it
+    could have any file copied.
     """
     beside = (path.parent.parent, path.parent.parent.parent)  # of `<step>` and of `<phase>/<step>`
     named = Path(document.get("run_folder") or ".").resolve()
@@ -200,7 +200,7 @@ def saved_args(source: Path) -> dict[str, Any]:
 
 
 def read_finished(folder: Path) -> int | None:
-    """Return the step at which the run of a `checkpoints/` folder has come to its end; None where it has not."""
+    """Return the step at which the run of a `checkpoints/` folder ended; None if it has not."""
     try:
         return int(read_bytes(folder / FINISHED, FINISHED, 100))
     except ValueError:
@@ -208,7 +208,7 @@ def read_finished(folder: Path) -> int | None:
 
 
 def nothing_left(path: Path, step: int, total: int) -> str:
-    """Return the refusal of a resumption without steps to train; the caller adds what to type."""
+    """Return the refusal of a resumption without steps to train; the caller adds the command."""
     return f"nothing is left to train from {path}: step {step:,} of {total:,} is done; give more steps"
 
 
@@ -255,18 +255,18 @@ def unused_segments(folder: Path, kept: list[Path] | None = None) -> list[Path]:
 
 
 def write_finished(folder: Path, step: int) -> None:
-    """Note that the run of this folder has come to its end; on a full disk it counts as cut short."""
+    """Note that the run of this folder has ended; on a full disk it counts as cut short."""
     with contextlib.suppress(StorageError):
         write_atomic(folder / FINISHED, str(step))
 
 
 def unsaved(step: int, error: OSError, folder: Path, last: bool) -> str:
-    """Return why a checkpoint could not be written, what to do, and what it means."""
+    """Return why a checkpoint could not be written, the remedy, and the consequence."""
     why = f"cannot write {folder}: {error.strerror}"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         remedy = "free space there, or start with a MOSAIC_HOME elsewhere"
         why = f"the disk of {folder} is full ({error.strerror}): {remedy}"
-    then = "what was learned since the last checkpoint is not saved" if last else "training goes on"
+    then = "what was learned since the last checkpoint is not saved" if last else "training continues"
     return f"no checkpoint at step {step:,}: {why}; {then}"
 
 
@@ -330,7 +330,7 @@ def sealed(body: bytes) -> bytes:
 
 
 def unsealed(data: bytes, what: str = "state.json", most_bytes: int = STATE_BYTES) -> dict[str, Any] | None:
-    """Return the document behind its checksum, None where the two do not match; FieldError for what is no document."""
+    """Return the document behind its checksum, None if the two do not match; raise FieldError for anything else."""
     body = data[len(sealed(b"")) - 1 : -1]
     return parse_object(body, what, most_bytes, wide=True) if data == sealed(body) else None
 

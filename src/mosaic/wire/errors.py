@@ -3,14 +3,14 @@
 MosaicError
 ├── ConfigError (also ValueError)    a config, payload, parameter or path that is refused
 │   ├── RunIdError                   a run id that could leave its folder
-│   └── RefusedError                 a submission that the daemon refuses: there is no run
+│   └── RefusedError                 a submission that the daemon refuses: it creates no run
 ├── EventError (also ValueError)     a line that is no event and no row of metrics
 ├── TrainerError                     what a trainer daemon, or the way to it, cannot do
 │   ├── NoDaemonError                no daemon answers
 │   ├── AccessError                  a token that is missing, wrong or of another run
 │   ├── UnknownRunError              a run that the registry does not hold
 │   ├── MoveError                    what the run's present state does not allow
-│   ├── DamagedError                 the registry's file is no database of ours any more
+│   ├── DamagedError                 the registry's file is damaged, or not ours
 │   └── UnavailableError             the registry cannot be read or written for the moment: try again
 ├── StoreError                       a storage URL whose store does not answer, refuses, or lacks what is asked for
 └── WorkerError                      a plug-in or a worker process that does not work
@@ -65,7 +65,7 @@ class MoveError(TrainerError):
 
 
 class DamagedError(TrainerError):
-    """The registry's file is no database of ours any more; the run folders have what it held."""
+    """The registry's file is damaged, or not ours; its content is recreated from the run folders."""
 
 
 class UnavailableError(TrainerError):

@@ -15,7 +15,7 @@ LONGEST = 200
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
-# Extras that change no return, as everything of FastLane's does not.
+# Extras that change no return, like all of FastLane's.
 _SHOWN_ONLY = frozenset(
     ("notes", "seed_override", "wandb_run_name", "telemetry", "agent_id", "video_mode", "grid_limit", "storage_url")
 )

@@ -47,7 +47,7 @@ NAMES: dict[str, str] = {
     "run.cancelled": "it was ended on request",
     "run.lost": "its remote worker has fallen silent, or its node is gone",
     "run.broken": "its row or its payload cannot be read, or the daemon cannot handle it, with the reason",
-    "run.odd": "handling it raised something that nobody expects; it is tried again, and BROKEN if that lasts",
+    "run.odd": "handling it raised an unexpected exception; it is tried again, and BROKEN if that lasts",
     "run.delete_refused": "a deletion that an earlier daemon began is refused by the disk; the run stays",
     "run.rebuilt": "its row was recreated from its folder",
     "run.deleted": "its folder and rows were deleted",

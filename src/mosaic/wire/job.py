@@ -86,7 +86,7 @@ class Ui:
     eval_batch_size: int | None = None
     eval_repeat: bool | None = None
     version: str | None = None
-    """of MOSAIC, as the daemon that accepted the run writes it down"""
+    """MOSAIC's version, recorded by the daemon that accepted the run"""
 
 
 @dataclass(frozen=True)

@@ -164,12 +164,12 @@ class RunPaths:
 
     @property
     def provenance(self) -> Path:
-        """What made the run (mosaic.contract.provenance)."""
+        """Return the path of the run's provenance (mosaic.contract.provenance)."""
         return self.folder / "provenance.json"
 
     @property
     def scripts(self) -> Path:
-        """Copies of the user's scripts that it ran."""
+        """Return the folder with copies of the user's scripts that it ran."""
         return self.folder / "provenance"
 
     @property
@@ -235,7 +235,7 @@ def make_var(home: Path) -> None:
         if stat.S_IMODE(var.stat().st_mode) & 0o077:
             with contextlib.suppress(PermissionError):  # another person's: that one's own processes close it
                 var.chmod(0o700)
-    except FileExistsError:  # a file: pathlib leaves it at that
+    except FileExistsError:  # it is a file: the next write reports it
         raise storage_error(var, NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))) from None
     except OSError as error:
         raise storage_error(var, error) from None

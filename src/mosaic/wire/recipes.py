@@ -15,7 +15,7 @@ from mosaic.wire.limits import COMPUTED
 # Where and how a run writes is its own matter, never inherited from the run it goes on from.
 PLACES = frozenset(
     {"run_dir", "tensorboard_dir", "resume", "additional_timesteps", "exp_name", "track", "wandb_run_name"}
-    | {"upload_model", "hf_entity"}  # a checkpoint from elsewhere must not say where a policy is sent
+    | {"upload_model", "hf_entity"}  # a checkpoint from elsewhere must not choose where a policy is uploaded
 )
 # Nor do these change what a run computes; of --cuda, the device that was really used counts.
 BYSTANDERS = frozenset(
@@ -31,7 +31,7 @@ def computed(args_type: Any) -> set[str]:
 
 
 def inherited(args_type: Any, saved: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a saved run that this one keeps unless told otherwise; ConfigError for another type."""
+    """Return the arguments of a saved run that this one keeps by default; raise ConfigError for a wrong type."""
     known = {field.name for field in dataclasses.fields(args_type)} - PLACES - computed(args_type)
     kept = {name: value for name, value in saved.items() if name in known}
     hints = typing.get_type_hints(args_type)

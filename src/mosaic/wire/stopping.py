@@ -52,7 +52,7 @@ def end_at_once(code: int, *numbers: signal.Signals) -> dict[signal.Signals, Any
 
     before = {}
     for number in numbers:
-        with contextlib.suppress(ValueError):  # another thread than the main one: signals are not its matter
+        with contextlib.suppress(ValueError):  # only the main thread may set handlers
             if signal.getsignal(number) is not signal.SIG_IGN:  # nohup, a shell's background job
                 before[number] = signal.signal(number, end)
     return before
@@ -60,7 +60,7 @@ def end_at_once(code: int, *numbers: signal.Signals) -> dict[signal.Signals, Any
 
 @contextlib.contextmanager
 def ending_at_once(code: int, *numbers: signal.Signals) -> Iterator[None]:
-    """The same while inside."""
+    """End this process like `end_at_once` while inside."""
     before = end_at_once(code, *numbers)
     try:
         yield

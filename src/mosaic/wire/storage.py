@@ -118,7 +118,7 @@ class Storage:
             self._files.mv(beside, path)
 
     def read(self, name: str) -> bytes:
-        """Return an object's bytes, of more than CHUNK_BYTES only the first; MissingError where none is there."""
+        """Return an object's first bytes, at most CHUNK_BYTES + 1; raise MissingError if it does not exist."""
         with self._answered(f"read {name}"):
             return bytes(self._files.cat_file(self._path(name), start=0, end=CHUNK_BYTES + 1))
 

@@ -147,7 +147,7 @@ def read_summary(home: Path, name: str) -> Summary:
             return Summary.model_validate_json(read_bytes(path, "summary", MANIFEST_BYTES))
     except (OSError, ValueError):  # of pydantic and of the border, too
         raise ConfigError(f"{path} cannot be read; `mosaic sweep --name {name}` writes it anew") from None
-    raise ConfigError(f"there is no sweep {shown(name)} in {home}; start one with: mosaic sweep ALGO ENV")
+    raise ConfigError(f"no sweep {shown(name)} in {home}; start one with: mosaic sweep ALGO ENV")
 
 
 def list_sweeps(home: Path) -> list[str]:

@@ -21,7 +21,7 @@ MOSAIC_CONFIG_FILE = _variable("MOSAIC_CONFIG_FILE", "flat base config that a sc
 MOSAIC_RUN_ID = _variable("MOSAIC_RUN_ID", "run id for a config that names none; set for the algorithm")
 MOSAIC_CHECKPOINT_DIR = _variable("MOSAIC_CHECKPOINT_DIR", "where a script keeps its checkpoints")
 MOSAIC_SCRIPT = _variable("MOSAIC_SCRIPT", "1 inside a script: a phase's start and end are `phase` events")
-MOSAIC_PHASES = _variable("MOSAIC_PHASES", "how many phases a script says that it has (@phases)")
+MOSAIC_PHASES = _variable("MOSAIC_PHASES", "the number of phases that a script declares (@phases)")
 MOSAIC_FIRST_STEP = _variable("MOSAIC_FIRST_STEP", "step at which a phase's curve goes on from the one before it")
 MOSAIC_SHELL_PID = _variable(
     "MOSAIC_SHELL_PID",

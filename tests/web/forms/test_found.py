@@ -113,7 +113,7 @@ def test_uploads_are_kept_apart_and_found(tmp_path: Path) -> None:
 def test_what_is_too_large_or_no_sidecar_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="a policy has at most"):
         keep_upload("p", bytes(MOST_UPLOAD_BYTES + 1), tmp_path)
-    with pytest.raises(ConfigError, match="is no sidecar"):
+    with pytest.raises(ConfigError, match="is not a sidecar"):
         keep_upload("p.json", b"[]", tmp_path)
 
 
@@ -146,6 +146,6 @@ def test_a_policy_of_a_run_that_was_submitted_here_keeps_its_own_environment(tmp
 
 @pytest.mark.parametrize("text", ['{"args": []}', '{"env_id": 5}', '{"a": ' + "[" * 10_000, "x" * 5_000_001])
 def test_an_uploaded_sidecar_is_checked_before_it_is_kept(tmp_path: Path, text: str) -> None:
-    with pytest.raises(ConfigError, match="is no sidecar"):
+    with pytest.raises(ConfigError, match="is not a sidecar"):
         keep_upload("x.cleanrl_model.json", text.encode(), tmp_path)
     assert not list((tmp_path / UPLOADS).glob("*"))

@@ -204,7 +204,7 @@ def catches(pid: int, number: signal.Signals) -> bool:
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
-        return not LINUX  # nothing tells there: workers do, by contract
+        return not LINUX  # unknown there: workers support it by contract
     caught = next((line for line in status.splitlines() if line.startswith("SigCgt:")), "SigCgt: 0")
     return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
 

@@ -59,9 +59,9 @@ class Filled:
 
 
 def fill_in(payload: Mapping[str, Any], *, imported: bool = False) -> Filled:
-    """Return what the form has to hold to submit this payload; secrets are in no payload that is kept.
+    """Return the form's values that submit this payload; a stored payload has no secrets.
 
-    What an imported run would have imported or run is left out: a person has to enter it.
+    Names that would make an imported run execute code are left out: a person has to enter them.
     """
     payload = without_code(payload) if imported else payload
     told = _object(_object(payload.get("metadata")).get("worker"))

@@ -163,7 +163,7 @@ def keep_upload(name: str, data: bytes, home: Path) -> Path:
 
 
 def _checked_sidecar(name: str, data: bytes) -> bytes:
-    what = f"{shown(name)} is no sidecar"
+    what = f"{shown(name)} is not a sidecar"
     checked(parse_object(data, what, SIDECAR_BYTES, wide=True), what)
     return data
 

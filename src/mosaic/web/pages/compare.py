@@ -162,8 +162,8 @@ class ComparePage:
             of_runs = [analytics.headline(run, self.bests.get(run.run_id)) for run in group.runs]
             if len(of_runs) > 1:
                 counted = {run.run_id for run in group.counted}
-                told = [one for run, one in zip(group.runs, of_runs, strict=True) if run.run_id in counted]
-                rows.append(("group", "", analytics.group_headline(group, told), number))
+                counting = [one for run, one in zip(group.runs, of_runs, strict=True) if run.run_id in counted]
+                rows.append(("group", "", analytics.group_headline(group, counting), number))
             rows += [("run", run.run_id, one, number) for run, one in zip(group.runs, of_runs, strict=True)]
         return rows
 

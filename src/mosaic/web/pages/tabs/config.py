@@ -51,7 +51,7 @@ async def show(page: RunPage) -> None:
 
 
 async def _show_provenance(page: RunPage) -> None:
-    """Draw what made the run: the last attempt in a few lines, packages and changes on request."""
+    """Draw the provenance: the last attempt in a few lines, packages and changes on request."""
     document, trouble = await page.web.do(lambda: _provenance(page.paths))
     with ui.row().classes("w-full items-center gap-4"):
         ui.label("Provenance").classes("text-base font-semibold").props("role=heading aria-level=3")
