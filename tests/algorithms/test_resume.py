@@ -691,6 +691,7 @@ def test_a_warm_start_with_weights_of_another_type_or_shape_is_refused_in_one_li
         (torch.Tensor.half, "actor.0.weight is float16 of shape .*, not float32 of shape"),
         (lambda weight: weight.to(torch.complex64), "is complex64 of shape"),
         (lambda weight: weight[:1], "size mismatch for actor.0.weight"),
+        (lambda weight: weight / 0, "actor.0.weight holds NaN or an infinity"),
     ):
         torch.save(state | {"actor.0.weight": change(state["actor.0.weight"])}, policy)
         with pytest.raises(SystemExit, match=reason):

@@ -44,6 +44,7 @@ class Odd(gym.Env[np.ndarray, Any]):
         reward: Any = 1.0
         if odd and self.kind.startswith("reward"):
             bad = {"reward nan": np.nan, "reward inf": -np.inf, "reward array": [1.0, 2.0], "reward none": None}
+            bad |= {"reward huge": 1e300}
             reward = bad.get(self.kind, 2e6)
         return self._obs(odd), reward, self.taken % 8 == 0, False, {}
 
@@ -84,6 +85,7 @@ def walk(kind: str, nonfinite: Any = "stop") -> Any:
         ("obs huge", "Odd-v0 gave the observation|Odd-v0 gave observation|Odd-v0 gave an observation"),
         ("reward nan", f"Odd-v0 gave reward nan at step {2 * AT} in environment 0"),
         ("reward inf", f"Odd-v0 gave reward -inf at step {2 * AT} in environment 0"),
+        ("reward huge", rf"Odd-v0 gave reward 1e\+300 at step {2 * AT} in environment 0"),
         ("reward none", "Odd-v0 gave the reward None in environment 0; one number is needed"),
         ("reward array", r"Odd-v0 gave the reward \[1.0, 2.0\] in environment 0; one number is needed"),
         (

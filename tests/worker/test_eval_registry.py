@@ -337,6 +337,17 @@ def test_weights_of_another_type_are_refused_with_their_name(kind: str, form: st
     assert f"network.0.weight is {kind}; the weights of policies are float32" in line
 
 
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("form", ["torch", "safetensors"])
+def test_weights_that_are_not_finite_are_refused_with_their_name(number: float, form: str, tmp_path: Path) -> None:
+    state = dqn.QNetwork(CARTPOLE).state_dict()
+    state["network.4.bias"][1] = number
+    path = saved(tmp_path / "x.cleanrl_model", state)
+    if form == "safetensors":
+        path.write_bytes(save({name: value.numpy() for name, value in state.items()}))
+    assert "network.4.bias holds NaN or an infinity" in refusal(path, CARTPOLE, algo="dqn")
+
+
 def test_weights_of_another_shape_are_refused_with_their_name(tmp_path: Path) -> None:
     state = dqn.QNetwork(CARTPOLE).state_dict()
     for shape in ((1,), (120, 5), (120, 4, 1)):

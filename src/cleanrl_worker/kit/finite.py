@@ -27,8 +27,9 @@ class Guard:
         self._hinted = False
 
     def check_rewards(self, rewards: np.ndarray, step: int) -> None:
-        """Refuse rewards that are not finite, and hint at very large ones."""
-        self._check(rewards, step, "reward")
+        """Refuse rewards that are not finite, also as the float32 that networks see; hint at very large ones."""
+        with np.errstate(over="ignore"):
+            self._check(rewards.astype(np.float32), step, "reward", rewards)
         if not self._hinted and (abs(rewards) >= LARGE).any():
             self._hinted = True
             largest = rewards.flat[abs(rewards).argmax()]

@@ -231,10 +231,13 @@ class Continuation:
             weights, told = policy_files.acting_network(content)
             self._refuse_others(path, told | (known.get("args") or {}), fixed)
             require_like(self.parts["policy"].state_dict(), weights)
+            critics = policy_files.critics_of(content)
+            for network in (weights, *critics):
+                policy_files.require_floats(network)
             self.parts["policy"].load_state_dict(weights)
             for name in self.parts.keys() & {"target", "target_actor"}:  # untrained, it would undo what is loaded
                 self.parts[name].load_state_dict(weights)
-            loaded = ["policy", *self._load_critics(policy_files.critics_of(content))]
+            loaded = ["policy", *self._load_critics(critics)]
             if (statistics := known.get("observation_statistics")) and "observations" in self.parts:
                 self.parts["observations"].load_state_dict({"count": known.get("step", 1), **statistics})
                 loaded.append("observations")

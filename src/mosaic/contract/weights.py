@@ -97,10 +97,12 @@ def read_torch(data: bytes, make: Callable[[Stored], Any]) -> Any:
 
 
 def require_floats(state: Mapping[str, Any]) -> None:
-    """Refuse weights other than float32: a network would silently round or truncate them."""
+    """Refuse weights other than finite float32: a network would round others, or act at random on NaN."""
     for name, value in state.items():
         if (kind := dtype_of(value)) != "float32":
             raise ValueError(f"{name} is {kind}; the weights of policies are float32")
+        if not (abs(value) < math.inf).all():
+            raise ValueError(f"{name} holds NaN or an infinity; the weights of policies are finite")
 
 
 def require_like(expected: Mapping[str, Any], given: Mapping[str, Any], *, shapes: bool = True) -> None:

@@ -63,7 +63,7 @@ def _group(name: str | None, config: Mapping[str, Any]) -> str:
 
 def _total(config: Mapping[str, Any], extras: Mapping[str, Any]) -> int:
     total = config.get("total_timesteps")
-    if isinstance(total, int | float) and not isinstance(total, bool) and 0 < total < 1 << 62:
+    if isinstance(total, int | float) and not isinstance(total, bool) and 0 < total < 1 << 63:
         return int(total)
     episodes = extras.get("eval_episodes")
     return episodes if extras.get("mode") == "policy_eval" and isinstance(episodes, int) else 0
