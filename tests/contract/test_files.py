@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mosaic.contract.files import CHECKPOINT, PHASE, RING, SIDECAR, STORED, read_note
-from mosaic.contract.kinds import FieldError
+from mosaic.contract.kinds import PARAMETERS, FieldError
 
 VERSION, WORDS, GAUSS = random.Random(1).getstate()
 RANDOM = {
@@ -121,3 +121,10 @@ def test_a_phase_has_the_fields_of_a_phase_and_no_others():
     PHASE.check_fields({**phase, "end_step": None}, "")
     with pytest.raises(FieldError, match="unknown field"):
         PHASE.check_fields({**phase, "evil": 1}, "")
+
+
+@pytest.mark.parametrize("name", ["num_envs", "local_num_envs", "buffer_size"])
+def test_a_file_asks_for_no_sizes_that_fill_the_memory(name: str) -> None:
+    PARAMETERS.check({name: 4096}, "args")
+    with pytest.raises(FieldError, match=rf"args\.{name}: a whole number from 0 to"):
+        PARAMETERS.check({name: 10**10}, "args")

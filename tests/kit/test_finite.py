@@ -55,7 +55,11 @@ class Odd(gym.Env[np.ndarray, Any]):
             return OTHER[self.kind]
         if odd and self.kind == "float":
             return np.array([0.5, 1.0])
-        bad = {"obs nan": np.nan, "obs huge": 1e300, "obs inf": np.inf}.get(self.kind, 0.0) if odd else 0.0
+        bad = (
+            {"obs nan": np.nan, "obs huge": 1e300, "obs inf": np.inf, "obs large": 3e38}.get(self.kind, 0.0)
+            if odd
+            else 0.0
+        )
         kind = np.float64 if self.kind == "obs huge" else self.observation_space.dtype
         return np.array([1.0, bad], kind)
 
@@ -82,6 +86,7 @@ def walk(kind: str, nonfinite: Any = "stop") -> Any:
     [
         ("obs nan", f"Odd-v0 gave observation nan at step {2 * AT} in environment 0, value 1"),
         ("obs inf", f"Odd-v0 gave observation inf at step {2 * AT} in environment 0"),
+        ("obs large", f"Odd-v0 gave observation 3.0.*e\\+38 at step {2 * AT} in environment 0"),
         ("obs huge", "Odd-v0 gave the observation|Odd-v0 gave observation|Odd-v0 gave an observation"),
         ("reward nan", f"Odd-v0 gave reward nan at step {2 * AT} in environment 0"),
         ("reward inf", f"Odd-v0 gave reward -inf at step {2 * AT} in environment 0"),

@@ -9,6 +9,7 @@ import numpy as np
 from mosaic.wire.errors import shown
 
 LARGE = 1e6  # a reward so large makes a value network's targets jump: hint at scaling once
+TOO_LARGE = 1e18  # of an observation: a layer sums squares and products of such numbers, which float32 cannot hold
 MAY_BE_NAN = ("losses/explained_variance",)  # of returns that are all alike
 
 
@@ -38,7 +39,8 @@ class Guard:
     def check_obs(self, obs: np.ndarray, step: int) -> None:
         """Refuse observations that are not finite, also as the float32 that networks see."""
         with np.errstate(over="ignore"):
-            self._check(obs.astype(np.float32), step, "observation", obs)
+            seen = obs.astype(np.float32)
+        self._check(np.where(abs(seen) > TOO_LARGE, np.inf, seen), step, "observation", obs)
 
     def check_losses(self, values: Mapping[str, float], step: int) -> None:
         """Refuse losses that are not finite."""
@@ -66,7 +68,7 @@ class Guard:
         where = f", value {', '.join(map(str, place[1:]))}" if len(place) > 1 else ""
         self._found(
             f"{self.env_id} gave {what} {value} at step {step:,} in environment {place[0]}{where}: "
-            f"a finite float32 is needed; mend the environment, or go on with --nonfinite=warn",
+            f"a finite float32 below 1e18 is needed; mend the environment, or go on with --nonfinite=warn",
             int(bad.sum()),
         )
 

@@ -227,10 +227,12 @@ FILE_PATH = Kind(
         and all(part and not part.startswith(".") for part in value.split("/"))
     ),
 )
+# What a run makes as many of: a forged file must not fill the memory with environments.
+SIZES = {**dict.fromkeys(("num_envs", "local_num_envs"), whole(0, 1 << 17)), "buffer_size": whole(0, 1 << 30)}
 PARAMETERS = Kind(
     "a JSON object",
     lambda value: isinstance(value, Mapping) and len(value) <= 1_000,
-    lambda value, place: bounded(_finite(value), place),
+    lambda value, place: _check_parameters(value, place),
 )
 NUMBERS = Kind("a number or an array of finite numbers", lambda value: _are_finite(value))
 VARIABLE = Kind(
@@ -274,6 +276,13 @@ def bounded(value: object, place: str, *, wide: bool = False) -> None:
 def _are_small(items: list[Any], wide: bool) -> bool:
     """Return True for a list of integers that every reader can hold, without a look at each of them in Python."""
     return set(map(type, items)) == {int} and (wide or (LEAST_INT <= min(items) and max(items) <= MOST_INT))
+
+
+def _check_parameters(value: Any, place: str) -> None:
+    bounded(_finite(value), place)
+    for key, kind in SIZES.items():
+        if value.get(key) is not None:
+            kind.check(value[key], f"{place}.{key}")
 
 
 def _finite(value: Any) -> Any:
