@@ -1,5 +1,6 @@
 """Stop signals in the first seconds of a run: to its shell, its algorithm or all its processes, at any moment."""
 
+import contextlib
 import json
 import os
 import signal
@@ -90,8 +91,12 @@ def test_a_run_that_is_stopped_in_its_first_seconds_asks_to_be_started_again(
 
 
 def algorithms_of(pid: int) -> list[psutil.Process]:
-    """The shell's children but for those of git, which it asks for the provenance."""
-    return [child for child in psutil.Process(pid).children() if child.name() != "git"]
+    """Return the shell's children that run an algorithm; git, which it asks for the provenance, is one as well."""
+    found = []
+    for child in psutil.Process(pid).children():
+        with contextlib.suppress(psutil.Error):
+            found += [child] if any("launcher" in word for word in child.cmdline()) else []
+    return found
 
 
 @pytest.mark.parametrize("number", SIGNALS)
