@@ -18,7 +18,7 @@ def test_policy_is_trained_resumed_and_evaluated(mosaic: Callable[..., Any], cli
     words = ["--set", "total_timesteps=2048", "--set", "save_model=true", "--set", "seed=3", "--follow"]
     trained = mosaic("train", "ppo", "CartPole-v1", *words)
     assert trained.code == 0, trained
-    assert trained.out.splitlines()[-1].startswith("completed (seed 3): mean return of the last ")
+    assert trained.out.splitlines()[-1].startswith("completed (seed 3): return ")
     assert str(place.home / "var/trainer/runs") in trained.out.splitlines()[-1]
     run_id = trained.out.split()[1].rstrip(":")
     resumed = mosaic("resume", run_id[-8:], "--additional-timesteps", "1024", "--set", "gamma=0.98", "--follow")

@@ -434,7 +434,7 @@ def test_unwritable_folder_is_one_clear_line(start_run: StartRun, home: Path) ->
     stdout, stderr = run.process.communicate(timeout=120)
     assert run.process.returncode == 1 and stdout == b""
     (line,) = stderr.decode().splitlines()
-    assert line.startswith(f"cannot write {run.paths.folder}: ")
+    assert line.startswith(f"cannot write {run.paths.var}: ")
 
 
 @pytest.fixture
