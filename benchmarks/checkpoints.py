@@ -62,7 +62,7 @@ CASES = (
         total=3_072,
         warm_up=1_000,
         speed_only={"checkpoint_every": 0},
-        saving={"checkpoint_every": 1_024, "total_timesteps": 2_100, "update_epochs": 1},
+        saving={"checkpoint_every": 1_024, "checkpoint_episodes": 0, "total_timesteps": 2_100, "update_epochs": 1},
     ),
 )
 

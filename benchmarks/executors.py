@@ -75,7 +75,12 @@ class Bench:
         self.process.wait()
 
     def submit(self, seed: int, executor: str, steps: int, resources: dict[str, Any] | None = None, **more: Any) -> Run:
-        extras = {"algo_params": {"checkpoint_every": 4096}, "cuda": False, "save_model": True, **more}
+        extras = {
+            "algo_params": {"checkpoint_every": 4096, "checkpoint_episodes": 0},
+            "cuda": False,
+            "save_model": True,
+            **more,
+        }
         config = {"algo": "ppo", "env_id": "CartPole-v1", "total_timesteps": steps, "seed": seed, "extras": extras}
         asked = {"executor": executor, **(resources or {})}
         return self.client.submit_run({"resources": asked, "metadata": {"worker": {"config": config}}})

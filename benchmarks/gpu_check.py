@@ -25,7 +25,12 @@ def compare(case: Case, place: Place) -> dict[str, Any]:
     """Final states of runs that should be the same."""
     row: dict[str, Any] = {"algorithm": case.name, "steps": case.checked_steps}
     try:
-        whole = (*case.checked_with, *teacher(case, place), f"--checkpoint-every={case.checked_steps // 2}")
+        whole = (
+            *case.checked_with,
+            *teacher(case, place),
+            f"--checkpoint-every={case.checked_steps // 2}",
+            "--checkpoint-episodes=0",
+        )
         graphs, again, eager = (
             place.train(case, case.checked_steps, *whole, flag)
             for flag in ("--cudagraphs", "--cudagraphs", "--no-cudagraphs")
