@@ -1,4 +1,4 @@
-"""What one run's wide rows and long lines cost the other runs of its home; a part of trainer.py."""
+"""Measure how one run's wide rows and long lines delay the other runs of its home; part of trainer.py."""
 
 import argparse
 import json

@@ -100,7 +100,7 @@ def build_policy(saved: SavedPolicy, spaces: Any) -> Policy:
             ) from error
         reason = " ".join(str(error).split())[:300]
         raise ConfigError(
-            f"policy {saved.path} is no {saved.algo!r} policy for observations {spaces.single_observation_space} and "
+            f"policy {saved.path} is not a {saved.algo!r} policy for observations {spaces.single_observation_space} and "
             f"actions {spaces.single_action_space}: {reason}"
         ) from error
     return policy

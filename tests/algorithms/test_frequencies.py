@@ -35,7 +35,7 @@ CASES = [
 
 
 def updates(name, folder, num_envs, options):
-    """How often Adam has stepped for the critic, as the last checkpoint tells."""
+    """Return how often Adam has stepped for the critic, from the last checkpoint."""
     module = importlib.import_module(DEFAULT_ALGO_REGISTRY[name])
     module.main(module.Args(run_dir=folder, cuda=False, num_threads=1, num_envs=num_envs, **options))
     found = checkpoint.newest(folder / "checkpoints", print)

@@ -1,4 +1,4 @@
-"""What a person typed counts; what a file merely names is neither imported nor run."""
+"""Names that a person typed are used; names from files are neither imported nor run."""
 
 import json
 from pathlib import Path

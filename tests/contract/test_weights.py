@@ -1,4 +1,4 @@
-"""Weight files: what a torch file holds is told before a byte of it is built, and no file costs more than its size."""
+"""Weight files: a torch file is checked before any of it is built, and no file costs more than its size."""
 
 import io
 import json

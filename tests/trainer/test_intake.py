@@ -1,4 +1,4 @@
-"""What a run's files hold, typed and within caps: nothing in them hurts the run's later lines, or another run."""
+"""Typed and capped run files: a bad line hurts neither the run's later lines nor another run."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Where a daemon listens: a port that it cannot have is one line, without gRPC's own."""
+"""The daemon's listening address: a taken port is refused in one line, without gRPC's own log."""
 
 import socket
 import subprocess

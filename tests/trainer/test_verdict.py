@@ -1,4 +1,4 @@
-"""How an attempt ended, from its row alone."""
+"""The end of an attempt, judged from its row alone."""
 
 import json
 from typing import Any

@@ -310,7 +310,7 @@ def test_damaged_and_foreign_files_are_refused_in_one_line(tmp_path: Path) -> No
     saved(path, dqn.QNetwork(CARTPOLE).state_dict())
     assert "did you mean 'dqn'?" in refusal(path, CARTPOLE, algo="dqnn")
     assert "is no 'ppo' policy" in refusal(path, CARTPOLE, algo="ppo")
-    assert "is no 'dqn' policy" in refusal(path, ATARI, algo="dqn")
+    assert "is not a 'dqn' policy" in refusal(path, ATARI, algo="dqn")
     saved(path, dqn.QNetwork(CARTPOLE).state_dict(), format=2)
     assert "format 2 is newer" in refusal(path)
     path.with_name(path.name + ".json").write_text("{")
@@ -353,7 +353,7 @@ def test_weights_of_another_shape_are_refused_with_their_name(tmp_path: Path) ->
     for shape in ((1,), (120, 5), (120, 4, 1)):
         state["network.0.weight"] = torch.zeros(shape)
         line = refusal(saved(tmp_path / "x.cleanrl_model", state), CARTPOLE, algo="dqn")
-        assert "is no 'dqn' policy" in line and "network.0.weight" in line
+        assert "is not a 'dqn' policy" in line and "network.0.weight" in line
 
 
 def test_observation_statistics_of_another_shape_are_refused(tmp_path: Path) -> None:

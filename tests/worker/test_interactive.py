@@ -290,7 +290,7 @@ def test_policy_that_cannot_act_is_refused(
     player = play("--policy-path", str(policy))
     answers, code = player.leave()
     assert code == 2 and [answer["type"] for answer in answers] == ["error"]
-    assert f"is no {algo!r} policy for observations" in answers[0]["message"]
+    assert f"is not a {algo!r} policy for observations" in answers[0]["message"]
 
 
 @pytest.mark.parametrize(

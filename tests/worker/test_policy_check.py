@@ -77,7 +77,7 @@ class Trap:
     ("spoil", "reason"),
     [
         (half, "network.0.weight is float16; the weights of policies are float32"),
-        (of_another_algorithm, "is no 'dqn' policy for observations"),
+        (of_another_algorithm, "is not a 'dqn' policy for observations"),
         (inflating, "its members are compressed"),
         (lambda path: torch.save({"w": Trap()}, path), "loading it could run code"),
         (lambda path: path.write_bytes(b"hello"), "neither a torch nor a safetensors file"),
@@ -96,7 +96,7 @@ def test_an_unfit_or_hostile_policy_is_refused_in_one_line(
 
 
 def test_a_policy_of_another_environment_is_refused(home: Path, policy: Path) -> None:
-    with pytest.raises(ConfigError, match="is no 'dqn' policy for observations"):
+    with pytest.raises(ConfigError, match="is not a 'dqn' policy for observations"):
         dry_run(asked("policy_eval", policy), env_id="Acrobot-v1")
 
 

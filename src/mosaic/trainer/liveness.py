@@ -52,7 +52,7 @@ class Pulse:
             return FIRST_SECONDS
         if not self.gaps:
             return LEAST_SECONDS
-        # Episodes that are evaluated side by side end in clusters, whose inner gaps are no measure of the pace.
+        # Episodes that are evaluated side by side end in clusters, so gaps inside a cluster do not measure the pace.
         typical = max(self.gaps) if mode == "policy_eval" else statistics.median(self.gaps)
         return max(LEAST_SECONDS, GAPS_MISSED * typical)
 
