@@ -100,8 +100,8 @@ def build_policy(saved: SavedPolicy, spaces: Any) -> Policy:
             ) from error
         reason = " ".join(str(error).split())[:300]
         raise ConfigError(
-            f"policy {saved.path} is not a {saved.algo!r} policy for observations {spaces.single_observation_space} and "
-            f"actions {spaces.single_action_space}: {reason}"
+            f"policy {saved.path} is not a {saved.algo!r} policy for observations {spaces.single_observation_space} "
+            f"and actions {spaces.single_action_space}: {reason}"
         ) from error
     return policy
 

@@ -309,7 +309,7 @@ def test_damaged_and_foreign_files_are_refused_in_one_line(tmp_path: Path) -> No
     assert "does not tell its algorithm" in refusal(saved(path, {"w": torch.zeros(1)}))
     saved(path, dqn.QNetwork(CARTPOLE).state_dict())
     assert "did you mean 'dqn'?" in refusal(path, CARTPOLE, algo="dqnn")
-    assert "is no 'ppo' policy" in refusal(path, CARTPOLE, algo="ppo")
+    assert "is not a 'ppo' policy" in refusal(path, CARTPOLE, algo="ppo")
     assert "is not a 'dqn' policy" in refusal(path, ATARI, algo="dqn")
     saved(path, dqn.QNetwork(CARTPOLE).state_dict(), format=2)
     assert "format 2 is newer" in refusal(path)
