@@ -667,7 +667,7 @@ def test_arrays_of_another_shape_are_refused_in_one_line(name, tmp_path):
         ),
         ({"curriculum_schedule": '[{"env_id": "CartPole-v1"}, {"env_id": "evilmod:X-v0"}]'}, "would import 'evilmod'"),
         ({"curriculum": '{"method": "plr", "tasks": ["CartPole-v1", "evilmod:X-v0"]}'}, "would import 'evilmod'"),
-        ({"num_envs": "2"}, "argument num_envs is '2', which its type does not allow"),
+        ({"num_steps": "2"}, "argument num_steps is '2', which its type does not allow"),
         ({"gamma": [0.9]}, "argument gamma is"),
     ],
 )

@@ -300,7 +300,9 @@ def test_limits_hang_on_the_parameters_that_are_given_or_saved(home: Path) -> No
     (home / "policy.json").write_text(json.dumps({"args": None}))  # of a file of CleanRL's
     assert plan(**resumed).argv
     (home / "policy.json").write_text(json.dumps({"args": {"num_envs": "many"}}))
-    assert "the saved run.num_envs: a whole number is needed, not 'many'" in refusal(**resumed)
+    assert "args.num_envs: a whole number from 0 to 131072 is needed, not 'many'" in refusal(**resumed)
+    (home / "policy.json").write_text(json.dumps({"args": {"num_minibatches": "many"}}))
+    assert "the saved run.num_minibatches: a whole number is needed, not 'many'" in refusal(**resumed)
 
 
 def test_value_of_the_saved_run_is_not_called_the_persons(home: Path) -> None:
