@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import math
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -18,6 +20,10 @@ MODES = ("single", "grid", "off")
 OFF = "the live view is off (fastlane_video_mode off)"
 WAITING = "no environment has been "  # how the reasons begin that a first step puts an end to
 SILENT_SECONDS = 30.0  # a script may load for long before it makes its environments
+# A waiting sh takes 1 MB. It reads a line when the worker ends on its own. The end of the pipe means a killed worker:
+# a Python then removes the rings, once the algorithm's process is dead, too.
+_SWEEP = "import sys; from mosaic.wire.frames import sweep; sweep(sys.argv[1])"
+_REMOVER = 'read -r line || { sleep 2; exec "$0" -P -c "$1" "$2"; }'
 
 
 def fastlane_variables(extras: Mapping[str, Any], inherited: Mapping[str, str]) -> dict[str, str]:
@@ -51,12 +57,30 @@ def keeping_clean(paths: RunPaths, environment: Mapping[str, str]) -> Iterator[N
         with contextlib.suppress(RingError, OSError):  # a full /dev/shm: the warning event says it anyway
             writer = FastLaneWriter.create(paths.run_id, paths.fastlane)
             writer.tell(reason=OFF)
+    remover = _start_remover(paths.run_id)
     try:
         yield
     finally:
         if writer is not None:
             writer.close()
         sweep(paths.run_id)  # what a killed algorithm could not remove itself
+        if remover is not None:
+            with contextlib.suppress(OSError):  # somebody ended it
+                remover.communicate(b"\n")
+
+
+def _start_remover(run_id: str) -> subprocess.Popen[bytes] | None:
+    """Start a process that removes the rings of this run should the worker be killed where no daemon does it."""
+    try:
+        return subprocess.Popen(
+            ["/bin/sh", "-c", _REMOVER, sys.executable, _SWEEP, run_id],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # what ends the worker's group, or its terminal, does not end this process
+        )
+    except OSError:  # no sh, or no process to be had: the next run or daemon removes them
+        return None
 
 
 class Silence:

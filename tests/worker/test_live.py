@@ -1,7 +1,9 @@
 """The shell's part in the live view: which settings count, and what is left of a run's rings."""
 
+import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +74,23 @@ def test_the_ring_of_a_killed_algorithm_is_swept_up(tmp_path: Path) -> None:
         subprocess.run([sys.executable, "-c", code], check=False)
         assert list(Path("/dev/shm").glob(f"fl-{ring.run_digest('live-killed')}-*"))
     assert not list(Path("/dev/shm").glob(f"fl-{ring.run_digest('live-killed')}-*"))
+
+
+def test_the_ring_of_a_killed_worker_is_removed_without_a_daemon(tmp_path: Path, until: Callable[..., None]) -> None:
+    code = """if True:
+        import os, sys
+        from pathlib import Path
+        from cleanrl_worker import live
+        from mosaic.wire.paths import RunPaths
+        from mosaic.wire.ring import FastLaneWriter
+        with live.keeping_clean(RunPaths("live-alone", Path(sys.argv[1])), {"GYM_GUI_FASTLANE_ENABLED": "1"}):
+            FastLaneWriter.create("live-alone")
+            os.abort()
+    """
+    rings = f"fl-{ring.run_digest('live-alone')}-*"
+    made = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
+    assert made.returncode == -signal.SIGABRT and list(Path("/dev/shm").glob(rings))
+    until(lambda: not list(Path("/dev/shm").glob(rings)), 60, "the removal of the ring")
 
 
 def test_a_script_that_runs_on_unseen_is_told_of_once(tmp_path: Path) -> None:
