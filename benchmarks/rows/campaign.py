@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mosaic import catalog
+from mosaic.wire.metrics import read_rows
 from mosaic.wire.paths import write_atomic
 from rows import bundle, page, pinned, queued, slices, sources, training, validity
 from rows.queued import Row
@@ -95,14 +96,22 @@ def measure(places: Places, key: str, processes: int, seconds: float) -> Row:
     for count in (1, min(processes, len(row.seeds))):
         work = places.work / "measure"
         shutil.rmtree(work, ignore_errors=True)
-        seeds = row.seeds[:count]
-        found = slices.run_slice([Training(row, seed, work) for seed in seeds], seconds, places.commit)
+        group = [Training(row, seed, work) for seed in row.seeds[:count]]
+        found = slices.run_slice(group, seconds, places.commit)
         if found.failed:
             raise SystemExit(f"{key}: {found.failed}")
-        measured[str(count)] = round(sum(end for _, end in found.steps.values()) / found.seconds, 1)
+        measured[str(count)] = round(sum(_speed(one) for one in group), 1)
         shutil.rmtree(work, ignore_errors=True)
     best = max(measured, key=lambda count: measured[count])
     return queued.update(places.queue, key, measured=measured, side_by_side=int(best))
+
+
+def _speed(one: Training) -> float:
+    """Return the steps per second between the first and the last row, without the start."""
+    rows = read_rows(one.paths.metrics) if one.paths.metrics.exists() else []
+    if len(rows) < 2 or rows[-1]["time"] <= rows[0]["time"]:
+        raise SystemExit(f"{one.row.key}: nothing was logged in this time; give more --seconds")
+    return float((rows[-1]["step"] - rows[0]["step"]) / (rows[-1]["time"] - rows[0]["time"]))
 
 
 def _next_row(rows: list[Row], device: str, key: str, tried: set[str]) -> Row | None:
