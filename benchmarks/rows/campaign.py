@@ -49,7 +49,8 @@ def train(places: Places, seconds: float, *, device: str, key: str = "", carry_m
     while (left := end - time.monotonic()) >= least:
         row = _next_row(queued.load(places.queue), device, key, tried)
         if row is None:
-            _report("nothing is left to train in the time given" if tried else f"no row for this {device} is queued")
+            nothing = f"{key} has ended" if key else f"no row for a {device} is queued"
+            _report("nothing is left to train in the time given" if tried else nothing)
             return 0
         with _holding(row, places.work) as held:
             if not held:
@@ -66,8 +67,10 @@ def train(places: Places, seconds: float, *, device: str, key: str = "", carry_m
 
 
 def report(places: Places) -> Path:
-    """Write the page from the bundles."""
-    return page.write(bundle.read_all(places.results), places.page)
+    """Write the page from the bundles; those that the queue holds again are marked."""
+    found, rows = bundle.read_all(places.results), queued.load(places.queue)
+    again = {row.key: row.why for row in rows if row.state in ("queued", "failed") and row.why}
+    return page.write(found, places.page, again)
 
 
 def check(places: Places, keys: list[str]) -> int:
@@ -86,6 +89,7 @@ def check(places: Places, keys: list[str]) -> int:
             if digests is not None:
                 validity.keep(places.results, row.key, digests)
             _report(f"{row.key}: valid{': equal pinned update with changed files' if digests else ''}")
+    report(places)
     return again
 
 
@@ -137,15 +141,14 @@ def _train_row(places: Places, row: Row, left: float, carry_mb: float | None) ->
         for one in group if cut and not (found.failed or found.interrupted) else ():
             if not one.progress().ended:
                 one.cut()
+        more = _finish(places, row)
         if found.failed:
             _note(places, row, state="failed", commit=found.commit, why=found.failed)
             return False
         if found.interrupted:
-            _finish(places, row)
             raise Interrupted
-        if not any(one.progress().ended for one in group):  # what is left of the time is too short for a checkpoint
-            _finish(places, row)
-            return False
+        # Without an ended seed, the time that is left is too short for another checkpoint.
+        return more and any(one.progress().ended for one in group)
     return _finish(places, row)
 
 
@@ -153,14 +156,13 @@ def _finish(places: Places, row: Row) -> bool:
     """Write the bundle of the seeds that have ended and the page; return True while others wait."""
     every = training.trainings_of(row, places.work)
     ended = [one for one in every if one.progress().ended]
-    if ended:
-        begun = _begun(row, places.work)
+    if ended and (begun := _begun(row, places.work)) is not None:
         bundle.write(row, places.work, places.results, begun["sources"], begun["pinned"])
-        report(places)
     done = len(ended) == len(every)
     cut = any(one.cut_at() is not None for one in ended)
     why = "cut: its replay memory is too large to carry" if cut else ""
     _note(places, row, state="done" if done else "running", commit=places.commit, why=why)
+    report(places)
     return not done
 
 

@@ -1,6 +1,7 @@
 """docs/results.md, generated from the bundles: a row for each, its verdict, its curve."""
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,22 +31,22 @@ standard deviation, or less 5 % where none is published (`mosaic.stats.verdict`)
 """
 
 
-def write(bundles: list[dict[str, Any]], page: Path) -> Path:
-    """Write the page, and each row's curve below `img/` beside it."""
-    rows = [line(one, _image(one, page.parent / "img"), page) for one in sorted(bundles, key=_order)]
+def write(bundles: list[dict[str, Any]], page: Path, again: Mapping[str, str]) -> Path:
+    """Write the page, and each row's curve below `img/` beside it; `again` has a reason for each queued row."""
+    rows = [line(one, _image(one, page.parent / "img"), again) for one in sorted(bundles, key=_order)]
     table = markdown(rows) if rows else "No row has been measured yet."
     write_atomic(page, f"{INTRODUCTION}\n{table.strip()}\n")
     return page
 
 
-def line(one: dict[str, Any], image: Path, page: Path) -> dict[str, Any]:
+def line(one: dict[str, Any], image: Path, again: Mapping[str, str]) -> dict[str, Any]:
     """Return the cells of one row."""
     scores = [seed["score"] for seed in one["seeds"].values() if seed["score"] is not None]
     figure = published.find(one["algo"], one["env_id"], one["end"], one["label"])
     interval = bootstrap_interval([scores]) if len(scores) > 1 else None
     digits = 3 if scores and max(map(abs, scores)) <= 1 else 1  # grid worlds pay at most 1
     label = f" ({one['label']})" if one["label"] else ""
-    wanted = len(one["wanted"])
+    wanted, old = len(one["wanted"]), again.get(one["key"])
     return {
         "algorithm": f"`{one['algo']}`{label}",
         "environment": one["env_id"],
@@ -55,7 +56,7 @@ def line(one: dict[str, Any], image: Path, page: Path) -> dict[str, Any]:
         "95 % interval": f"{interval[0]:.{digits}f} to {interval[1]:.{digits}f}" if interval else "–",
         "mean ± sd": f"{np.mean(scores):.{digits}f} ± {np.std(scores):.{digits}f}" if scores else "–",
         "published": told(figure, one, digits),
-        "verdict": judged(scores, figure, one["end"]),
+        "verdict": judged(scores, figure, one["end"]) + (f"; to be measured again: {old}" if old else ""),
         "wall-clock": _duration(one["seconds"]),
         "steps/s": f"{one['steps_per_second']:,.0f}" if one["steps_per_second"] else "–",
         "kWh": "" if one["kwh"] is None else f"{one['kwh']:.3f}",

@@ -1,6 +1,7 @@
 """The pinned update: an algorithm's weights after a short training on the CPU, and whether a change altered them."""
 
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -13,11 +14,14 @@ from rows.queued import Row
 from rows.slices import environment
 
 TOLERANCE = 1e-5  # relative: other instructions of another CPU stay below, a changed formula does not
-VALUES = 256  # kept of each array, evenly spaced; its norm stands for the rest
+VALUES = 64  # kept of each array, evenly spaced; its norm stands for the rest
 UPDATES = 4
 # As few updates as show a change: after many, a last digit decides an action and the trainings part.
 _SMALL = {"num_envs": 2, "num_steps": 32, "num_minibatches": 2, "update_epochs": 2, "learning_starts": 64}
 _SMALL |= {"batch_size": 16, "buffer_size": 512, "n_iteration": 1, "e_policy": 1, "e_auxiliary": 1}
+_SMALL |= {"local_num_envs": 2, "offline_steps": 16, "teacher_steps": 64, "teacher_eval_episodes": 1}
+# Parts of a checkpoint that are no weights: counters, generators, and moments, whose last digits differ the most.
+_NO_WEIGHTS = re.compile(r"(^|/)(run|random|envs|adam|[a-z_]*opt[a-z_]*|mu|nu|m|v|key)(/|$)")
 _FIXED = {"cuda": False, "num_threads": 1, "checkpoint_every": 0, "seed": 1}
 
 
@@ -67,7 +71,8 @@ def recipe_of(row: Row) -> dict[str, Any]:
         recipe["total_timesteps"] = small["learning_starts"] + UPDATES * max(every, small["num_envs"])
         recipe["buffer_size"] = max(small.get("buffer_size", 0), 8 * small["num_envs"])
     else:
-        recipe["total_timesteps"] = small["num_envs"] * small["num_steps"]
+        envs = small.get("local_num_envs", small.get("num_envs", 1)) * int(values.get("world_size") or 1)
+        recipe["total_timesteps"] = envs * small["num_steps"]
     return recipe
 
 
@@ -108,12 +113,12 @@ def _summary(path: Path) -> dict[str, Any]:
 
     found = {}
     for name, array in sorted(load_file(path).items()):
-        if not name.startswith("policy/") or not np.issubdtype(array.dtype, np.floating):
+        if _NO_WEIGHTS.search(name) or not np.issubdtype(array.dtype, np.floating):
             continue
         flat = array.astype(np.float64).ravel()
         places = np.unique(np.linspace(0, flat.size - 1, min(VALUES, flat.size)).astype(int))
         values = [float(f"{value:.9g}") for value in flat[places]]
         found[name] = {"shape": list(array.shape), "norm": float(np.linalg.norm(flat)), "values": values}
     if not found:
-        raise PinnedError("the checkpoint has no array of a policy")
+        raise PinnedError("the checkpoint has no weights")
     return found

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 from report import RESULTS
-from rows import bundle, page, published
+from rows import campaign, page, published
+from rows.campaign import Places
 from rows.published import Figure
 
 DOCS = RESULTS.parents[1] / "docs"
@@ -23,7 +24,7 @@ def document(scores: list[float], **other: Any) -> dict[str, Any]:
 
 
 def cells(one: dict[str, Any]) -> dict[str, Any]:
-    return page.line(one, Path("docs/img/x.svg"), Path("docs/results.md"))
+    return page.line(one, Path("docs/img/x.svg"), {})
 
 
 def test_a_line_compares_the_seeds_with_the_published_figure() -> None:
@@ -64,6 +65,16 @@ def test_every_figure_has_a_source_and_every_task_one_spelling() -> None:
     assert Figure(1.0, None, "x", 1, "y", random=1.0).beats_random is False
 
 
+def test_a_row_that_is_queued_again_is_marked(tmp_path: Path) -> None:
+    curve = {"steps": [1, 2], "seeds": [[None, 1.0], [0.5, 1.0]]}
+    text = page.write(
+        [document([500.0], curve=curve)], tmp_path / "r.md", {"ppo__CartPole-v1": "it changed"}
+    ).read_text()
+    assert "| undecided; to be measured again: it changed |" in text
+    assert (tmp_path / "img/results-ppo__CartPole-v1.svg").exists()
+
+
 def test_the_page_is_what_the_bundles_say_now(tmp_path: Path) -> None:
-    written = page.write(bundle.read_all(RESULTS), tmp_path / "results.md").read_text()
+    places = Places(RESULTS.parent / "queue.json", tmp_path, RESULTS, tmp_path / "results.md", "")
+    written = campaign.report(places).read_text()
     assert written == (DOCS / "results.md").read_text(), "run: python benchmarks/campaign.py report"
