@@ -48,7 +48,7 @@ def main(argv: list[str] | None = None) -> int:
     elif args.command == "check":
         code = 1 if campaign.check(places, args.rows) else 0
     elif args.command == "pack":
-        print("\n".join(carry.pack(places, args.file.absolute(), args.carry_mb)))
+        print("\n".join(carry.pack(places, args.file.absolute(), args.carry_mb, args.part_mb)))
     else:
         print("\n".join(carry.unpack(places, args.file.absolute())))
         campaign.report(places)
@@ -98,6 +98,7 @@ def _parser() -> argparse.ArgumentParser:
         one.add_argument("file", type=Path)
         if name == "pack":
             _add_carry(one, "leave larger replay memories out")
+            one.add_argument("--part-mb", type=float, metavar="MB", help="cut the file into parts of this size")
     return parser
 
 

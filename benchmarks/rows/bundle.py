@@ -56,7 +56,7 @@ def write(row: Row, work: Path, results: Path, sources: dict[str, str], pinned: 
 
 def read_all(results: Path) -> list[dict[str, Any]]:
     """Return the document of each bundle, with its name as `key`."""
-    found = sorted(results.glob("*/bundle.json"))
+    found = sorted(path for path in results.glob("*/bundle.json") if not path.parent.name.startswith("."))
     return [json.loads(path.read_text()) | {"key": path.parent.name} for path in found]
 
 
@@ -142,8 +142,9 @@ def _write_checkpoint(ended: list[Training], beside: Path) -> None:
         for path in find_all(one.paths.checkpoints):
             document = read_document(path)
             size = sum(file.stat().st_size for file in path.iterdir())
+            whole = all((path / name).exists() for name in document["files"])  # large ones are not carried
             last = int(path.name) >= one.progress().step
-            if last or not document.get("exact") or document.get(REPLAY) or size > CHECKPOINT_BYTES:
+            if last or not whole or not document.get("exact") or document.get(REPLAY) or size > CHECKPOINT_BYTES:
                 continue
             folder = beside / f"seed-{one.seed}" / "checkpoints" / path.name
             folder.mkdir(parents=True)

@@ -136,6 +136,7 @@ def _train_row(places: Places, row: Row, left: float, carry_mb: float | None) ->
         group, groups = waiting[: row.side_by_side], -(-len(waiting) // row.side_by_side)
         cut = carry_mb is not None and needed_mb(row) > carry_mb
         seconds = left / groups if cut else left  # seeds that are cut get equal shares
+        queued.update(places.queue, row.key, state="running")
         found = slices.run_slice(group, seconds, places.commit, last=cut)
         _report(f"{row.key}: {_steps(found)} in {found.seconds:.0f} s{'; ' + found.failed if found.failed else ''}")
         for one in group if cut and not (found.failed or found.interrupted) else ():

@@ -7,17 +7,19 @@ import tarfile
 from pathlib import Path
 
 from mosaic.wire.checkpoints import REPLAY
-from rows import queued, slices, training
+from mosaic.wire.paths import write_atomic
+from rows import bundle, queued, slices, training
 from rows.campaign import Places
 from rows.queued import Row
 
 ROWS = "rows.json"
 
 
-def pack(places: Places, file: Path, carry_mb: float | None = None) -> list[str]:
+def pack(places: Places, file: Path, carry_mb: float | None = None, part_mb: float | None = None) -> list[str]:
     """Write every row that was trained in the work folder; return the names of its rows.
 
-    Replay memories of ended seeds stay behind, as do all that are larger than `carry_mb`.
+    Of a running seed goes the checkpoint that it continues from, with its replay memory up to `carry_mb`. With
+    `part_mb`, the file is cut into parts of this size.
     """
     rows = [row for row in queued.load(places.queue) if slices.log_of(row, places.work).exists()]
     beside = file.with_name(f".{file.name}.new")
@@ -29,13 +31,15 @@ def pack(places: Places, file: Path, carry_mb: float | None = None) -> list[str]
             if (places.results / row.key).is_dir():
                 archive.add(places.results / row.key, f"results/{row.key}")
     beside.replace(file)
+    if part_mb is not None:
+        _split(file, int(1e6 * part_mb))
     return [row.key for row in rows]
 
 
 def unpack(places: Places, file: Path) -> list[str]:
     """Put the files of a pack in their places and its rows into the queue; return their names."""
     try:
-        archive = tarfile.open(file, "r:gz")
+        archive = tarfile.open(fileobj=io.BytesIO(_content(file)), mode="r:gz")
     except (OSError, tarfile.TarError) as error:
         raise SystemExit(f"{file} is not a file of campaign.py pack: {error}") from None
     with archive:
@@ -57,14 +61,40 @@ def unpack(places: Places, file: Path) -> list[str]:
 
 
 def _files_of(row: Row, work: Path, carry_mb: float | None) -> list[Path]:
-    found = [slices.log_of(row, work), work / "begun" / f"{row.key}.json"]
-    for one in training.trainings_of(row, work):
-        files = [path for path in one.paths.folder.rglob("*") if path.is_file()]
-        replay = [path for path in files if path.parent.name == REPLAY]
+    found, earlier = [slices.log_of(row, work), work / "begun" / f"{row.key}.json"], slices.slices_of(row, work)
+    for one in training.trainings_of(row, work) if row.state != "done" else ():
+        progress = one.progress(slices.since(earlier, one.seed))
+        kept = [path for path in one.paths.folder.rglob("*") if path.is_file()]
+        if progress.ended:  # a bundle is all that it is needed for
+            kept = [path for path in kept if path.suffix != ".safetensors" or _is_small(path)]
+        else:
+            others = [path for path in one.checkpoints() if path != progress.checkpoint]
+            kept = [path for path in kept if path.parent not in others]
+        replay = [path for path in kept if path.parent.name == REPLAY]
         size = sum(path.stat().st_size for path in replay) / 1e6
-        leave = one.progress().ended or (carry_mb is not None and size > carry_mb)
-        found += [path for path in files if not (leave and path in replay)]
+        if progress.ended or (carry_mb is not None and size > carry_mb):
+            kept = [path for path in kept if path not in replay]
+        found += kept
     return [path for path in found if path.exists()]
+
+
+def _is_small(path: Path) -> bool:
+    return path.stat().st_size <= bundle.CHECKPOINT_BYTES
+
+
+def _split(file: Path, part_bytes: int) -> None:
+    """Replace a file by parts of a size that can be transferred; `unpack` takes the name without the number."""
+    data = file.read_bytes()
+    for number, start in enumerate(range(0, len(data), part_bytes)):
+        write_atomic(file.with_name(f"{file.name}.{number:03d}"), data[start : start + part_bytes])
+    file.unlink()
+
+
+def _content(file: Path) -> bytes:
+    parts = [file] if file.exists() else sorted(file.parent.glob(f"{file.name}.[0-9][0-9][0-9]"))
+    if not parts:
+        raise SystemExit(f"{file}: no such file, nor its parts {file.name}.000, …")
+    return b"".join(part.read_bytes() for part in parts)
 
 
 def _add_text(archive: tarfile.TarFile, name: str, text: str) -> None:

@@ -73,7 +73,7 @@ def run_slice(
     grace = min(GRACE_SECONDS, GRACE_SHARE * seconds) if grace is None else grace
     found = Slice(time.time(), commit=commit, machine=machine())
     earlier = slices_of(row, work)
-    begins = [one.progress(_since(earlier, one.seed)) for one in trainings]
+    begins = [one.progress(since(earlier, one.seed)) for one in trainings]
     meter, clock = Meter(gpu=row.device == "gpu"), time.monotonic()
     with _stop_signals() as stopped, contextlib.ExitStack() as stack:
         workers = [
@@ -93,7 +93,7 @@ def run_slice(
         found.interrupted = bool(stopped)
     found.seconds, found.kwh = round(time.monotonic() - clock, 2), meter.kwh()
     for number, (one, begin, worker) in enumerate(zip(trainings, begins, workers, strict=True)):
-        end = one.progress(begin.step)
+        end = one.newest() if last else one.progress(begin.step)
         found.steps[str(one.seed)], found.exact[str(one.seed)] = (begin.step, end.step), end.exact
         if worker.returncode and number not in asked:
             found.failed = f"seed {one.seed}: {_last_words(one, worker.returncode)}"
@@ -110,6 +110,11 @@ def slices_of(row: Row, work: Path) -> list[Slice]:
                 entry = json.loads(line)
                 found.append(Slice(**entry | {"steps": {k: tuple(v) for k, v in entry["steps"].items()}}))
     return found
+
+
+def since(slices: Sequence[Slice], seed: int) -> int:
+    """Return the step at which the last slice of a seed began."""
+    return next((one.steps[str(seed)][0] for one in reversed(slices) if str(seed) in one.steps), 0)
 
 
 def log_of(row: Row, work: Path) -> Path:
@@ -169,11 +174,6 @@ def _last_words(one: Training, code: int) -> str:
             if lines := [line for line in path.read_text(errors="replace").splitlines() if line.strip()]:
                 return lines[-1].strip()[:300]
     return f"the worker ended with code {code}"
-
-
-def _since(slices: Sequence[Slice], seed: int) -> int:
-    """Return the step at which the last slice of a seed began."""
-    return next((one.steps[str(seed)][0] for one in reversed(slices) if str(seed) in one.steps), 0)
 
 
 def _append(path: Path, found: Slice) -> None:

@@ -58,6 +58,13 @@ class Training:
                 return Progress(int(exact.name), ended=False, checkpoint=exact)
         return Progress(int(path.name), ended=False, checkpoint=path, exact=bool(document.get("exact")))
 
+    def newest(self) -> Progress:
+        """Return the state that was saved last, scheduled or not."""
+        found = ((path, document) for path in self.checkpoints() if (document := _document(path)))
+        for path, document in found:
+            return Progress(int(path.name), False, checkpoint=path, exact=bool(document.get("exact")))
+        return Progress(0, ended=False)
+
     def checkpoints(self) -> list[Path]:
         """Return the kept checkpoints, the last saved first."""
         return [path for path in find_all(self.paths.checkpoints) if path.parent == self.paths.checkpoints]

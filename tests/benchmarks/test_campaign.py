@@ -57,8 +57,12 @@ def test_a_run_cut_into_slices_ends_as_an_uncut_one_and_its_bundle_is_verified(
 
     elsewhere = dataclasses.replace(places, work=tmp_path / "work2", queue=tmp_path / "queue2.json")
     queued.save(elsewhere.queue, [ROW])
-    assert carry.pack(places, tmp_path / "state.tgz") == carry.unpack(elsewhere, tmp_path / "state.tgz") == [ROW.key]
-    assert row_of(elsewhere).checkpoints == row.checkpoints
+    assert (
+        carry.pack(places, tmp_path / "state.tgz", part_mb=0.05)
+        == carry.unpack(elsewhere, tmp_path / "state.tgz")
+        == [ROW.key]
+    )
+    assert row_of(elsewhere).checkpoints == row.checkpoints and len(list(tmp_path.glob("state.tgz.0*"))) > 1
 
     assert campaign.train(elsewhere, 60, device="cpu") == 0
     assert row_of(elsewhere).state == "done" and row_of(elsewhere).commit == "0123456789"
