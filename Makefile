@@ -10,7 +10,7 @@ CORE := $(VENV)/.installed-core
 FULL := $(VENV)/.installed-test
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all check setup system proto bench-learning bench-speed bench-start bench-envpool bench-kills bench-checkpoints bench-fastlane bench-trainer bench-executors bench-web bench-gpu profile clean
+.PHONY: help run test test-all check setup system proto bench-learning bench-campaign bench-speed bench-start bench-envpool bench-kills bench-checkpoints bench-fastlane bench-trainer bench-executors bench-web bench-gpu profile clean
 
 help:
 	@echo "MOSAIC"
@@ -20,6 +20,7 @@ help:
 	@echo "  make check           ruff and mypy"
 	@echo "  make setup           only set up: $(VENV) with every extra the tests use"
 	@echo "  make bench-learning  how well the algorithms learn, against published returns"
+	@echo "  make bench-campaign  ARGS='next --minutes 30': trains the rows of docs/results.md in slices"
 	@echo "  make bench-speed     steps per second, side by side with other libraries"
 	@echo "  make bench-start     seconds from the command to the first update"
 	@echo "  make bench-envpool   EnvPool against Gymnasium: same dynamics? faster?"
@@ -66,6 +67,9 @@ setup: $(FULL) system
 
 bench-learning: $(FULL)
 	$(BIN)/python benchmarks/learning.py $(ARGS)
+
+bench-campaign: $(FULL)
+	$(BIN)/python benchmarks/campaign.py $(ARGS)
 
 bench-speed: $(FULL)
 	$(BIN)/python benchmarks/speed.py $(ARGS)

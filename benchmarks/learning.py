@@ -18,86 +18,15 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from curves import GRID, IMAGES, LAST, Curve, episodes_of, smoothed, write_svg
 from report import RESULTS, machine, markdown, save
+from rows.published import find
 
 from mosaic.stats import bootstrap_interval, iqm, verdict
 from mosaic.wire.paths import resolve_home
-
-
-class Published(NamedTuple):
-    """Mean and standard deviation of the last 100 training episodes over seeds, as others report it."""
-
-    mean: float
-    std: float | None
-    source: str
-
-
-_CLASSIC = "CleanRL docs, 3 seeds, 500k steps"
-_MUJOCO = "CleanRL docs, 3 seeds, 1M steps, v4"
-_ATARI = "CleanRL docs, 3 seeds, 10M steps"
-_RPO = "CleanRL docs, 10 seeds, 8M steps, v4"
-PUBLISHED = {
-    ("ppo", "CartPole-v1"): Published(490.04, 6.12, _CLASSIC),
-    ("ppo", "Acrobot-v1"): Published(-86.36, 1.32, _CLASSIC),
-    ("ppo", "MountainCar-v0"): Published(-200.0, 0.0, _CLASSIC),
-    ("ppo", "MiniGrid-DoorKey-5x5-v0"): Published(0.964, None, "rl-zoo3, one run of 100k steps, evaluated"),
-    ("dqn", "CartPole-v1"): Published(488.69, 16.11, _CLASSIC),
-    ("dqn", "Acrobot-v1"): Published(-91.54, 7.20, _CLASSIC),
-    ("dqn", "MountainCar-v0"): Published(-194.95, 8.48, _CLASSIC),
-    ("dqn_jax", "CartPole-v1"): Published(498.38, 2.29, _CLASSIC),
-    ("dqn_jax", "Acrobot-v1"): Published(-88.89, 1.56, _CLASSIC),
-    ("dqn_jax", "MountainCar-v0"): Published(-188.90, 11.78, _CLASSIC),
-    ("c51", "CartPole-v1"): Published(481.20, 20.53, _CLASSIC),
-    ("c51", "Acrobot-v1"): Published(-87.70, 5.52, _CLASSIC),
-    ("c51", "MountainCar-v0"): Published(-166.38, 27.94, _CLASSIC),
-    ("c51_jax", "CartPole-v1"): Published(491.07, 9.70, _CLASSIC),
-    ("c51_jax", "Acrobot-v1"): Published(-86.74, 2.19, _CLASSIC),
-    ("c51_jax", "MountainCar-v0"): Published(-174.30, 36.35, _CLASSIC),
-    ("ppo_jax", "CartPole-v1"): Published(490.04, 6.12, f"{_CLASSIC} (ppo)"),
-    ("ppo_jax", "Acrobot-v1"): Published(-86.36, 1.32, f"{_CLASSIC} (ppo)"),
-    ("pqn", "CartPole-v1"): Published(495.13, 6.89, _CLASSIC),
-    ("pqn", "Acrobot-v1"): Published(-95.63, 5.73, _CLASSIC),
-    ("pqn", "MountainCar-v0"): Published(-200.0, 0.0, _CLASSIC),
-    ("ppo_continuous_action", "HalfCheetah-v5"): Published(1442.64, 46.03, _MUJOCO),
-    ("ppo_continuous_action", "Walker2d-v5"): Published(2287.95, 571.78, _MUJOCO),
-    ("ppo_continuous_action", "Hopper-v5"): Published(2382.86, 271.74, _MUJOCO),
-    ("ppo_continuous_action", "InvertedPendulum-v5"): Published(963.09, 22.20, _MUJOCO),
-    ("ppo_continuous_action", "Pendulum-v1"): Published(-1141.98, 135.55, "CleanRL docs (rpo page), 8M steps"),
-    ("sac_continuous_action", "HalfCheetah-v5"): Published(9634.89, 1423.73, _MUJOCO),
-    ("sac_continuous_action", "Walker2d-v5"): Published(3591.45, 911.33, _MUJOCO),
-    ("sac_continuous_action", "Hopper-v5"): Published(2310.46, 342.82, _MUJOCO),
-    ("sac_continuous_action", "InvertedPendulum-v5"): Published(909.37, 55.66, _MUJOCO),
-    ("td3_continuous_action", "HalfCheetah-v5"): Published(9583.22, 126.09, _MUJOCO),
-    ("td3_continuous_action", "Walker2d-v5"): Published(4057.59, 658.78, _MUJOCO),
-    ("td3_continuous_action", "Hopper-v5"): Published(3134.61, 360.18, _MUJOCO),
-    ("td3_continuous_action", "InvertedPendulum-v5"): Published(968.99, 25.80, _MUJOCO),
-    ("ddpg_continuous_action", "HalfCheetah-v5"): Published(10374.07, 157.37, _MUJOCO),
-    ("ddpg_continuous_action", "Walker2d-v5"): Published(1240.16, 390.10, _MUJOCO),
-    ("ddpg_continuous_action", "Hopper-v5"): Published(1576.78, 818.98, _MUJOCO),
-    ("ddpg_continuous_action", "InvertedPendulum-v5"): Published(642.68, 69.56, _MUJOCO),
-    ("td3_continuous_action_jax", "HalfCheetah-v5"): Published(9345.93, 770.54, _MUJOCO),
-    ("td3_continuous_action_jax", "Hopper-v5"): Published(2940.10, 655.63, _MUJOCO),
-    ("ddpg_continuous_action_jax", "HalfCheetah-v5"): Published(8638.60, 1954.46, _MUJOCO),
-    ("ddpg_continuous_action_jax", "Hopper-v5"): Published(1208.52, 659.22, _MUJOCO),
-    ("rpo_continuous_action", "HalfCheetah-v5"): Published(2163.57, 790.16, _RPO),
-    ("rpo_continuous_action", "Walker2d-v5"): Published(3665.48, 278.61, _RPO),
-    ("rpo_continuous_action", "Hopper-v5"): Published(1557.18, 206.74, _RPO),
-    ("rpo_continuous_action", "InvertedPendulum-v5"): Published(879.81, 35.52, _RPO),
-    ("rpo_continuous_action", "Pendulum-v1"): Published(-151.08, 3.73, "CleanRL docs, 10 seeds, 8M steps"),
-    ("ppo_atari_envpool", "Pong-v5"): Published(20.45, 0.09, _ATARI),
-    ("ppo_atari_envpool", "Breakout-v5"): Published(211.24, 151.84, _ATARI),
-    ("ppo_atari", "PongNoFrameskip-v4"): Published(20.36, 0.20, _ATARI),
-    ("ppo_atari_lstm", "PongNoFrameskip-v4"): Published(19.81, 0.62, _ATARI),
-    ("dqn_atari", "PongNoFrameskip-v4"): Published(20.25, 0.41, _ATARI),
-    ("pqn_atari_envpool", "Pong-v5"): Published(20.49, 0.11, _ATARI),
-    ("pqn_atari_envpool_lstm", "Pong-v5"): Published(20.43, 0.11, _ATARI),
-    ("ppo_procgen", "starpilot"): Published(30.99, 1.96, "CleanRL docs, 25M steps"),
-    ("ppg_procgen", "starpilot"): Published(34.82, 13.77, "CleanRL docs, 25M steps"),
-}
 
 
 def main() -> None:
@@ -138,9 +67,11 @@ def measure(args: argparse.Namespace) -> None:
         print(f"note: fewer than {LAST} episodes ended with seeds {short}; all of theirs count", file=sys.stderr)
     scores = {seed: float(found[-LAST:, 1].mean()) for seed, found in episodes.items()}
     low, high = bootstrap_interval([list(scores.values())])
-    published = PUBLISHED.get((args.algo, args.env_id))
+    figure = find(args.algo, args.env_id)
+    told_by = figure and f"{figure.source}, {figure.steps:,} steps, {figure.env_id}"
+    published = figure and {"mean": figure.mean, "std": figure.std, "source": told_by}
     grid = np.linspace(args.total_timesteps / GRID, args.total_timesteps, GRID)
-    curve = Curve(key, grid, [smoothed(found, grid) for found in episodes.values()], published and published.mean)
+    curve = Curve(key, grid, [smoothed(found, grid) for found in episodes.values()], published and published["mean"])
     image = write_svg(IMAGES / f"learning-{name}.svg", curve)
     result = {
         "algo": args.algo,
@@ -153,7 +84,7 @@ def measure(args: argparse.Namespace) -> None:
         "mean": float(np.mean(list(scores.values()))),
         "std": float(np.std(list(scores.values()))),
         "interval": [low, high],
-        "published": published and published._asdict(),
+        "published": published,
         "image": str(image.relative_to(IMAGES.parents[1])),
         "when": {"date": machine()["date"], "machine": args.recorded} if args.recorded else machine(),
         "last_steps": {seed: int(found[-1, 0]) for seed, found in episodes.items()},

@@ -109,3 +109,20 @@ def test_the_first_row_that_differs_is_named(tmp_path: Path) -> None:
     assert differ({"a": 1.0}, timed).startswith("step 7: this row exists only recorded")
     assert differ({"a": 1.0}, timed, {"b": 3.0}, same=False).startswith("step 7: weights 000000000000 recorded")
     assert json.loads(now.read_bytes().splitlines()[0])["step"] == 5
+
+
+def test_of_a_thinned_file_only_the_rows_that_it_holds_are_compared(tmp_path: Path) -> None:
+    then, now = tmp_path / "then.jsonl", tmp_path / "now.jsonl"
+    rows = [(step, {"loss": step / 7}) for step in range(10, 110, 10)]
+    now.write_bytes(b"".join(encode_row(step, 0.0, values) for step, values in rows))
+    end = Record(100, weights(1), now.stat().st_size, True, "cpu")
+    window = Window(0, Record(100, weights(1), 10**6, True, "cpu"), None)
+
+    def compared(*kept: tuple[int, dict[str, float]]) -> str:
+        then.write_bytes(b"".join(encode_row(step, 1.0, values) for step, values in kept))
+        return difference(window, then, now, end, thinned=True)
+
+    assert compared(rows[0], rows[4]) == "" and compared() == ""
+    assert compared(rows[0], (50, {"loss": 0.5})).startswith("step 50: loss 0.5 recorded, 7.14")
+    assert compared((55, {"loss": 0.5}), rows[6]).startswith("step 55: ")
+    assert compared(rows[0], (100, {"loss": 0.5})) == "", "rows of the last step may follow the checkpoint"

@@ -1,4 +1,4 @@
-"""mosaic verify: windows of a run trained again and compared bit for bit; the run itself is only read."""
+"""mosaic verify: windows of a run or bundle trained again and compared bit for bit; its files are only read."""
 
 from __future__ import annotations
 
@@ -6,24 +6,20 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mosaic.commands.connection import connect
 from mosaic.commands.fetch import fetch_for
-from mosaic.commands.naming import add_run, find_run
+from mosaic.commands.naming import HELP, find_run
 from mosaic.commands.printing import add_json, print_json, say
 from mosaic.commands.rerun import Rerun, config_from_checkpoint, config_from_zero, rerunning
+from mosaic.commands.subject import Subject, from_bundle, from_run, is_bundle
 from mosaic.commands.windows import Record, Window, count_rows, difference, windows_of
 from mosaic.contract.provenance import differences, newest, read_provenance
 from mosaic.wire.automatic import read_automatic
 from mosaic.wire.curriculum import read_schedule
 from mosaic.wire.errors import ConfigError, shown
-from mosaic.wire.paths import RunPaths
 from mosaic.wire.workers import discover_workers, schema_of
-
-if TYPE_CHECKING:
-    from mosaic.trainer.run import Run
 
 PROGRESS_SECONDS = 10.0
 SELF_SECONDS = 20.0  # for the worker to describe itself
@@ -37,7 +33,7 @@ def add_to(commands: Any) -> None:
         description="Train from a kept checkpoint, or from step 0, to the next recorded weight hash, in a temporary "
         "folder, and compare weights and metrics. Exit 0: equal, 1: different, 2: it cannot be verified.",
     )
-    add_run(one)
+    one.add_argument("run", metavar="RUN|BUNDLE", help=f"{HELP}; or the folder of a bundle, or of one of its seeds")
     one.add_argument(
         "--windows", type=int, default=1, metavar="K", help="parts to verify, the newest first (%(default)s)"
     )
@@ -49,17 +45,14 @@ def verify(args: argparse.Namespace) -> int:
     """Verify the newest windows; exit code 1 for the first difference."""
     if args.windows < 1:
         raise ConfigError(f"--windows {args.windows}: 1 or more is needed")
-    with connect() as client:
-        run = client.get_run(find_run(client, args.run))
-    fetch_for(run)
-    paths = _paths(run)
+    run = from_bundle(args.run) if is_bundle(args.run) else _run_of_home(args.run)
     _refuse_kind(run)
-    windows = windows_of(paths)[: args.windows]
-    document = read_provenance(paths)
+    windows = windows_of(run.paths)[: args.windows]
+    document = read_provenance(run.paths)
     report: dict[str, Any] = {"run_id": run.run_id, "equal": True, "differs_here": [], "windows": []}
     report_line = (lambda text: None) if args.json else lambda text: print(text, flush=True)
     for window in windows:
-        found = _verify_window(run, paths, window, document, report, report_line)
+        found = _verify_window(run, window, document, report, report_line)
         report["windows"].append(found)
         if found["difference"]:
             report["equal"] = False
@@ -69,9 +62,15 @@ def verify(args: argparse.Namespace) -> int:
     return 0 if report["equal"] else 1
 
 
+def _run_of_home(name: str) -> Subject:
+    with connect() as client:
+        run = client.get_run(find_run(client, name))
+    fetch_for(run)
+    return from_run(run)
+
+
 def _verify_window(
-    run: Run,
-    paths: RunPaths,
+    run: Subject,
     window: Window,
     document: Mapping[str, Any] | None,
     report: dict[str, Any],
@@ -81,8 +80,7 @@ def _verify_window(
     config, command = _config(run, window, document)
     name = f"steps {window.start:,} to {window.end.step:,}"
     report_line(f"{name}: training again from {'the kept checkpoint' if window.checkpoint else 'the beginning'}")
-    submitted = {} if run.imported else dict(run.payload.get("environment") or {})
-    with rerunning(window, config, command, submitted) as again:
+    with rerunning(window, config, command, run.submitted) as again:
         if not report["windows"]:
             report["differs_here"] = _compare_machines(window, document, again)
             for line in report["differs_here"]:
@@ -93,8 +91,8 @@ def _verify_window(
                 f"the run trained on {window.end.device or 'an unknown device'}, this machine trains on {end.device}; "
                 "verify it where it was trained"
             )
-        found = difference(window, paths.metrics, again.paths.metrics, end)
-    rows = count_rows(window, paths.metrics)
+        found = difference(window, run.paths.metrics, again.paths.metrics, end, thinned=run.thinned)
+    rows = count_rows(window, run.paths.metrics, thinned=run.thinned)
     here = " (here with the differences above)" if report["differs_here"] else ""
     result = f"different{here}: {found}" if found else f"equal{here}: weights {end.weights[:12]}, {rows:,} rows"
     report_line(f"{name}: {result}")
@@ -147,14 +145,7 @@ def _finish(again: Rerun, window: Window) -> Record:
             status.stop()
 
 
-def _paths(run: Run) -> RunPaths:
-    folder = Path(run.folder)
-    if not folder.is_dir():
-        raise ConfigError(f"run {run.run_id} has no folder on this machine ({run.folder}); verify it where it lies")
-    return RunPaths(run.run_id, folder.parents[3])
-
-
-def _refuse_kind(run: Run) -> None:
+def _refuse_kind(run: Subject) -> None:
     """Refuse runs that have no windows, or whose algorithm is not one of the worker's own."""
     reasons = {
         "policy_eval": "it is an evaluation, which trains nothing; evaluate the policy again with mosaic eval",
@@ -176,7 +167,7 @@ def _worker_of(run_id: str, algo: str) -> Sequence[str]:
     )
 
 
-def _config(run: Run, window: Window, document: Mapping[str, Any] | None) -> tuple[dict[str, Any], Sequence[str]]:
+def _config(run: Subject, window: Window, document: Mapping[str, Any] | None) -> tuple[dict[str, Any], Sequence[str]]:
     """Return the worker's config and command; refuse code that a file names besides registered algorithms."""
     if window.checkpoint is not None:
         args = {**(window.state.get("args") or {}), **window.changed}
@@ -192,7 +183,7 @@ def _config(run: Run, window: Window, document: Mapping[str, Any] | None) -> tup
         algo, env_id = config["algo"], config["env_id"]
         args = {**config["extras"], **config["extras"]["algo_params"]}
     command = _worker_of(run.run_id, str(algo))
-    typed = not run.imported and env_id == run.env_id
+    typed = run.typed and env_id == run.env_id
     named = [*([] if typed else [str(env_id)]), *_stages(args)]
     if foreign := next((name for name in named if ":" in name), ""):
         raise ConfigError(

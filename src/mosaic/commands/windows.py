@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
@@ -101,16 +101,19 @@ def windows_of(paths: RunPaths) -> list[Window]:
     return found
 
 
-def difference(window: Window, recorded: Path, again: Path, end: Record) -> str:
-    """Return the first row that differs, or that the weights do; "" for none."""
+def difference(window: Window, recorded: Path, again: Path, end: Record, *, thinned: bool = False) -> str:
+    """Return the first row that differs, or that the weights do; "" for none.
+
+    With `thinned`, the recorded file holds a part of the run's rows: the others are not compared.
+    """
     try:
-        rows = [
-            metrics.comparable(path, window.start or -1, record.metrics_bytes).splitlines()
-            for path, record in ((recorded, window.end), (again, end))
-        ]
+        then_rows = _rows_of(window, recorded, thinned)
+        now_rows = metrics.comparable(again, window.start or -1, end.metrics_bytes).splitlines()
     except (EventError, OSError) as error:
         raise ConfigError(f"the window cannot be compared: {error}") from None
-    for then, now in zip_longest(*rows):
+    if thinned:
+        now_rows = _counterparts(then_rows, now_rows)
+    for then, now in zip_longest(then_rows, now_rows):
         if then != now:
             return _row_difference(then, now)
     if window.end.weights != end.weights:
@@ -118,9 +121,34 @@ def difference(window: Window, recorded: Path, again: Path, end: Record) -> str:
     return ""
 
 
-def count_rows(window: Window, recorded: Path) -> int:
+def count_rows(window: Window, recorded: Path, *, thinned: bool = False) -> int:
     """Return the number of rows that a window compares."""
-    return metrics.comparable(recorded, window.start or -1, window.end.metrics_bytes).count(b"\n")
+    return len(_rows_of(window, recorded, thinned))
+
+
+def _rows_of(window: Window, recorded: Path, thinned: bool) -> list[bytes]:
+    """Return the recorded rows of a window.
+
+    In a thinned file the recorded byte count has no meaning: rows of the window's last step are left out, since some
+    of them are logged after the checkpoint.
+    """
+    if not thinned:
+        return metrics.comparable(recorded, window.start or -1, window.end.metrics_bytes).splitlines()
+    rows = metrics.comparable(recorded, window.start or -1).splitlines()
+    return [row for row in rows if from_line(row)["step"] < window.end.step]
+
+
+def _counterparts(then: Sequence[bytes], now: Sequence[bytes]) -> list[bytes]:
+    """Return for each recorded row the equal row of the rerun, else the one with the same step and tags."""
+    equal = set(now)
+    by_kind = {_kind(row): row for row in reversed(now)} if any(row not in equal for row in then) else {}
+    found = (row if row in equal else by_kind.get(_kind(row)) for row in then)
+    return [row for row in found if row is not None]
+
+
+def _kind(row: bytes) -> tuple[int, tuple[str, ...]]:
+    values = from_line(row)
+    return int(values["step"]), tuple(values)
 
 
 def _from_checkpoints(paths: RunPaths, history: History) -> Iterator[Window]:

@@ -1,0 +1,6 @@
+"""The modules of benchmarks/, which scripts there import by name."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
