@@ -1,17 +1,20 @@
 """What several test modules need."""
 
 import atexit
+import json
 import os
 import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+FROZEN = Path(__file__).parent / "frozen"
 sys.path.insert(0, str(Path(__file__).parent))  # tests import tiny_envs by name
 
 # As runs have it, and before torch loads: on a busy machine, threads that spin while they wait make it far slower.
@@ -54,6 +57,24 @@ def s3(_s3_server: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full", action="store_true", help="run the tests marked full, too")
+    parser.addoption(
+        "--freeze", action="store_true", help="write what the frozen tests see to tests/frozen; without -n"
+    )
+
+
+@pytest.fixture
+def frozen(request: pytest.FixtureRequest) -> Callable[[str, Any], Any]:
+    """`frozen(name, value)` returns what tests/frozen has under this name; with --freeze it writes `value` there."""
+
+    def recorded(name: str, value: Any) -> Any:
+        path = FROZEN / f"{name}.json"
+        if request.config.getoption("--freeze"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(value, indent=1) + "\n")
+        assert path.is_file(), f"nothing is recorded under {name}: pytest --freeze writes it"
+        return json.loads(path.read_text())
+
+    return recorded
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -86,6 +86,8 @@ ROOTS = {
     "mosaic": ("mosaic.trainer.client",),
     WORKER: (*SHELL, "mosaic.wire", "mosaic.contract"),
     ALGORITHMS: ("mosaic.wire.stopping",),
+    "mosaic.__main__": ("mosaic.cli",),
+    f"{WORKER}.__main__": (f"{WORKER}.cli",),
 }
 
 HEAVY = {"torch", "jax", "jaxlib", "flax", "optax"}

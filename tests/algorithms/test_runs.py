@@ -1,7 +1,11 @@
 """Every registry algorithm: the same seed gives the same numbers, the tags are CleanRL's, the policy can be read."""
 
-import importlib
+import hashlib
+import importlib.metadata
+import importlib.util
 import json
+import os
+import platform
 from pathlib import Path
 
 import pytest
@@ -110,6 +114,37 @@ def test_the_same_seed_gives_the_same_metrics_bit_for_bit_and_another_seed_other
 
 def rows_of_training(path):
     return [row for row in metrics.comparable(path).splitlines() if b'"eval/' not in row]
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_rows_and_policy_are_those_that_are_recorded(name, trained, frozen):
+    """On another kind of machine, rounding differs: there, only which rows and which tags."""
+    rows = rows_of_training(trained(name))
+    (policy,) = trained(name).parent.glob("runs/*/mine.cleanrl_model")
+    found = {
+        "rows": [[json.loads(row)["step"], sorted(json.loads(row))] for row in rows],
+        "last": json.loads(rows[-1]),
+        "rows sha256": hashlib.sha256(b"".join(rows)).hexdigest(),
+        "policy sha256": hashlib.sha256(policy.read_bytes()).hexdigest(),
+        "machine": machine(),
+    }
+    recorded = frozen(f"rows/{name}", found)
+    same = recorded["machine"] == found["machine"]
+    assert found == recorded if same else found["rows"] == recorded["rows"]
+
+
+def machine():
+    """Return what the bits of a result depend on beside the code."""
+    packages = ("torch", "numpy", "gymnasium", "jax", "flax", "optax", "envpool", "ale-py")
+    versions = {
+        name: importlib.metadata.version(name) for name in packages if importlib.util.find_spec(name.replace("-", "_"))
+    }
+    model = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+    return {
+        "cpu": model[0].split(":")[1].strip(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+    } | versions
 
 
 @pytest.mark.parametrize("name", DEFAULT_ALGO_REGISTRY)

@@ -1,0 +1,8 @@
+"""python -m cleanrl_worker …: the command `cleanrl-worker`."""
+
+import sys
+
+from cleanrl_worker.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())
