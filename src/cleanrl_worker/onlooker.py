@@ -20,7 +20,7 @@ from cleanrl_worker.kit import episodes, play
 from cleanrl_worker.kit.args import RunArgs
 from cleanrl_worker.kit.envs import GymnasiumEnvs, SyncEnvs
 from cleanrl_worker.kit.episodes import Episode, Episodes, Step, VectorEnvs
-from cleanrl_worker.kit.policy import Policy, for_episode, normalized
+from cleanrl_worker.kit.policy import Policy, normalized
 from cleanrl_worker.kit.pools import PoolEnvs, can_draw
 from cleanrl_worker.lane import NoPicture, tiled
 from cleanrl_worker.wrappers.views import plays_frames, view_of
@@ -229,7 +229,7 @@ class Probe:
         if ended:
             self._start(game)
         elif game.lost_life:
-            self._policy = self._policy and for_episode(self._policy)
+            self._policy = self._policy and play.for_episode(self._policy)
         if isinstance(game, play.FlatGame):
             return self._view.camera.picture([game.env], reward, steps)
         assert isinstance(game, play.VectorGame) and isinstance(game.envs, PoolEnvs)
@@ -252,7 +252,7 @@ class Probe:
     def _start(self, game: play.Game) -> None:
         self._obs = game.start(self._episode, play.episode_seed(self._args.seed, self._episode))
         self._episode += 1
-        self._policy = self._policy and for_episode(self._policy)
+        self._policy = self._policy and play.for_episode(self._policy)
 
     def _newest(self) -> Policy:
         """The policy as it is now, behind the observation statistics of now; built anew every few seconds."""

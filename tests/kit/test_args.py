@@ -9,7 +9,7 @@ from typing import Literal
 
 import pytest
 
-from cleanrl_worker.kit.args import Count, RunArgs, Share, algo_name, as_json, check_minibatches, parse, require
+from cleanrl_worker.kit.args import Count, RunArgs, Share, as_json, check_minibatches, parse, require
 from cleanrl_worker.runtime import DEFAULT_ALGO_REGISTRY
 from cleanrl_worker.schema import describe
 
@@ -159,4 +159,4 @@ def test_help_names_the_command_and_explains_every_flag(name: str, capsys: pytes
 
 @pytest.mark.parametrize("name", DEFAULT_ALGO_REGISTRY)
 def test_an_algorithm_is_named_after_its_file(name: str) -> None:
-    assert algo_name(importlib.import_module(DEFAULT_ALGO_REGISTRY[name]).Args()) == name
+    assert importlib.import_module(DEFAULT_ALGO_REGISTRY[name]).Args().algo_name == name

@@ -100,6 +100,12 @@ class RunArgs:
     num_threads: CountFrom0 = 1
     """CPU threads for the networks (0: torch's default); small networks are fastest with 1"""
 
+    @property
+    def algo_name(self) -> str:
+        """Return the registry name: the file that defines the `Args`, also when it runs as `__main__`."""
+        module = sys.modules[type(self).__module__]
+        return Path(module.__file__ or type(self).__module__).stem
+
 
 ArgsT = TypeVar("ArgsT", bound=RunArgs)
 
@@ -137,15 +143,9 @@ def require(args: RunArgs) -> None:
         raise SystemExit("--upload-model needs huggingface_hub: pip install 'mosaic-rl[hub]'")
 
 
-def algo_name(args: RunArgs) -> str:
-    """The registry name: the file that defines the `Args`, also when it runs as `__main__`."""
-    module = sys.modules[type(args).__module__]
-    return Path(module.__file__ or type(args).__module__).stem
-
-
 def about(args: RunArgs) -> dict[str, typing.Any]:
     """What policies and checkpoints say of the run they are from."""
-    known = {"algo": algo_name(args), "env_id": args.env_id, "seed": args.seed}
+    known = {"algo": args.algo_name, "env_id": args.env_id, "seed": args.seed}
     return {**known, "args": as_json(args)}
 
 

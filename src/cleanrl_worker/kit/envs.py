@@ -4,6 +4,8 @@ Every backend is presented as SAME_STEP: the step that ends an episode returns t
 `obs` and the episode's last one in `final_obs`, so no transition ever crosses a reset.
 """
 
+from __future__ import annotations
+
 import contextlib
 import importlib.util
 import multiprocessing
@@ -12,14 +14,13 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 
 from cleanrl_worker.kit import episodes, pools
-from cleanrl_worker.kit.args import RunArgs, algo_name
 from cleanrl_worker.kit.episodes import Episodes, StagedEnvs, Step, VectorEnvs, View, env_seeds
 from cleanrl_worker.kit.finite import Guard, wrong_step
 from cleanrl_worker.kit.seeding import NewWorld, SeededEpisodes
@@ -27,6 +28,9 @@ from cleanrl_worker.kit.video import FilmWrapper
 from mosaic.wire import courses, extras
 from mosaic.wire.drawing import choose_gl
 from mosaic.wire.stopping import heed_only
+
+if TYPE_CHECKING:
+    from cleanrl_worker.kit.args import RunArgs
 
 ACTION_KINDS = {
     gym.spaces.Discrete: "discrete",
@@ -381,7 +385,7 @@ def _driven(args: RunArgs, envs: VectorEnvs, view: View | None) -> VectorEnvs:
     driven = getattr(sys.modules[type(args).__module__], "ACTION_SPACES", (kind,))
     if kind not in driven:
         envs.close()
-        drives = f"{algo_name(args)} drives {' and '.join(driven)} actions"
+        drives = f"{args.algo_name} drives {' and '.join(driven)} actions"
         raise SystemExit(f"{drives}, but {args.env_id} takes {kind} ones; find one that does with: mosaic algos")
     if kind == "discrete" and space.start != 0:
         envs.close()

@@ -14,7 +14,7 @@ import numpy as np
 
 from cleanrl_worker.kit import episodes, play, pools
 from cleanrl_worker.kit import policy as policies
-from cleanrl_worker.kit.args import RunArgs, about, algo_name, as_json
+from cleanrl_worker.kit.args import RunArgs, about, as_json
 from cleanrl_worker.kit.checkpoint import Memory, Part, leaves
 from cleanrl_worker.kit.episodes import Episode, StagedEnvs, VectorEnvs, View
 from cleanrl_worker.kit.finite import Guard
@@ -46,7 +46,7 @@ class Run:
 
     def __init__(self, args: RunArgs) -> None:
         self.args = args
-        self.algo = algo_name(args)
+        self.algo = args.algo_name
         self.exp_name = file_name(args.exp_name or self.algo)
         self.name, self.folder = make_folder(args.run_dir, args.env_id, self.exp_name, args.seed)
         self.policy_folder = self.folder if args.run_dir is None else self.folder / "runs" / self.name

@@ -4,10 +4,12 @@ An episode depends on its seed and the policy alone: it can be played again by i
 the policy alone (the last bits of a matrix product depend on how many rows it has).
 """
 
+from __future__ import annotations
+
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import gymnasium as gym
 import numpy as np
@@ -16,7 +18,9 @@ from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import pools
 from cleanrl_worker.kit.episodes import VectorEnvs, View
 from cleanrl_worker.kit.episodes import episode_seed as episode_seed
-from cleanrl_worker.kit.policy import Policy, for_episode
+
+if TYPE_CHECKING:
+    from cleanrl_worker.kit.policy import Policy
 
 
 class Played(NamedTuple):
@@ -55,6 +59,12 @@ def make_game(
     if atari or backend != "envpool":
         return FlatGame(kit_envs.EnvMaker(env_id, video_folder, view=view, frames=atari))
     return VectorGame(pools.make_seen(env_id, 1, 0, video_folder, view))
+
+
+def for_episode(policy: Policy) -> Policy:
+    """The policy at the start of an episode; the `begin` of one that remembers gives one that has seen nothing."""
+    begin: Callable[[], Policy] = getattr(policy, "begin", lambda: policy)
+    return begin()
 
 
 def play_episode(

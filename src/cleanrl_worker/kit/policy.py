@@ -18,12 +18,6 @@ Policy = Callable[[np.ndarray, np.random.Generator | None], np.ndarray]
 """Rows of observations to rows of actions; the generator samples them, None asks for the greedy ones."""
 
 
-def for_episode(policy: Policy) -> Policy:
-    """The policy at the start of an episode; the `begin` of one that remembers gives one that has seen nothing."""
-    begin: Callable[[], Policy] = getattr(policy, "begin", lambda: policy)
-    return begin()
-
-
 def normalized(policy: Policy, statistics: Mapping[str, np.ndarray]) -> Policy:
     """The policy behind the observation statistics (`mean`, `var`) it was trained with, frozen."""
     mean, var = (np.asarray(statistics[name], np.float64) for name in ("mean", "var"))

@@ -1,5 +1,7 @@
 """EnvPool as a backend: imported family by family, presented as SAME_STEP like the others."""
 
+from __future__ import annotations
+
 import contextlib
 import importlib
 import sys
@@ -8,12 +10,11 @@ import warnings
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
 
-from cleanrl_worker.kit.args import RunArgs
 from cleanrl_worker.kit.episodes import Episode, Episodes, Step, View, env_seeds
 from cleanrl_worker.kit.video import EpisodeFilm
 from mosaic.wire import extras
@@ -21,6 +22,9 @@ from mosaic.wire.errors import nearest as nearest
 from mosaic.wire.games import POOL_FROM, UNDRAWN, near_game, newer_version
 from mosaic.wire.games import atari_game as atari_game
 from mosaic.wire.games import same_game as same_game
+
+if TYPE_CHECKING:
+    from cleanrl_worker.kit.args import RunArgs
 
 # Procgen comes last: it may lack system libraries, which is nothing to those who ask for another family's.
 FAMILIES = ("classic_control", "mujoco.gym", "atari", "toy_text", "box2d", "minigrid", "mujoco.dmc", "procgen")
@@ -43,7 +47,7 @@ def is_better(args: RunArgs, video_folder: Path | None, view: View | None) -> bo
     return suits and find_spec("envpool") is not None
 
 
-def make_seen(env_id: str, num_envs: int, seed: int, video_folder: Path | None, view: View | None) -> "PoolEnvs":
+def make_seen(env_id: str, num_envs: int, seed: int, video_folder: Path | None, view: View | None) -> PoolEnvs:
     """Environments as a view wants them, or as they are."""
     name, options = view.pool(env_id) if view else (env_id, {})
     envs = PoolEnvs(lambda seeds: make_pool(name, seeds, **options), num_envs, seed, view=view)
@@ -85,7 +89,7 @@ def flat(space: Any) -> tuple[Any, Callable[[Any], np.ndarray]]:
 
 def make_games(
     env_id: str, num_envs: int, seed: int, video_folder: Path | None, *, clip: bool, view: View | None = None
-) -> "PoolEnvs":
+) -> PoolEnvs:
     """Atari games as `kit.envs.atari` describes them; without `clip`, with raw rewards."""
     game = find_game(env_id)
     options = {"episodic_life": True, "reward_clip": clip} | (view.pool(game)[1] if view else {})

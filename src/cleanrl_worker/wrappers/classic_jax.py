@@ -1,9 +1,11 @@
 """Gymnasium's classic control in jnp: the same equations, many environments at once, to be compiled into a rollout."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gymnasium as gym
 import jax
@@ -11,10 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from cleanrl_worker.kit import episodes
-from cleanrl_worker.kit.args import RunArgs
 from cleanrl_worker.kit.episodes import Episode, Episodes, Step
 from cleanrl_worker.kit.finite import Guard
 from cleanrl_worker.wrappers.rollouts import add_rollout
+
+if TYPE_CHECKING:
+    from cleanrl_worker.kit.args import RunArgs
 
 
 class Classic(NamedTuple):
