@@ -23,6 +23,8 @@ from mosaic.contract.typed import refuse_untyped, typed_for
 from mosaic.wire.errors import ConfigError
 from mosaic.wire.sidecars import read_sidecar, sidecar_of
 
+WIDTH = 64  # at least, of the layer before a network's outputs
+
 
 @dataclass(frozen=True)
 class SavedPolicy:
@@ -149,8 +151,12 @@ def _state_of(content: Any, path: Path) -> tuple[dict[str, Any], dict[str, Any]]
         if not isinstance(content, dict) or not content or not all(_is_tensor(value) for value in content.values()):
             raise ConfigError("it holds no state dict: a mapping of names to tensors is needed")
         policy_files.require_floats(content)
-        if (atoms := args.get("n_atoms")) is not None and atoms > sum(math.prod(one.shape) for one in content.values()):
+        numbers = sum(math.prod(one.shape) for one in content.values())
+        if (atoms := args.get("n_atoms")) is not None and atoms > numbers:
             raise ConfigError(f"args.n_atoms is {atoms}, more than the numbers in the file")
+        for name in content.keys() & {"atoms", "support"}:  # a network is made with as many outputs for each action
+            if math.prod(content[name].shape) * WIDTH > numbers:
+                raise ConfigError(f"{name} is too long for a network of {numbers} numbers")
     except (TypeError, ValueError) as error:
         raise ConfigError(f"policy {path} cannot be read as a policy: {error}") from error
     return dict(content), args

@@ -173,7 +173,8 @@ def _fill_from_policy(
     _fill(f"policy sidecar {sidecar_of(policy)}", told, policy, values, extras, names)
     # a session whose environment is known tries the algorithms itself
     if values["algo"] in (None, "") and (of_script or values["env_id"] is None or extras["mode"] != "interactive"):
-        prefer = [re.split(r"[./]", name.removesuffix(".py"))[-1] for name in named if isinstance(name, str) and name]
+        stems = [re.split(r"[./]", str(name or "").removesuffix(".py"))[-1] for name in named]
+        prefer = [stem for stem in stems if stem.isidentifier()]
         values["algo"], values["env_id"] = policy_ask.find_algo(policy, values["env_id"], prefer)
 
 

@@ -140,3 +140,9 @@ def test_a_bare_file_says_which_settings_to_add(tmp_path: Path) -> None:
 def test_an_environment_that_its_algorithms_do_not_play_is_refused(tmp_path: Path) -> None:
     path = saved(tmp_path / "x.cleanrl_model", OwnQNetwork(*QNET).state_dict())
     assert "No-v0" in refusal(find_algo, path, "No-v0")
+
+
+def test_atoms_that_no_network_of_the_file_has_are_refused_before_one_is_made(tmp_path: Path) -> None:
+    state = OwnQNetwork(*QNET).state_dict() | {"atoms": torch.zeros(100_000)}
+    path = saved(tmp_path / "c51.cleanrl_model", state)
+    assert "atoms is too long for a network of" in refusal(find_algo, path, "CartPole-v1")
