@@ -24,6 +24,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *s
 IDS = [str(page.relative_to(ROOT)) for page in PAGES]
 # Flags of other programs that the pages name.
 FOREIGN_FLAGS = set("--full --logdir --shm-size --exclude --version --user --now --force-reinstall --upgrade".split())
+FOREIGN_FLAGS |= {"--standalone", "--nnodes", "--nproc"}  # torchrun's, the last up to its underscores
 SHELL = {"|", ">", "&&", ";"}
 OURS = r"\b(?:MOSAIC|CLEANRL|GYM_GUI|TRACK)_[A-Z_]+\b"
 

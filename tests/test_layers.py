@@ -19,13 +19,13 @@ SHELL = tuple(
         *("cli", "config", "schema", "source", "interpreter", "runtime", "telemetry", "analytics", "command"),
         *("environments", "lock", "saved", "process", "tracking", "handover", "hub", "eval_plan", "eval_telemetry"),
         *("vitals", "causes", "attempt", "phase", "wandb_keys", "live", "handshake", "outlet"),
-        *("schedule", "needs", "backends", "policy_check", "provenance", "repository"),
+        *("schedule", "needs", "backends", "policy_ask", "policy_check", "provenance", "repository"),
     )
 )
 SIDE = tuple(
     f"{WORKER}.{name}"
     for name in (
-        *("evaluation", "eval_registry", "interactive", "session", "scene"),
+        *("evaluation", "eval_registry", "policy_match", "policy_algo", "interactive", "session", "scene"),
         *("curriculum_training", "fastlane", "lane", "stage", "renderer", "canvas", "onlooker"),
     )
 )

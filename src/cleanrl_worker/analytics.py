@@ -12,6 +12,7 @@ import orjson
 from cleanrl_worker.tracking import project_of
 from mosaic.contract.files import TRACKING, read_note
 from mosaic.wire.paths import write_atomic
+from mosaic.wire.sidecars import newest_policy
 
 if TYPE_CHECKING:
     from cleanrl_worker.config import CleanRLWorkerConfig
@@ -98,16 +99,8 @@ def _place(checkpoint: Path) -> tuple[int, int]:
 
 
 def _policy(paths: RunPaths) -> str | None:
-    """The policy saved last; the best one lies beside it under its own name."""
-    saved = [path for path in paths.policies.rglob("*.cleanrl_model") if not path.name.endswith(".best.cleanrl_model")]
-    return _relative(paths, max(saved, key=_modified)) if saved else None
-
-
-def _modified(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:  # gone since it was listed
-        return 0.0
+    found = newest_policy(paths.policies)
+    return None if found is None else _relative(paths, found)
 
 
 def _relative(paths: RunPaths, path: Path | str) -> str:

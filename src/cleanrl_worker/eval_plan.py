@@ -50,8 +50,6 @@ def make_plan(config: CleanRLWorkerConfig, paths: RunPaths, registry: Mapping[st
     from cleanrl_worker.command import Plan
     from cleanrl_worker.source import locate_module
 
-    if config.algo.endswith(".py"):
-        raise ConfigError(f"algo {shown(config.algo)}: the policy of a script of your own cannot be evaluated")
     name = config.algo.rpartition(".")[2]
     source = locate_module(registry[name], ()) if name in registry else None
     schema.require_packages(name, source)

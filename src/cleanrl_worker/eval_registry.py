@@ -2,10 +2,8 @@
 
 import importlib
 import math
-import pkgutil
-import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +14,16 @@ from cleanrl_worker.kit import policy as policies
 from cleanrl_worker.kit.episodes import spaces_of
 from cleanrl_worker.kit.policy import Policy, normalized
 from cleanrl_worker.policy_files import UNREADABLE
+from cleanrl_worker.policy_match import loader_of, matches
+from cleanrl_worker.policy_match import policy_algos as policy_algos
 from cleanrl_worker.wrappers.views import plays_frames
 from mosaic.contract.files import ACTING
 from mosaic.contract.kinds import PARAMETERS
 from mosaic.contract.typed import refuse_untyped, typed_for
-from mosaic.wire.errors import ConfigError, nearest
-from mosaic.wire.extras import pip_line
+from mosaic.wire.errors import ConfigError
 from mosaic.wire.sidecars import read_sidecar, sidecar_of
 
-Loader = Callable[[dict[str, Any], Any, Mapping[str, Any]], Policy]
+WIDTH = 64  # at least, of the layer before a network's outputs
 
 
 @dataclass(frozen=True)
@@ -43,6 +42,8 @@ class SavedPolicy:
     """the environment of its training, where another may be played"""
     spaces: str | None = None
     """of its training, as `spaces_of` tells them"""
+    candidates: tuple[str, ...] = ()
+    """algorithms whose networks have its keys, where no file names the algorithm; `algo` is the first"""
 
     @property
     def is_atari(self) -> bool:
@@ -52,8 +53,13 @@ class SavedPolicy:
         return plays_frames(families, self.env_id, self.args)
 
 
-def read_policy(path: Path | str, *, algo: str | None = None, env_id: str | None = None) -> SavedPolicy:
-    """Read a policy file; `algo` and `env_id` win over the sidecar's. ConfigError, one line, for what is refused."""
+def read_policy(
+    path: Path | str, *, algo: str | None = None, env_id: str | None = None, prefer: Iterable[str] | None = None
+) -> SavedPolicy:
+    """Read a policy file; `algo` and `env_id` win over the sidecar's. ConfigError, one line, for what is refused.
+
+    With `prefer`, the keys of the file decide on the algorithm, whatever its sidecar names: the preferred ones first.
+    """
     path = Path(path)
     if not path.is_file():
         raise ConfigError(f"policy {path}: there is no such file")
@@ -63,11 +69,13 @@ def read_policy(path: Path | str, *, algo: str | None = None, env_id: str | None
     args = known.get("args") or args
     trained_on = {"env_id": known.get("env_id") or args.get("env_id")}
     refuse_untyped(place, trained_on, {"env_id": env_id}, typed_for(path), alone=True)
-    name = (algo or known.get("algo") or "").rpartition(".")[2] or _algo_of(state, args, path)
+    told = str(known.get("algo") or "").rpartition(".")[2]
+    named = (algo or "").rpartition(".")[2] or (told if prefer is None and told in policy_algos() else "")
+    candidates = (named,) if named else tuple(matches(path, state, args, (*(prefer or ()), told)))
     statistics = known.get("observation_statistics")
     return SavedPolicy(
         path=path,
-        algo=name,
+        algo=candidates[0],
         env_id=env_id or known.get("env_id") or args.get("env_id"),
         seed=known.get("seed", args.get("seed")),
         step=known.get("step"),
@@ -76,13 +84,25 @@ def read_policy(path: Path | str, *, algo: str | None = None, env_id: str | None
         state=state,
         trained_on=known.get("env_id"),
         spaces=known.get("spaces"),
+        candidates=candidates,
     )
 
 
 def build_policy(saved: SavedPolicy, spaces: Any) -> Policy:
-    """The policy behind its frozen observation statistics, tried once on an observation of `spaces`."""
+    """Return the policy behind its frozen observation statistics, tried once on an observation of `spaces`."""
+    refusal = None
+    for algo in saved.candidates or (saved.algo,):
+        try:
+            return _built(replace(saved, algo=algo), spaces)
+        except ConfigError as error:
+            refusal = refusal or error
+    assert refusal is not None
+    raise refusal
+
+
+def _built(saved: SavedPolicy, spaces: Any) -> Policy:
     try:
-        policy = _loader(saved.algo)(saved.state, spaces, saved.args)
+        policy = loader_of(saved.algo)(saved.state, spaces, saved.args)
         if saved.statistics is not None:
             shape = spaces.single_observation_space.shape
             for name in ("mean", "var"):
@@ -104,29 +124,6 @@ def build_policy(saved: SavedPolicy, spaces: Any) -> Policy:
             f"and actions {spaces.single_action_space}: {reason}"
         ) from error
     return policy
-
-
-def policy_algos() -> tuple[str, ...]:
-    """Every algorithm whose policies act here."""
-    modules = pkgutil.iter_modules(algorithms.__path__)
-    return tuple(module.name for module in modules if not module.name.startswith("_"))
-
-
-def _loader(algo: str) -> Loader:
-    """An algorithm file's own `load_policy`."""
-    known = policy_algos()
-    if algo not in known:
-        raise ConfigError(f"algo {algo!r} has no policies here{nearest(algo, known)} (known: {', '.join(known)})")
-    try:
-        loader: Loader = importlib.import_module(f"{algorithms.__name__}.{algo}").load_policy
-    except SystemExit as error:  # a file in JAX, where JAX is missing
-        raise ConfigError(f"policies of {algo!r}: {error}") from None
-    except ModuleNotFoundError as error:
-        package = (error.name or "").partition(".")[0]
-        raise ConfigError(f"policies of {algo!r} need {package}: {pip_line(package)}") from error
-    if "jax" in sys.modules:  # policies act on the CPU, as torch's do: JAX would take most of a GPU's memory
-        sys.modules["jax"].config.update("jax_platforms", "cpu")
-    return loader
 
 
 def _try_out(policy: Policy, spaces: Any) -> None:
@@ -154,8 +151,12 @@ def _state_of(content: Any, path: Path) -> tuple[dict[str, Any], dict[str, Any]]
         if not isinstance(content, dict) or not content or not all(_is_tensor(value) for value in content.values()):
             raise ConfigError("it holds no state dict: a mapping of names to tensors is needed")
         policy_files.require_floats(content)
-        if (atoms := args.get("n_atoms")) is not None and atoms > sum(math.prod(one.shape) for one in content.values()):
+        numbers = sum(math.prod(one.shape) for one in content.values())
+        if (atoms := args.get("n_atoms")) is not None and atoms > numbers:
             raise ConfigError(f"args.n_atoms is {atoms}, more than the numbers in the file")
+        for name in content.keys() & {"atoms", "support"}:  # a network is made with as many outputs for each action
+            if math.prod(content[name].shape) * WIDTH > numbers:
+                raise ConfigError(f"{name} is too long for a network of {numbers} numbers")
     except (TypeError, ValueError) as error:
         raise ConfigError(f"policy {path} cannot be read as a policy: {error}") from error
     return dict(content), args
@@ -163,38 +164,3 @@ def _state_of(content: Any, path: Path) -> tuple[dict[str, Any], dict[str, Any]]
 
 def _is_tensor(value: object) -> bool:
     return hasattr(value, "shape") and hasattr(value, "dtype")
-
-
-# Keys that only one algorithm's file has, for CleanRL's files; the first that fits counts.
-_TELLING: tuple[tuple[str, str], ...] = (
-    ("actor_logstd", "ppo_continuous_action"),
-    ("trunk.0.weight", "ppo"),
-    ("actor.0.weight", "ppo"),
-    ("fc_mean.weight", "sac_continuous_action"),
-    ("fc_mu.weight", "td3_continuous_action"),
-    ("params/ConvSequence_0/Conv_0/kernel", "qdagger_dqn_atari_jax_impalacnn"),
-    ("params/Conv_0/kernel", "dqn_atari_jax"),
-    ("params/Dense_0/kernel", "dqn_jax"),
-    ("fc_logits.weight", "sac_atari"),
-    ("advantage_head.0.weight_mu", "rainbow_atari"),
-    ("params/network/Conv_0/kernel", "ppo_atari_envpool_xla_jax_scan"),
-    ("params/actor/Dense_0/kernel", "ppo_jax"),
-)
-
-
-def _algo_of(state: Mapping[str, Any], args: Mapping[str, Any], path: Path) -> str:
-    if args.get("exp_name") in policy_algos():
-        return str(args["exp_name"])
-    for key, algo in _TELLING:
-        if key in state:
-            return algo
-    first = state.get("network.0.weight")
-    if first is not None and first.ndim == 2:
-        return "c51" if "atoms" in state else "pqn" if "network.6.weight" in state else "dqn"
-    if first is not None and first.ndim == 4 and "actor.weight" in state:
-        return "ppo_atari_lstm" if "lstm.weight_ih_l0" in state else "ppo_atari_envpool"
-    if first is not None and first.ndim == 4 and "network.9.weight" in state:
-        return "c51_atari" if "atoms" in state else "dqn_atari"
-    if "network.0.conv.weight" in state and "network.7.weight" in state:
-        return "qdagger_dqn_atari_impalacnn"
-    raise ConfigError(f"policy {path} does not tell its algorithm; name it (known: {', '.join(policy_algos())})")

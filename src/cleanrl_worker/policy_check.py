@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 from cleanrl_worker import eval_plan
 from cleanrl_worker.config import CleanRLWorkerConfig, worker_variables
-from cleanrl_worker.process import LAUNCHER, child_environment
+from cleanrl_worker.policy_ask import ask
+from cleanrl_worker.process import child_environment
 from cleanrl_worker.saved import find_checkpoint, find_path
-from mosaic.wire.errors import ConfigError
 from mosaic.wire.paths import RunPaths
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanrl_worker.command import Plan
-
-SECONDS = 100.0  # the daemon's timeout for a dry run is 120
 
 
 def check_policy(config: CleanRLWorkerConfig, plan: Plan) -> None:
@@ -31,24 +25,8 @@ def check_policy(config: CleanRLWorkerConfig, plan: Plan) -> None:
     flags = [f"--policy-path={policy}", f"--run-dir={paths.folder}", f"--env-id={config.env_id}", "--check"]
     flags += ["--num-envs=1", *([f"--algo={config.algo}"] if config.algo else [])]
     flags += [flag for flag in plan.argv if flag.startswith("--env-backend=")][-1:]
-    also = ("--also-path", str(LAUNCHER.parents[1]), "--also-path", os.getcwd())
     inherited = {**worker_variables(), **config.environment}
-    try:
-        child = subprocess.run(
-            [sys.executable, str(LAUNCHER), "--module", eval_plan.MODULE, *also, "--", *flags],
-            env=child_environment(config.extras, plan, paths, inherited),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            timeout=SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise ConfigError(f"policy {policy}: reading it took longer than {SECONDS:.0f} s; try another file") from None
-    if child.returncode:
-        lines = [line for line in child.stderr.decode(errors="replace").splitlines() if line.strip()]
-        ended = signal.Signals(-child.returncode).name if child.returncode < 0 else f"exit code {child.returncode}"
-        raise ConfigError(lines[-1][:500] if lines else f"policy {policy}: reading it ended its process with {ended}")
+    ask(eval_plan.MODULE, policy, flags, child_environment(config.extras, plan, paths, inherited))
 
 
 def policy_of(config: CleanRLWorkerConfig) -> Path | None:

@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cleanrl_worker import eval_plan
-from mosaic.contract.typed import CURRICULA, imported_by, refuse_untyped, stages, trusted_algo, typed_for
+from cleanrl_worker import eval_plan, policy_ask
+from mosaic.contract.typed import CURRICULA, imported_by, refuse_untyped, stages, submitted_for, trusted_algo, typed_for
 from mosaic.wire import variables
 from mosaic.wire.checkpoints import checkpoints_of, nothing_left, saved_args, saved_state
 from mosaic.wire.errors import ConfigError, StoreError, shown
 from mosaic.wire.paths import RunPaths, resolve_home
-from mosaic.wire.sidecars import read_sidecar, sidecar_of
+from mosaic.wire.sidecars import newest_policy, read_sidecar, sidecar_of
 from mosaic.wire.storage import OFF, check_url
 from mosaic.wire.stored import ensure, fetch_newest
 
@@ -45,7 +45,7 @@ def check_paths(extras: dict[str, Any], values: dict[str, Any], run_id: str) -> 
         source = find_checkpoint(extras.get("checkpoint_path") or extras["policy_path"])
         _fill_from_checkpoint(source, values, extras, run_id)
     if mode in ("policy_eval", "interactive") and extras.get("policy_path"):
-        _fill_from_sidecar(find_path(extras["policy_path"]), values, extras, needed=mode == "policy_eval")
+        _fill_from_policy(find_path(extras["policy_path"]), values, extras)
     if mode == "policy_eval":
         eval_plan.settle(extras, values)
     elif mode == "interactive":
@@ -93,12 +93,17 @@ def _moved(path: Path) -> list[Path]:
 
 
 def find_checkpoint(text: str) -> Path:
-    """What a run goes on from: a path as a person writes it, or the id of a run."""
+    """Return what a run goes on from: a path as a person writes it, or the id of a run.
+
+    A run of a script has no checkpoints of ours: the policy that it saved stands for it.
+    """
     path = find_path(text)
-    if not path.exists() and re.fullmatch(r"[\w-]{1,128}", text):
-        folder = RunPaths(text).folder
-        return folder if folder.exists() else path
-    return path
+    if path.exists() or not re.fullmatch(r"[\w-]{1,128}", text):
+        return path
+    paths = RunPaths(text)
+    if not paths.folder.exists():
+        return path
+    return paths.folder if checkpoints_of(paths.folder) else newest_policy(paths.policies) or paths.folder
 
 
 def run_before(mode: str, extras: Mapping[str, Any]) -> dict[str, Any]:
@@ -114,7 +119,7 @@ def _fill_from_checkpoint(source: Path, values: dict[str, Any], extras: dict[str
     if source.is_file():
         if isinstance(more, int) and values["total_timesteps"] is None:
             values["total_timesteps"] = more  # a policy starts at step 0
-        _fill_from_sidecar(source, values, extras, needed=False, names=(*NEEDED, "total_timesteps"))
+        _fill_from_policy(source, values, extras, names=(*NEEDED, "total_timesteps"))
         return
     if not (found := checkpoints_of(source)):
         raise ConfigError(f"there is no checkpoint in {source}")
@@ -150,18 +155,27 @@ def _name_of(source: Path) -> str:
     return source.relative_to(runs).parts[0] if source.is_relative_to(runs) and source != runs else str(source)
 
 
-def _fill_from_sidecar(
-    policy: Path, values: dict[str, Any], extras: dict[str, Any], needed: bool, names: tuple[str, ...] = NEEDED
+def _fill_from_policy(
+    policy: Path, values: dict[str, Any], extras: dict[str, Any], names: tuple[str, ...] = NEEDED
 ) -> None:
-    lacking = [name for name in names if values[name] is None]
-    sidecar = sidecar_of(policy)
-    if not sidecar.is_file():
-        if needed and lacking and lacking != ["seed"]:
-            raise ConfigError(f"config field {lacking[0]!r} is missing, and {sidecar} cannot be read to fill it")
-        return
-    known = read_sidecar(policy)
-    told = {name: value for name, value in known.items() if value is not None}
-    _fill(f"policy sidecar {sidecar}", {**(known.get("args") or {}), **told}, policy, values, extras, names)
+    """Fill open fields from the sidecar, else from the policy's run; its keys choose an algorithm that is not ours."""
+    from cleanrl_worker.runtime import DEFAULT_ALGO_REGISTRY
+
+    known, submitted = read_sidecar(policy), submitted_for(policy)
+    named = (values["algo"], known.get("algo"), submitted.get("algo"))
+    of_script = str(submitted.get("algo") or "").endswith(".py")
+    if extras.get("mode") != "resume_training" and str(values["algo"] or "").endswith(".py"):
+        values["algo"] = None  # as the run was submitted: a script trains, but its policy acts as one of ours
+    algo = str(known.get("algo") or submitted.get("algo") or "").removeprefix("cleanrl.")
+    told = {name: submitted.get(name) for name in names} | (known.get("args") or {})
+    told |= {name: value for name, value in known.items() if value is not None}
+    told["algo"] = None if of_script or algo not in DEFAULT_ALGO_REGISTRY else algo
+    _fill(f"policy sidecar {sidecar_of(policy)}", told, policy, values, extras, names)
+    # a session whose environment is known tries the algorithms itself
+    if values["algo"] in (None, "") and (of_script or values["env_id"] is None or extras["mode"] != "interactive"):
+        stems = [re.split(r"[./]", str(name or "").removesuffix(".py"))[-1] for name in named]
+        prefer = [stem for stem in stems if stem.isidentifier()]
+        values["algo"], values["env_id"] = policy_ask.find_algo(policy, values["env_id"], prefer)
 
 
 def _fill(

@@ -245,7 +245,6 @@ REFUSED = [
     ("ppo", "--num-minibatches=512", "a minibatch has one row, whose advantage cannot be normalised"),
     ("ppo", "--update-epochs=0", "--update-epochs: 1 or more is needed, not 0"),
     ("ppo", "--learning-rate=-1", "--learning-rate: 0 or more is needed, not -1.0"),
-    ("ppo", "--batch-size=64", "--batch-size: the run computes it from other parameters; leave it out"),
     ("ppo", "--gae-lambda=2", "--gae-lambda: a number between 0 and 1 is needed, not 2.0"),
     ("ppo", "--learning-rat=1", "unknown flag --learning-rat; did you mean '--learning-rate'?"),
     (
@@ -270,7 +269,6 @@ REFUSED = [
     ("c51_atari", "--v-min=10", "--v-max: more than 10 (v_min) is needed, not 10.0"),
     ("rainbow_atari", "--n-step=0", "--n-step: 1 or more is needed, not 0"),
     ("sac_atari", "--target-entropy-scale=2", "--target-entropy-scale: a number between 0 and 1 is needed, not 2.0"),
-    ("qdagger_dqn_atari_impalacnn", "--offline-steps=64 --total-timesteps=64", "--offline-steps: less than 64 (t"),
     ("ppg_procgen", "--num-envs=1 --num-steps=1 --num-minibatches=1", "a batch of one row (num_envs * num_steps)"),
     ("qdagger_dqn_atari_impalacnn", "--temperature=0", "--temperature: more than 0 is needed, not 0.0"),
     ("qdagger_dqn_atari_impalacnn", f"{CATCH} --teacher-policy-path=/no/teacher", "file: cannot be read: No such file"),

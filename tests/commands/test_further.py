@@ -5,6 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from mosaic.trainer.client import Client
 from mosaic.wire.checkpoints import write_checkpoint
 
@@ -153,3 +155,46 @@ def test_hostile_policy_is_refused_before_a_run_exists(mosaic: Callable[..., Any
     assert told.code == 2 and "cannot be read as a policy" in told.err, told
     told = mosaic("resume", str(tmp_path / "x.cleanrl_model"), "--additional-timesteps", "100")
     assert told.code == 2 and "cannot be read as a policy" in told.err, told
+
+
+SCRIPT = """
+import argparse, os, time
+import gymnasium, torch
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--env-id", default="CartPole-v1")
+parser.add_argument("--total-timesteps", type=int, default=100)
+parser.add_argument("--seed", type=int, default=1)
+args = parser.parse_args()
+env = gymnasium.make(args.env_id)
+env.reset(seed=args.seed)
+layers = (torch.nn.Linear(4, 120), torch.nn.ReLU(), torch.nn.Linear(120, 84), torch.nn.ReLU(), torch.nn.Linear(84, 2))
+network = torch.nn.Sequential(*layers)
+folder = f"runs/{args.env_id}__my_q__{args.seed}__{int(time.time())}"
+os.makedirs(folder)
+torch.save({f"PREFIX.{name}": value for name, value in network.state_dict().items()}, f"{folder}/my_q.cleanrl_model")
+"""
+
+
+@pytest.mark.full
+def test_a_scripts_policy_is_evaluated_and_trained_further_by_its_runs_id(
+    mosaic: Callable[..., Any], client: Client, tmp_path: Path
+) -> None:
+    for prefix in ("network", "q"):
+        (tmp_path / "my_q.py").write_text(SCRIPT.replace("PREFIX", prefix))
+        trained = mosaic("train", "./my_q.py", "CartPole-v1", "--set", "total_timesteps=100", "--follow")
+        assert trained.code == 0, trained
+        run_id = trained.out.split()[1].rstrip(":")
+        judged = mosaic("eval", run_id, "--episodes", "3", "--greedy", "--follow")
+        if prefix == "q":
+            assert judged.code == 2, judged
+            assert "fits no algorithm here: no algorithm's network has its keys: q.0.weight, q.0.bias" in judged.err
+            continue
+        assert judged.code == 0 and "mean return of 3 episodes" in judged.out, judged
+        warm = mosaic("resume", run_id, "--additional-timesteps", "300", "--follow")
+        assert warm.code == 0, warm
+        run = client.get_run(warm.out.split()[1].rstrip(":"))
+        assert (run.algo, run.env_id, run.total_timesteps) == ("dqn", "CartPole-v1", 300)
+        assert (
+            any(event.kind == "resumed" for event in client.events(run.run_id)) if hasattr(client, "events") else True
+        )

@@ -210,7 +210,6 @@ def test_parameter_that_the_algorithm_would_choke_on_is_refused(params: dict[str
         ("ppg_procgen", "starpilot", {"num_envs": 1, "num_steps": 1, "num_minibatches": 1}, "a batch of one row"),
         ("ppo_pettingzoo_ma_atari", "warlords_v3", {"num_envs": 6}, "warlords_v3 is for 4, and 6 is no multiple"),
         ("ppo_atari_multigpu", "Pong-v5", {"num_minibatches": 129}, "between 1 and 128 (num_steps) is needed"),
-        ("qdagger_dqn_atari_impalacnn", "Pong-v5", {"offline_steps": 10**6}, "less than 10000 (total_timesteps)"),
         ("ppo_procgen", "starpilot", {"distribution_mode": "memory"}, "no memory levels, only easy, hard, extreme"),
         ("ppg_procgen", "StarpilotHard-v0", {"distribution_mode": "easy"}, "it has hard levels, and distribution_mode"),
         ("qdagger_dqn_atari_impalacnn", "Pong-v5", {"temperature": 0, "offline_steps": 1}, "more than 0 is needed"),

@@ -273,7 +273,7 @@ def test_evaluation_without_a_readable_policy_is_refused(home: Path) -> None:
     (home / "folder").mkdir()
     assert "no file" in refusal(with_extras(mode="policy_eval", policy_path="folder"))
     path = policy(home)
-    assert "'algo' is missing" in refusal({"extras": {"mode": "policy_eval", "policy_path": path}})
+    assert "cannot be read as a policy" in refusal({"extras": {"mode": "policy_eval", "policy_path": path}})
     assert parse_worker_config(with_extras(mode="policy_eval", policy_path=path)).mode == "policy_eval"
 
 

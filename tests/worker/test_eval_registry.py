@@ -103,7 +103,7 @@ def test_every_registry_algorithm_has_policies() -> None:
 @pytest.mark.parametrize("algo", NETWORKS)
 def test_bare_state_dict_of_cleanrl_tells_its_algorithm_and_acts(algo: str, tmp_path: Path) -> None:
     network, spaces = NETWORKS[algo]
-    path = saved(tmp_path / "x.cleanrl_model", network(spaces).state_dict())
+    path = saved(tmp_path / f"{algo}.cleanrl_model", network(spaces).state_dict())
     found = read_policy(path, env_id="E-v1")
     assert (found.algo, found.env_id, found.args, found.statistics) == (algo, "E-v1", {}, None)
     policy = build_policy(found, spaces)
@@ -306,7 +306,9 @@ def test_damaged_and_foreign_files_are_refused_in_one_line(tmp_path: Path) -> No
         path.write_bytes(data)
         assert "x.cleanrl_model" in refusal(path)
     assert "holds no state dict" in refusal(saved(path, [1, 2]))
-    assert "does not tell its algorithm" in refusal(saved(path, {"w": torch.zeros(1)}))
+    assert "fits no algorithm here: no algorithm's network has its keys: w" in refusal(
+        saved(path, {"w": torch.zeros(1)})
+    )
     saved(path, dqn.QNetwork(CARTPOLE).state_dict())
     assert "did you mean 'dqn'?" in refusal(path, CARTPOLE, algo="dqnn")
     assert "is not a 'ppo' policy" in refusal(path, CARTPOLE, algo="ppo")

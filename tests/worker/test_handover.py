@@ -42,8 +42,10 @@ def test_sidecar_fills_what_is_left_out(policy: Path) -> None:
 def test_file_without_sidecar_is_left_to_the_session(policy: Path) -> None:
     bare = policy.rename(policy.with_name("bare.cleanrl_model"))
     assert argv({"policy_path": bare.name}, env_id="CartPole-v1")[-2] == f"--policy-path={bare}"
-    with pytest.raises(ConfigError, match="nothing to play"):
+    with pytest.raises(ConfigError, match="cannot be read as a policy"):
         argv({"policy_path": bare.name})
+    with pytest.raises(ConfigError, match="nothing to play"):
+        argv({})
 
 
 def test_policy_whose_package_is_missing_is_refused(policy: Path, monkeypatch: pytest.MonkeyPatch) -> None:

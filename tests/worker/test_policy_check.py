@@ -17,6 +17,7 @@ from cleanrl_worker.config import parse_worker_config
 from cleanrl_worker.handover import hand_over
 from cleanrl_worker.runtime import CleanRLWorkerRuntime
 from mosaic.wire.errors import ConfigError
+from mosaic.wire.paths import RunPaths
 
 CARTPOLE = SimpleNamespace(
     single_observation_space=gym.spaces.Box(-1, 1, (4,), np.float32), single_action_space=gym.spaces.Discrete(2)
@@ -101,5 +102,49 @@ def test_a_policy_of_another_environment_is_refused(home: Path, policy: Path) ->
 
 
 def test_a_dry_run_of_a_training_starts_no_process_for_a_policy(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cleanrl_worker.policy_check.subprocess.run", lambda *_, **__: pytest.fail("it did"))
+    monkeypatch.setattr("cleanrl_worker.policy_ask.subprocess.run", lambda *_, **__: pytest.fail("it did"))
     dry_run({}, algo="ppo", env_id="CartPole-v1", total_timesteps=1000)
+
+
+def of_a_script(home: Path, **sidecar: Any) -> Path:
+    """The policy that a run of a script saved; the script's name tells no algorithm."""
+    paths = RunPaths("mine", home)
+    path = paths.policies / "CartPole-v1__my_q__1__7" / "my_q.cleanrl_model"
+    path.parent.mkdir(parents=True)
+    torch.save(dqn.QNetwork(CARTPOLE).state_dict(), path)
+    config = {"algo": str(home / "my_q.py"), "env_id": "CartPole-v1", "seed": 5, "total_timesteps": 900}
+    paths.config_file.parent.mkdir(parents=True, exist_ok=True)
+    paths.config_file.write_text(json.dumps({"metadata": {"worker": {"config": config}}}))
+    if sidecar:
+        Path(f"{path}.json").write_text(json.dumps(sidecar))
+    return path
+
+
+def test_a_scripts_policy_is_evaluated_by_the_algorithm_that_has_its_keys(home: Path) -> None:
+    path = of_a_script(home, algo="my_q", env_id="CartPole-v1", seed=6, args={"exp_name": "my_q"})
+    config = parse_worker_config({"run_id": "r", "extras": asked("policy_eval", path)})
+    assert (config.algo, config.env_id, config.seed) == ("dqn", "CartPole-v1", 6)
+    assert "--algo=dqn" in CleanRLWorkerRuntime(config, dry_run=True).plan.argv
+
+
+def test_a_scripts_run_is_a_warm_start_and_is_played_without_a_sidecar(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, questions = of_a_script(home), []
+
+    def find_algo(*question: Any) -> tuple[str, str]:
+        questions.append(question)
+        return "dqn", "CartPole-v1"
+
+    monkeypatch.setattr("cleanrl_worker.policy_ask.find_algo", find_algo)
+    extras = {"mode": "resume_training", "checkpoint_path": "mine", "additional_timesteps": 100}
+    config = parse_worker_config({"run_id": "r", "extras": extras})
+    assert (config.algo, config.env_id, config.seed, config.total_timesteps) == ("dqn", "CartPole-v1", 5, 100)
+    plan = CleanRLWorkerRuntime(config, dry_run=True).plan
+    assert f"--resume={path}" in plan.argv
+    for given in ({}, {"algo": str(home / "my_q.py")}):  # a form repeats what the run was submitted with
+        config = parse_worker_config({"run_id": "r", **given, "extras": asked("interactive", path)})
+        assert (config.algo, config.env_id, config.seed) == ("dqn", "CartPole-v1", 5)
+    assert [question[:2] for question in questions] == [(path, "CartPole-v1")] * 3
+    assert all("my_q" in question[2] for question in questions)
+    assert parse_worker_config({"run_id": "r", "algo": "pqn", "extras": extras}).algo == "pqn", "as somebody says"

@@ -55,8 +55,14 @@ def test_a_script_or_module_that_a_checkpoint_names_is_not_run(home: Path, algo:
     assert f"names the algorithm '{algo}', which is not built in; add --set algo={algo} if" in refusal(
         checkpoint(home, algo=algo)
     )
-    assert "which is not built in" in refusal(policy(home, algo=algo))
     assert resumed(checkpoint(home, "other", algo=algo), algo="ppo").algo == "ppo"
+
+
+def test_a_script_that_a_sidecar_names_is_not_run_the_keys_choose_an_algorithm(home: Path) -> None:
+    mark, path = home / "it-ran", policy(home, algo="/tmp/evil.py")
+    (home / "evil.py").write_text(f"open({str(mark)!r}, 'w')")
+    assert "cannot be read as a policy" in refusal(policy(home, algo=str(home / "evil.py")))
+    assert resumed(path, algo="ppo").algo == "ppo" and not mark.exists()
 
 
 def test_the_module_of_an_environment_that_a_checkpoint_names_is_not_imported(home: Path) -> None:

@@ -144,8 +144,12 @@ def fitting(agent: nn.Module, params: Any, spaces: Any) -> Any:
     space = spaces.single_observation_space
     expected, given = (shapes_of(tree) for tree in (_shapes(agent, np.zeros((1, *space.shape))), params))
     for name in sorted(expected.keys() | given.keys(), reverse=True):
-        if expected.get(name) != given.get(name):
-            raise ValueError(f"size mismatch for {name}: {given.get(name)}, not {expected.get(name)}")
+        if name not in given:
+            raise ValueError(f"it has no {name}")
+        if name not in expected:
+            raise ValueError(f"the network has no {name}")
+        if expected[name] != given[name]:
+            raise ValueError(f"size mismatch for {name}: {given[name]}, not {expected[name]}")
     return params
 
 

@@ -154,6 +154,8 @@ def dense_layers(
     layers: Mapping[str, Any], activation: Callable[[np.ndarray], np.ndarray]
 ) -> Callable[[np.ndarray], np.ndarray]:
     """Layers `Dense_0`, `Dense_1`, … in numpy: for the few rows of an acting step a jitted call costs too much."""
+    if others := [name for name in layers if not name.startswith("Dense_")]:
+        raise ValueError(f"the network has no {others[0]}")
     names = sorted(layers, key=lambda name: int(name.rpartition("_")[2]))
     layers = jax.device_get(layers)  # all at once: from a GPU, one after the other is waited for
     dense = [(np.asarray(layers[name]["kernel"]), np.asarray(layers[name]["bias"])) for name in names]

@@ -24,6 +24,17 @@ def load_teacher(args: Any, build: Callable[[dqn_files.State], Network]) -> Netw
         raise SystemExit(f"--teacher-policy-path {path} is no DQN's policy for {args.env_id}: {line}") from error
 
 
+def only_offline(args: Any) -> str | None:
+    """Return the warning for a run whose student never plays, as `total_timesteps` includes the offline steps."""
+    if args.offline_steps < args.total_timesteps:
+        return None
+    offline, total = args.offline_steps, args.total_timesteps
+    return (
+        f"--offline-steps {offline:,} leaves no step of --total-timesteps {total:,} online: the student never plays; "
+        f"CleanRL adds the two, as --total-timesteps {offline + total} does here"
+    )
+
+
 def _download(args: Any) -> Path:
     repo = args.teacher_policy_hf_repo or _repository(args)
     try:

@@ -29,7 +29,7 @@ import optax
 
 from cleanrl_worker.agents import dqn_files
 from cleanrl_worker.agents.jax_images import TORCH_PADDING, ImpalaNetwork, NatureNetwork
-from cleanrl_worker.agents.teachers import load_teacher
+from cleanrl_worker.agents.teachers import load_teacher, only_offline
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment, play
 from cleanrl_worker.kit.args import Amount, Count, CountFrom0, Limits, RunArgs, Share, Stacks, parse, require
@@ -88,8 +88,8 @@ class Args(RunArgs):
     """games that tell how good the teacher is, and later how good the student"""
     teacher_steps: Count = 500000
     """steps that the teacher plays for the student to learn from"""
-    offline_steps: Annotated[int, Limits(0, below="total_timesteps")] = 500000
-    """updates from what the teacher played, before the student plays itself"""
+    offline_steps: CountFrom0 = 500000
+    """updates from what the teacher played, before the student plays itself; they count as steps of total_timesteps"""
     temperature: Annotated[float, Limits(above=0)] = 1.0
     """the higher, the more of the teacher's second choices is learned"""
 
@@ -293,6 +293,8 @@ def main(args: Args | None = None) -> None:
         obs = reached.obs
         if run.checkpoint_due(0):  # a stop was requested
             obs = run.checkpoint(0, envs)
+    if why := only_offline(args):
+        run.tell("warning", {"message": why})
     if step < args.offline_steps:
         enter(1, "offline, from what the teacher played")
 

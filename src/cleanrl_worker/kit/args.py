@@ -135,12 +135,23 @@ def parse(args_type: type[ArgsT], argv: list[str] | None = None) -> ArgsT:
 def require(args: RunArgs) -> None:
     """Refuse values that would only fail, or quietly learn nothing, later."""
     settle_frames(args)
+    _drop_computed(args)
     require_within(args)
     courses.settle(args)
     if args.upload_model and not args.save_model:
         raise SystemExit("--upload-model needs --save-model: there would be no policy to push")
     if args.upload_model and importlib.util.find_spec("huggingface_hub") is None:
         raise SystemExit("--upload-model needs huggingface_hub: pip install 'mosaic-rl[hub]'")
+
+
+def _drop_computed(args: RunArgs) -> None:
+    """Reset what the run computes, with a warning; CleanRL's files overwrite it without one."""
+    for name in sorted(recipes.computed(type(args))):
+        if value := getattr(args, name):
+            option = flags.option(name)
+            line = f"warning: {option} {value} has no effect: the run computes it from other flags (see --help)"
+            print(line, file=sys.stderr, flush=True)
+            setattr(args, name, 0)
 
 
 def about(args: RunArgs) -> dict[str, typing.Any]:

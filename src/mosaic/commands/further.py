@@ -18,14 +18,12 @@ from mosaic.wire.checkpoints import checkpoints_of, saved_state
 from mosaic.wire.errors import ConfigError
 from mosaic.wire.paths import resolve_home
 from mosaic.wire.scripts import find_script, list_scripts, shipped_folders
-from mosaic.wire.sidecars import read_sidecar
+from mosaic.wire.sidecars import POLICY, newest_policy, read_sidecar
 from mosaic.wire.workers import discover_workers
 
 if TYPE_CHECKING:
     from mosaic.trainer.client import Client
     from mosaic.trainer.run import Run
-
-POLICY = ".cleanrl_model"
 
 
 def add_to(commands: Any) -> None:
@@ -145,7 +143,8 @@ def _checkpoint(client: Client, source: str) -> tuple[str, str]:
     if path is None:
         run = client.get_run(find_run(client, source))
         fetch_for(run)
-        return run.run_id, run.algo
+        # a script's policy starts an algorithm of ours, which its keys choose
+        return run.run_id, "" if run.algo.endswith(".py") else run.algo
     if path.is_dir() and not checkpoints_of(path):
         raise ConfigError(f"there is no checkpoint in {source}")
     known = read_sidecar(path) if path.is_file() else saved_state(path)
@@ -194,11 +193,9 @@ def _best(last: Path) -> Path:
 
 
 def _newest_policy(folder: Path) -> Path:
-    """The policy that was saved last in a run's folder."""
-    saved = [path for path in folder.rglob(f"*{POLICY}") if not path.name.endswith(f".best{POLICY}")]
-    if not saved:
+    if (found := newest_policy(folder)) is None:
         raise ConfigError(f"there is no policy file in {folder}; give a file that ends in {POLICY}, or a run")
-    return max(saved, key=lambda path: path.stat().st_mtime).resolve()
+    return found.resolve()
 
 
 def _saved_policy(run: Run) -> Path:

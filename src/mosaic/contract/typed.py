@@ -26,6 +26,14 @@ def imported_by(env_id: str) -> str:
 
 def typed_for(path: Path, home: Path | None = None) -> frozenset[str]:
     """Return the algorithm and environments that the run of a file was submitted with; none for a file of no run."""
+    payload = submitted_for(path, home)
+    algo, extras = payload.get("algo"), _inner(payload, "extras")
+    named = environments({**_inner(extras, "algo_params"), **extras, **payload})
+    return frozenset([*([algo] if isinstance(algo, str) else []), *named])
+
+
+def submitted_for(path: Path, home: Path | None = None) -> dict[str, Any]:
+    """Return the config that the run of a file was submitted with; {} for a file of no run of this home."""
     runs, given = (resolve_home() if home is None else home) / "var" / "trainer" / "runs", os.path.abspath(path)
     # by its name here, also where the home lies behind a link
     root = runs.resolve() if Path(given).is_relative_to(runs.resolve()) else os.path.abspath(runs)
@@ -33,12 +41,10 @@ def typed_for(path: Path, home: Path | None = None) -> frozenset[str]:
         inside = Path(given).relative_to(root)
         payload = read_object(RunPaths(inside.parts[0], home).config_file, "config", NOTE_BYTES)
     except (ValueError, IndexError):  # FieldError is one: no such file
-        return frozenset()
+        return {}
     for part in ("metadata", "worker", "config"):
         payload = _inner(payload, part) or payload
-    algo, extras = payload.get("algo"), _inner(payload, "extras")
-    named = environments({**_inner(extras, "algo_params"), **extras, **payload})
-    return frozenset([*([algo] if isinstance(algo, str) else []), *named])
+    return payload
 
 
 def without_code(payload: Mapping[str, Any]) -> dict[str, Any]:

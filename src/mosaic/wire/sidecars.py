@@ -11,10 +11,17 @@ from mosaic.contract.kinds import FieldError
 from mosaic.wire.errors import ConfigError
 
 FORMAT = 1
+POLICY, BEST = ".cleanrl_model", ".best.cleanrl_model"
 
 
 def sidecar_of(policy: Path) -> Path:
     return policy.with_name(policy.name + ".json")
+
+
+def newest_policy(folder: Path) -> Path | None:
+    """Return the policy saved last below a folder; the best one lies beside it under a name of its own."""
+    saved = [path for path in folder.rglob(f"*{POLICY}") if not path.name.endswith(BEST)]
+    return max(saved, key=_modified) if saved else None
 
 
 def read_sidecar(policy: Path) -> dict[str, Any]:
@@ -37,3 +44,10 @@ def checked(known: dict[str, Any], what: str) -> dict[str, Any]:
     except FieldError as error:
         raise ConfigError(f"{what}: {error}") from None
     return known
+
+
+def _modified(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:  # gone since it was listed
+        return 0.0

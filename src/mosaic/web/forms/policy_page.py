@@ -100,11 +100,8 @@ class PolicyPage(JobPage):
         )
 
     def requests(self, values: Any) -> list[dict[str, Any]]:
-        for name in ("env_id", "algo"):
-            if not getattr(values, name):
-                raise ConfigError(
-                    f"{name}: the policy's files do not tell it; turn on “Override environment”, fill it in"
-                )
+        if not values.env_id:  # an empty algorithm is left to the keys of the policy
+            raise ConfigError("env_id: the policy's files do not tell it; turn on “Override environment”, fill it in")
         return [build_policy_eval_request(values)]
 
     def command(self, values: Any) -> str:
