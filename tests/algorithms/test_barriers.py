@@ -28,14 +28,13 @@ OWN = {
 
 
 class Uneven(tiny_envs.Corridor):
-    """Episodes of 1 to 3 steps, 2 on average; with `screens` its observations are images."""
+    """Episodes of 1 to 3 steps, 2 on average; with the shape of a `screen` its observations are images."""
 
-    def __init__(self, continuous=False, screens=False):
+    def __init__(self, continuous=False, screen=()):
         super().__init__(scaled=True, continuous=continuous)
-        self.screen = np.zeros((4, 84, 84), np.uint8)
-        if screens:
-            self.observation_space = gym.spaces.Box(0, 255, self.screen.shape, np.uint8)
-        self.shows = screens
+        self.screen = np.zeros(screen, np.uint8)
+        if screen:
+            self.observation_space = gym.spaces.Box(0, 255, screen, np.uint8)
 
     def reset(self, *, seed=None, options=None):
         found = super().reset(seed=seed)
@@ -43,7 +42,7 @@ class Uneven(tiny_envs.Corridor):
         return found
 
     def _obs(self):
-        return self.screen.copy() if self.shows else super()._obs()
+        return self.screen.copy() if self.screen.shape else super()._obs()
 
 
 def options_of(name, times):
@@ -71,11 +70,12 @@ def test_checkpoints_cut_less_than_five_percent_of_the_steps(name, times, tmp_pa
     if "pettingzoo" in name:
         pytest.skip("its checkpoints are those of ppo_atari, and its games need two players")
     images = entry["observation_spaces"] == ["image"]
+    screen = ((16, 16, 3) if "procgen" in name else (4, 84, 84)) if images else ()
     continuous = "discrete" not in entry["action_spaces"]
     made = []
 
     def make(*_given, **_more):
-        one = partial(Uneven, continuous=continuous, screens=images)
+        one = partial(Uneven, continuous=continuous, screen=screen)
         made.append(envs.SyncEnvs([lambda: envs.SeededEpisodes(one())] * count))
         return made[-1]
 
