@@ -25,7 +25,7 @@ from typing import Any
 from report import markdown, save
 from speed import Case, execute, measure, ours, scaled
 
-from cleanrl_worker.runtime import DEFAULT_ALGO_REGISTRY
+from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
 from mosaic.wire.metrics import read_rows
 
 NAME = "jax_speed"

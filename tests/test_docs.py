@@ -13,7 +13,7 @@ import pytest
 from cleanrl_worker import cli as worker_cli
 from cleanrl_worker import schema
 from cleanrl_worker.config import parse_worker_config
-from cleanrl_worker.runtime import DEFAULT_ALGO_REGISTRY
+from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
 from mosaic import catalog, cli, stats
 from mosaic.contract.fields import EXTRAS
 from mosaic.trainer.states import MOVES

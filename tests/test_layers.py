@@ -16,7 +16,18 @@ ALGORITHMS = f"{WORKER}.algorithms"
 SHELL = tuple(
     f"{WORKER}.{name}"
     for name in (
-        *("cli", "config", "schema", "source", "interpreter", "runtime", "telemetry", "analytics", "command"),
+        *(
+            "cli",
+            "config",
+            "schema",
+            "source",
+            "interpreter",
+            "registry",
+            "runtime",
+            "telemetry",
+            "analytics",
+            "command",
+        ),
         *("environments", "lock", "saved", "process", "tracking", "handover", "hub", "eval_plan", "eval_telemetry"),
         *("vitals", "causes", "attempt", "phase", "wandb_keys", "live", "handshake", "outlet"),
         *("schedule", "needs", "backends", "policy_ask", "policy_check", "provenance", "repository"),

@@ -11,7 +11,7 @@ from cleanrl_worker.config import CleanRLWorkerConfig, worker_variables
 from cleanrl_worker.environments import check_environment
 from cleanrl_worker.policy_check import check_policy
 from cleanrl_worker.process import LAUNCHER, child_environment
-from cleanrl_worker.runtime import DEFAULT_ALGO_REGISTRY
+from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
 from cleanrl_worker.saved import find_path
 from cleanrl_worker.source import locate_module
 from mosaic.wire.paths import RunPaths

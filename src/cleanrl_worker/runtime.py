@@ -14,6 +14,7 @@ from cleanrl_worker.lock import holding
 from cleanrl_worker.needs import Needs, needs_of, shortages
 from cleanrl_worker.phase import Phase, PhaseEmitter, is_phase
 from cleanrl_worker.process import Signals
+from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY as DEFAULT_ALGO_REGISTRY
 from cleanrl_worker.telemetry import LifecycleEmitter
 from mosaic.wire.errors import ConfigError, StoreError
 from mosaic.wire.events import EventLog, cut_torn_tail
@@ -25,47 +26,6 @@ from mosaic.wire.syncing import storage_of
 if TYPE_CHECKING:
     from cleanrl_worker.command import Plan
     from cleanrl_worker.config import CleanRLWorkerConfig
-
-DEFAULT_ALGO_REGISTRY: dict[str, str] = {
-    name: f"cleanrl_worker.algorithms.{name}"
-    for name in (
-        "ppo",
-        "ppo_continuous_action",
-        "rpo_continuous_action",
-        "ppo_atari",
-        "ppo_atari_lstm",
-        "ppo_atari_multigpu",
-        "ppo_atari_envpool",
-        "ppo_atari_envpool_xla_jax",
-        "ppo_atari_envpool_xla_jax_scan",
-        "ppo_rnd_envpool",
-        "ppo_procgen",
-        "ppg_procgen",
-        "ppo_pettingzoo_ma_atari",
-        "dqn",
-        "dqn_jax",
-        "c51",
-        "pqn",
-        "pqn_atari_envpool",
-        "pqn_atari_envpool_lstm",
-        "sac_continuous_action",
-        "td3_continuous_action",
-        "ddpg_continuous_action",
-        "dqn_atari",
-        "c51_atari",
-        "rainbow_atari",
-        "sac_atari",
-        "qdagger_dqn_atari_impalacnn",
-        "ppo_jax",
-        "dqn_atari_jax",
-        "c51_atari_jax",
-        "qdagger_dqn_atari_jax_impalacnn",
-        "c51_jax",
-        "sac_continuous_action_jax",
-        "td3_continuous_action_jax",
-        "ddpg_continuous_action_jax",
-    )
-}
 
 # DESIGN's grace period: time to reach a checkpoint.
 GRACE_SECONDS = 120.0
@@ -133,7 +93,7 @@ class CleanRLWorkerRuntime:
     @cached_property
     def plan(self) -> Plan:
         """The checked command; ConfigError for whatever a dry run refuses."""
-        from cleanrl_worker.command import make_plan  # imports the schema, which lists our registry
+        from cleanrl_worker.command import make_plan
 
         return make_plan(self.config, self.paths, self._registry)
 

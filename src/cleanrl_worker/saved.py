@@ -159,7 +159,7 @@ def _fill_from_policy(
     policy: Path, values: dict[str, Any], extras: dict[str, Any], names: tuple[str, ...] = NEEDED
 ) -> None:
     """Fill open fields from the sidecar, else from the policy's run; its keys choose an algorithm that is not ours."""
-    from cleanrl_worker.runtime import DEFAULT_ALGO_REGISTRY
+    from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
 
     known, submitted = read_sidecar(policy), submitted_for(policy)
     named = (values["algo"], known.get("algo"), submitted.get("algo"))
@@ -187,7 +187,7 @@ def _fill(
     names: tuple[str, ...] = (*NEEDED, "total_timesteps"),
 ) -> None:
     """Fill open values from a file; raise ConfigError for a value that would run code that nobody typed."""
-    from cleanrl_worker.runtime import DEFAULT_ALGO_REGISTRY
+    from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
 
     trains, typed = extras.get("mode") == "resume_training", typed_for(source)
     given = {**(extras.get("algo_params") or {}), **extras, "env_id": values["env_id"]}

@@ -86,7 +86,7 @@ _USUAL_FLAGS = {
 
 def describe(registry: Mapping[str, str] | None = None) -> dict[str, dict[str, Any]]:
     """Every algorithm with its module, first docstring line, scope and fields, as plain JSON types."""
-    from cleanrl_worker.runtime import DEFAULT_ALGO_REGISTRY
+    from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
 
     described = {}
     for name, module in (DEFAULT_ALGO_REGISTRY if registry is None else registry).items():

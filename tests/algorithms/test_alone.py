@@ -16,7 +16,7 @@ import pytest
 import tiny_envs
 from needs import needed
 
-from cleanrl_worker.runtime import DEFAULT_ALGO_REGISTRY
+from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
 from mosaic.wire import metrics
 from mosaic.wire.tensorboard import ScalarReader
 

@@ -11,7 +11,8 @@ from needs import needed
 
 from cleanrl_worker.config import parse_worker_config
 from cleanrl_worker.kit import checkpoint, envs, experiment
-from cleanrl_worker.runtime import DEFAULT_ALGO_REGISTRY, CleanRLWorkerRuntime
+from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
+from cleanrl_worker.runtime import CleanRLWorkerRuntime
 from cleanrl_worker.schema import describe
 from mosaic.wire import metrics
 from mosaic.wire.checkpoints import find_all

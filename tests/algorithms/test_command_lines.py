@@ -15,7 +15,7 @@ from needs import needed
 
 from cleanrl_worker.agents import teachers
 from cleanrl_worker.kit.args import parse, require
-from cleanrl_worker.runtime import DEFAULT_ALGO_REGISTRY
+from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
 from mosaic.wire import metrics
 from mosaic.wire.checkpoints import read_finished
 

@@ -14,7 +14,7 @@ import pytest
 import tiny_envs
 
 from cleanrl_worker.kit import checkpoint
-from cleanrl_worker.runtime import DEFAULT_ALGO_REGISTRY
+from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
 from mosaic.wire import metrics
 from mosaic.wire.checkpoints import find_all
 from mosaic.wire.sidecars import read_sidecar

@@ -13,7 +13,7 @@ import tiny_envs
 from needs import needed
 
 from cleanrl_worker.kit import envs, experiment
-from cleanrl_worker.runtime import DEFAULT_ALGO_REGISTRY
+from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
 from cleanrl_worker.schema import describe
 from mosaic.wire import metrics
 

@@ -11,7 +11,7 @@ import pytest
 from cleanrl_worker import evaluation
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit.args import RunArgs
-from cleanrl_worker.runtime import DEFAULT_ALGO_REGISTRY
+from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
 from mosaic import catalog
 from mosaic.wire import extras
 

@@ -22,7 +22,7 @@ from safetensors.numpy import load_file
 from cleanrl_worker.algorithms import ppo
 from cleanrl_worker.kit import checkpoint
 from cleanrl_worker.kit.args import parse
-from cleanrl_worker.runtime import DEFAULT_ALGO_REGISTRY
+from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
 from mosaic.wire import metrics
 from mosaic.wire.checkpoints import find_all, read_checkpoint, write_checkpoint
 

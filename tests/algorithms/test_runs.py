@@ -14,7 +14,7 @@ from needs import needed
 
 from cleanrl_worker import policy_files
 from cleanrl_worker.kit import experiment
-from cleanrl_worker.runtime import DEFAULT_ALGO_REGISTRY
+from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
 from mosaic.wire import metrics, split
 
 CLEANRL = json.loads((Path(__file__).parent / "cleanrl_args.json").read_text())

@@ -14,7 +14,7 @@ from needs import needed
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit.args import RunArgs
 from cleanrl_worker.kit.finite import NotFinite
-from cleanrl_worker.runtime import DEFAULT_ALGO_REGISTRY
+from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
 from cleanrl_worker.schema import describe
 from mosaic.wire import metrics
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cleanrl_worker.runtime import DEFAULT_ALGO_REGISTRY
+from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
 from mosaic.wire import split
 from mosaic.wire.split import Split
 

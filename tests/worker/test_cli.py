@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from cleanrl_worker import cli
-from cleanrl_worker.runtime import DEFAULT_ALGO_REGISTRY, CleanRLWorkerRuntime
+from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
+from cleanrl_worker.runtime import CleanRLWorkerRuntime
 from mosaic.wire.errors import StorageError
 
 FLAT = {"algo": "ppo", "env_id": "CartPole-v1", "seed": 1, "total_timesteps": 10000}

@@ -10,7 +10,7 @@ import pytest
 from cleanrl_worker import command, schema
 from cleanrl_worker.command import Plan, build_args, make_plan
 from cleanrl_worker.config import CleanRLWorkerConfig, parse_worker_config
-from cleanrl_worker.runtime import DEFAULT_ALGO_REGISTRY
+from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
 from mosaic.catalog import requirements
 from mosaic.wire.errors import ConfigError
 from mosaic.wire.paths import RunPaths

@@ -39,7 +39,7 @@ from cleanrl_worker.algorithms import (
 )
 from cleanrl_worker.eval_registry import SavedPolicy, build_policy, read_policy
 from cleanrl_worker.kit.play import for_episode
-from cleanrl_worker.runtime import DEFAULT_ALGO_REGISTRY
+from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
 from mosaic.wire.errors import ConfigError
 
 CARTPOLE = SimpleNamespace(

@@ -25,7 +25,7 @@ from cleanrl_worker.eval_registry import build_policy, read_policy
 from cleanrl_worker.evaluation import BATCH_NUMBERS, EvalArgs, run_batched_evaluation
 from cleanrl_worker.kit import play
 from cleanrl_worker.kit.episodes import spaces_of
-from cleanrl_worker.runtime import DEFAULT_ALGO_REGISTRY
+from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
 from cleanrl_worker.wrappers.views import view_of
 from mosaic.wire import metrics
 from mosaic.wire.events import Event, replay

@@ -25,7 +25,7 @@ from needs import needed
 import cleanrl_worker
 from cleanrl_worker import fastlane, lane, onlooker
 from cleanrl_worker.kit import episodes
-from cleanrl_worker.runtime import DEFAULT_ALGO_REGISTRY
+from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
 from mosaic.wire import metrics, ring, variables
 from mosaic.wire.frames import FastLaneReader, Frame, RingError
 from mosaic.wire.paths import RunPaths

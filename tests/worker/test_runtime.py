@@ -18,7 +18,8 @@ import psutil
 import pytest
 
 from cleanrl_worker.config import parse_worker_config
-from cleanrl_worker.runtime import DEFAULT_ALGO_REGISTRY, CleanRLWorkerRuntime, RuntimeSummary
+from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
+from cleanrl_worker.runtime import CleanRLWorkerRuntime, RuntimeSummary
 from mosaic.wire.errors import ConfigError
 from mosaic.wire.events import decode
 from mosaic.wire.stopping import TOGETHER_SECONDS

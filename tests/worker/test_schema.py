@@ -9,7 +9,7 @@ from textwrap import dedent
 import pytest
 
 from cleanrl_worker import schema
-from cleanrl_worker.runtime import DEFAULT_ALGO_REGISTRY
+from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
 from mosaic import catalog
 
 ALGORITHM = '''

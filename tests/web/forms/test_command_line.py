@@ -10,7 +10,7 @@ import pytest
 
 from cleanrl_worker.command import build_args
 from cleanrl_worker.config import parse_worker_config
-from cleanrl_worker.runtime import DEFAULT_ALGO_REGISTRY
+from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
 from mosaic import cli
 from mosaic.commands import further, train
 from mosaic.commands.settings import find_schema, payload_of

@@ -1,0 +1,42 @@
+"""The algorithms by name: one line each, and the module that holds it."""
+
+DEFAULT_ALGO_REGISTRY: dict[str, str] = {
+    name: f"cleanrl_worker.algorithms.{name}"
+    for name in (
+        "ppo",
+        "ppo_continuous_action",
+        "rpo_continuous_action",
+        "ppo_atari",
+        "ppo_atari_lstm",
+        "ppo_atari_multigpu",
+        "ppo_atari_envpool",
+        "ppo_atari_envpool_xla_jax",
+        "ppo_atari_envpool_xla_jax_scan",
+        "ppo_rnd_envpool",
+        "ppo_procgen",
+        "ppg_procgen",
+        "ppo_pettingzoo_ma_atari",
+        "dqn",
+        "dqn_jax",
+        "c51",
+        "pqn",
+        "pqn_atari_envpool",
+        "pqn_atari_envpool_lstm",
+        "sac_continuous_action",
+        "td3_continuous_action",
+        "ddpg_continuous_action",
+        "dqn_atari",
+        "c51_atari",
+        "rainbow_atari",
+        "sac_atari",
+        "qdagger_dqn_atari_impalacnn",
+        "ppo_jax",
+        "dqn_atari_jax",
+        "c51_atari_jax",
+        "qdagger_dqn_atari_jax_impalacnn",
+        "c51_jax",
+        "sac_continuous_action_jax",
+        "td3_continuous_action_jax",
+        "ddpg_continuous_action_jax",
+    )
+}
