@@ -1,0 +1,196 @@
+"""What a script of the user's own was written for and what it needs, read from its source; nothing is run."""
+
+from __future__ import annotations
+
+import ast
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from cleanrl_worker.foreign.eras import GYM_023, GYMNASIUM_029, MODULES
+from cleanrl_worker.foreign.stand_ins import STAND_INS
+from cleanrl_worker.interpreter import ask
+from cleanrl_worker.source import Source, dotted, package_exists
+from mosaic.wire.errors import ConfigError
+from mosaic.wire.extras import EXTRA_OF, pip_line
+
+RETURN_TAG = "charts/episodic_return"
+ANOTHER = "name an interpreter that has it: --set python=PATH"
+# Why pip cannot bring them, for scripts of CleanRL's.
+_NO_WHEEL = {
+    "procgen": "procgen has no wheel for Python 3.11 or later; train ppo_procgen or ppg_procgen of MOSAIC, or",
+    "isaacgym": "Isaac Gym is NVIDIA's own download for Python 3.8 or older;",
+    "isaacgymenvs": "Isaac Gym is NVIDIA's own download for Python 3.8 or older;",
+}
+# Names of `gymnasium.wrappers` that Gymnasium 1 renamed or removed, and those that it brought.
+_OLD_NAMES = frozenset(("GrayScaleObservation", "FrameStack", "AutoResetWrapper", "PixelObservationWrapper"))
+_NEW_NAMES = frozenset(("AutoresetMode", "GrayscaleObservation", "FrameStackObservation", "AddRenderObservation"))
+_OLD_MODULES = frozenset(f"gymnasium.wrappers.{name}" for name in ("normalize", "frame_stack", "record_video"))
+_WITH_CV2 = frozenset(("ResizeObservation", "AtariPreprocessing", "WarpFrame"))
+
+
+@dataclass(frozen=True)
+class ScriptEra:
+    """What to bring to a script: `era` is "" for nothing."""
+
+    era: str = ""
+    count_episodes: bool = False
+    """it logs no returns itself"""
+    also_path: str = ""
+    """the folder of a checkout whose packages the script imports"""
+
+    @property
+    def old(self) -> bool:
+        """Return True if the script is of an era that `foreign.compat` patches for."""
+        return self.era in (GYMNASIUM_029, GYM_023)
+
+
+NO_ERA = ScriptEra()
+
+
+def read_era(script: Path) -> ScriptEra:
+    """Return what the script expects of Gymnasium, the files beside it that it imports included."""
+    sources = list(_with_neighbours(script))
+    imported = {name for source in sources for name in _imported(source.tree)}
+    packages = {name.partition(".")[0] for name in imported}
+    root = _checkout(script, packages)
+    if "gym" in packages and "gymnasium" not in packages:
+        era = GYM_023
+    elif "gymnasium" in packages and _is_of_029(sources, imported):
+        era = GYMNASIUM_029
+    else:
+        return ScriptEra(MODULES if imported & STAND_INS.keys() else "", also_path=root)
+    texts = (node.value for source in sources for node in ast.walk(source.tree) if isinstance(node, ast.Constant))
+    reports = any(isinstance(text, str) and RETURN_TAG in text for text in texts)
+    return ScriptEra(era, not reports, root)
+
+
+def require_modules(script: Path, interpreter: str, era: ScriptEra) -> None:
+    """Refuse a script that imports what its interpreter does not have; one that edits `sys.path` is left alone."""
+    source = Source.read(script)
+    if any(
+        isinstance(node, ast.Attribute) and dotted(node) in ("sys.path", "site.addsitedir")
+        for node in ast.walk(source.tree)
+    ):
+        return
+    wanted = {name.partition(".")[0]: name for name in _always_imported(source.tree.body)}
+    if any(name in _WITH_CV2 for name in _gymnasium_names(source)):
+        wanted.setdefault("cv2", "cv2")
+    given = STAND_INS if era.era else {}
+    folders = [folder for folder in (script.parent, Path(era.also_path) if era.also_path else None) if folder]
+    unknown = [
+        package
+        for package, name in wanted.items()
+        if name not in given
+        and not (package == "gym" and era.era == GYM_023)
+        and not any((folder / package).is_dir() or (folder / f"{package}.py").is_file() for folder in folders)
+    ]
+    for package in _missing(unknown, interpreter):
+        raise ConfigError(f"script {script}: it imports {package}, {_remedy(package, interpreter)}")
+
+
+def _remedy(package: str, interpreter: str) -> str:
+    if package in _NO_WHEEL:
+        return f"which is not installed: {_NO_WHEEL[package]} {ANOTHER}"
+    if interpreter != sys.executable:
+        return f"which {interpreter} does not have: {interpreter} -m pip install {package}"
+    line = pip_line(package) if package in EXTRA_OF else f"pip install {package}"
+    return f"which is not installed: {line}, or {ANOTHER}"
+
+
+def _missing(packages: list[str], interpreter: str) -> list[str]:
+    if interpreter == sys.executable:
+        return [package for package in packages if not package_exists(package)]
+    answer = ask(interpreter, _FIND, *packages) if packages else ""
+    return list(json.loads(answer)) if answer else []
+
+
+_FIND = """
+import sys
+sys.path[:] = [entry for entry in sys.path if entry]
+import importlib.util, json
+sys.stdout.write("\\n" + json.dumps([name for name in sys.argv[1:] if importlib.util.find_spec(name) is None]))
+"""
+
+
+def _with_neighbours(script: Path) -> Iterator[Source]:
+    """The script, and the files beside it that it imports, each once."""
+    waiting, seen = [script], {script}
+    while waiting:
+        path = waiting.pop()
+        source = Source.read(path)
+        yield source
+        for name in _imported(source.tree):
+            beside = script.parent.joinpath(*name.split(".")).with_suffix(".py")
+            if beside not in seen and beside.is_file():
+                seen.add(beside)
+                waiting.append(beside)
+
+
+def _imported(tree: ast.AST) -> Iterator[str]:
+    """Dotted names of all modules that are imported anywhere."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module
+
+
+def _always_imported(body: list[ast.stmt]) -> Iterator[str]:
+    """Dotted names of the modules that running the file imports whatever its flags are."""
+    for node in body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield from _imported(node)
+        elif isinstance(node, ast.If) and _is_main(node.test):
+            yield from _always_imported(node.body)
+
+
+def _is_main(test: ast.expr) -> bool:
+    return isinstance(test, ast.Compare) and dotted(test.left) == "__name__"
+
+
+def _checkout(script: Path, packages: set[str]) -> str:
+    """Return the folder above the script's where that holds packages which the script imports."""
+    root = script.parent.parent
+    return str(root) if any((root / package).is_dir() and not package_exists(package) for package in packages) else ""
+
+
+def _is_of_029(sources: list[Source], imported: set[str]) -> bool:
+    found = {mark for source in sources for node in ast.walk(source.tree) if (mark := _mark(node)) is not None}
+    return True not in found and (False in found or bool(imported & _OLD_MODULES))
+
+
+def _mark(node: ast.AST) -> bool | None:
+    """Return True for a sign of Gymnasium 1, False for one of 0.29, None for neither."""
+    if isinstance(node, ast.Attribute | ast.Name | ast.alias):
+        name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else node.name
+        return True if name in _NEW_NAMES else False if name in _OLD_NAMES else None
+    if isinstance(node, ast.Constant):
+        return True if node.value == "final_obs" else False if node.value == "final_observation" else None
+    if isinstance(node, ast.keyword):
+        return True if node.arg == "autoreset_mode" else False if node.arg == "deque_size" else None
+    if isinstance(node, ast.Call):
+        name = dotted(node.func)
+        two = name.endswith("wrappers.TransformObservation") and len(node.args) == 2 and not node.keywords
+        return False if two or name.endswith("gym.vector.make") else None
+    if isinstance(node, ast.For | ast.comprehension):
+        return False if any(_is_final_info(part) for part in ast.walk(node.iter)) else None
+    if isinstance(node, ast.Subscript) and _is_final_info(node.value):
+        return None if isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str) else False
+    return None
+
+
+def _is_final_info(node: ast.AST) -> bool:
+    """Return True for `infos["final_info"]`."""
+    return isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and node.slice.value == "final_info"
+
+
+def _gymnasium_names(source: Source) -> Iterator[str]:
+    """What the file takes from the wrappers of Gymnasium and of Stable-Baselines3."""
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Attribute) and dotted(node.value).endswith("wrappers"):
+            yield node.attr
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").endswith("wrappers"):
+            yield from (alias.name for alias in node.names)
