@@ -94,8 +94,9 @@ def make_plan(config: CleanRLWorkerConfig, paths: RunPaths, registry: Mapping[st
         schema.require_packages(target.name, target.source)
     elif target.source is not None:
         era = read_era(target.source)
-        require_modules(target.source, target.interpreter, era)
     argv, num_threads, told = _command_line(config, paths, target, warnings)
+    if not target.ours and target.source is not None:
+        require_modules(target.source, target.interpreter, era, argv)
     if told("env_id") is not None:
         warnings += _check_environment(config, target, argv, stages, told, era)
         _check_together(config, target, stages, told)

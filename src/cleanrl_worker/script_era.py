@@ -5,24 +5,26 @@ from __future__ import annotations
 import ast
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from cleanrl_worker.foreign.eras import GYM_023, GYMNASIUM_029, MODULES
-from cleanrl_worker.foreign.stand_ins import STAND_INS
+from cleanrl_worker.foreign.stand_ins import PACKAGES, STAND_INS
 from cleanrl_worker.interpreter import ask
 from cleanrl_worker.source import Source, dotted, package_exists
 from mosaic.wire.errors import ConfigError
 from mosaic.wire.extras import EXTRA_OF, pip_line
 
-RETURN_TAG = "charts/episodic_return"
+RETURN_TAG, MEAN_TAG = "charts/episodic_return", "charts/avg_episodic_return"
 ANOTHER = "name an interpreter that has it: --set python=PATH"
 # Why pip cannot bring them, for scripts of CleanRL's.
 _NO_WHEEL = {
     "procgen": "procgen has no wheel for Python 3.11 or later; train ppo_procgen or ppg_procgen of MOSAIC, or",
     "isaacgym": "Isaac Gym is NVIDIA's own download for Python 3.8 or older;",
     "isaacgymenvs": "Isaac Gym is NVIDIA's own download for Python 3.8 or older;",
+    "cleanrl_utils": "run the file where it lies in a checkout of CleanRL, or",
+    "cleanrl": "run the file where it lies in a checkout of CleanRL, or",
 }
 # Names of `gymnasium.wrappers` that Gymnasium 1 renamed or removed, and those that it brought.
 _OLD_NAMES = frozenset(("GrayScaleObservation", "FrameStack", "AutoResetWrapper", "PixelObservationWrapper"))
@@ -38,6 +40,8 @@ class ScriptEra:
     era: str = ""
     count_episodes: bool = False
     """it logs no returns itself"""
+    logs_means: bool = False
+    """it logs means of returns alone, as `MEAN_TAG`"""
     also_path: str = ""
     """the folder of a checkout whose packages the script imports"""
 
@@ -62,33 +66,38 @@ def read_era(script: Path) -> ScriptEra:
         era = GYMNASIUM_029
     else:
         return ScriptEra(MODULES if imported & STAND_INS.keys() else "", also_path=root)
-    texts = (node.value for source in sources for node in ast.walk(source.tree) if isinstance(node, ast.Constant))
-    reports = any(isinstance(text, str) and RETURN_TAG in text for text in texts)
-    return ScriptEra(era, not reports, root)
+    nodes = (node for source in sources for node in ast.walk(source.tree))
+    texts = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    returns, means = (any(tag in text for text in texts) for tag in (RETURN_TAG, MEAN_TAG))
+    return ScriptEra(era, not returns and not means, means and not returns, root)
 
 
-def require_modules(script: Path, interpreter: str, era: ScriptEra) -> None:
-    """Refuse a script that imports what its interpreter does not have; one that edits `sys.path` is left alone."""
+def require_modules(script: Path, interpreter: str, era: ScriptEra, argv: Collection[str]) -> None:
+    """Refuse a script that imports what its interpreter does not have; one that edits `sys.path` is left alone.
+
+    What stands below `if args.flag:` counts where `argv` has the flag.
+    """
     source = Source.read(script)
     if any(
         isinstance(node, ast.Attribute) and dotted(node) in ("sys.path", "site.addsitedir")
         for node in ast.walk(source.tree)
     ):
         return
-    wanted = {name.partition(".")[0]: name for name in _always_imported(source.tree.body)}
+    on = {flag[2:].partition("=")[0].replace("-", "_") for flag in argv if not flag.lower().endswith("=false")}
+    wanted = list(_always_imported(source.tree.body, on))
     if any(name in _WITH_CV2 for name in _gymnasium_names(source)):
-        wanted.setdefault("cv2", "cv2")
-    given = STAND_INS if era.era else {}
-    folders = [folder for folder in (script.parent, Path(era.also_path) if era.also_path else None) if folder]
-    unknown = [
-        package
-        for package, name in wanted.items()
+        wanted.append("cv2")
+    given = {*(STAND_INS if era.era else ()), *(("gym",) if era.era == GYM_023 else ())}
+    folders = [script.parent, *([Path(era.also_path)] if era.also_path else [])]
+    unknown = {
+        package: name
+        for name in wanted
         if name not in given
-        and not (package == "gym" and era.era == GYM_023)
+        and not ((package := name.partition(".")[0]) == "gym" and era.era == GYM_023)
         and not any((folder / package).is_dir() or (folder / f"{package}.py").is_file() for folder in folders)
-    ]
-    for package in _missing(unknown, interpreter):
-        raise ConfigError(f"script {script}: it imports {package}, {_remedy(package, interpreter)}")
+    }
+    for package in _missing(list(unknown), interpreter):
+        raise ConfigError(f"script {script}: it imports {unknown[package]}, {_remedy(package, interpreter)}")
 
 
 def _remedy(package: str, interpreter: str) -> str:
@@ -135,20 +144,26 @@ def _imported(tree: ast.AST) -> Iterator[str]:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield node.module
+            if node.module in PACKAGES:  # their names are modules
+                yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            else:
+                yield node.module
 
 
-def _always_imported(body: list[ast.stmt]) -> Iterator[str]:
-    """Dotted names of the modules that running the file imports whatever its flags are."""
+def _always_imported(body: list[ast.stmt], on: Collection[str]) -> Iterator[str]:
+    """Dotted names of the modules that running the file imports, when the flags `on` are."""
     for node in body:
         if isinstance(node, ast.Import | ast.ImportFrom):
             yield from _imported(node)
-        elif isinstance(node, ast.If) and _is_main(node.test):
-            yield from _always_imported(node.body)
+        elif isinstance(node, ast.If) and _holds(node.test, on):
+            yield from _always_imported(node.body, on)
 
 
-def _is_main(test: ast.expr) -> bool:
-    return isinstance(test, ast.Compare) and dotted(test.left) == "__name__"
+def _holds(test: ast.expr, on: Collection[str]) -> bool:
+    """Return True for `__name__ == "__main__"` and for `args.flag` of a flag that is on."""
+    if isinstance(test, ast.Compare):
+        return dotted(test.left) == "__name__"
+    return isinstance(test, ast.Attribute) and test.attr in on
 
 
 def _checkout(script: Path, packages: set[str]) -> str:

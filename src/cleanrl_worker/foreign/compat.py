@@ -31,11 +31,12 @@ def install(era: str, script: str, count_episodes: bool) -> None:
         return
     if version < (1, 1):
         sys.exit(NEWER % (era, gymnasium.__version__))
-    from . import gym_023, gymnasium_029, sidecars
+    from . import gym_023, gymnasium_029, jax_names, sidecars
     from .episodes import Counter
 
     notes.warn("%s is a file written for %s: it runs on Gymnasium %s" % (script, _named(era), gymnasium.__version__))
     sidecars.install(script)
+    jax_names.install()
     (gym_023 if old else gymnasium_029).install(Counter() if count_episodes else None)
 
 

@@ -31,9 +31,9 @@ class Counter:
         place = self._made if os.getpid() == self._pid else os.getpid()
         return place % ENVIRONMENTS
 
-    def step(self, slot: int) -> None:
-        """Count one step."""
-        self._memory[slot] += 1
+    def step(self, slot: int, steps: int = 1) -> None:
+        """Count steps."""
+        self._memory[slot] += steps
 
     def episode(self, value: float, length: int) -> None:
         """Append a row for an episode that has ended."""

@@ -47,7 +47,7 @@ def install(counter: Optional[Counter]) -> None:
         AsyncVectorEnv=vectors_023.AsyncVectorEnv,
         make=vectors_023.make,
     )
-    when_imported("envpool", vectors_023.patch_pool)
+    when_imported("envpool", lambda envpool: vectors_023.patch_pool(envpool, counter))
 
 
 def register(id: str, entry_point: Any = None, **options: Any) -> None:

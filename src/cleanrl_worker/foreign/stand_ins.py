@@ -64,7 +64,7 @@ class Finder:
         source, names = STAND_INS[module.__name__]
         if not source:
             return
-        held = importlib.import_module("." + source, __package__)
+        held = _own(source)
         for name, own in names.items():
             found = getattr(held, own)
             setattr(module, name, self._as_of_era(source, found))
@@ -73,4 +73,8 @@ class Finder:
         """Return an Atari wrapper as gym 0.23's where the script imports that."""
         if not self._old or source != "atari":
             return found
-        return importlib.import_module(".envs_023", __package__).old_style(found)
+        return _own("envs_023").old_style(found)
+
+
+def _own(name: str) -> Any:
+    return importlib.import_module("." + name, __package__)

@@ -9,6 +9,7 @@ import numpy as np
 
 from . import vectors_029
 from .envs_023 import Env, modern
+from .episodes import Counter
 from .seeds import seed as seed_env
 
 Step = Tuple[Any, Any, Any, Any]
@@ -72,6 +73,11 @@ class AsyncVectorEnv(VectorEnv):
 class PoolEnv(VectorEnv):
     """EnvPool's vector environment as its `env_type="gym"` was: spaces and counts can be set, four values a step."""
 
+    def __init__(self, envs: Any, counter: Optional[Counter]) -> None:
+        super().__init__(envs)
+        self._counter = counter
+        self._totals = np.zeros((2, envs.num_envs))  # return and length
+
     def xla(self) -> Tuple[Any, Any, Any, Any]:
         handle, recv, send, _ = self.modern.xla()
 
@@ -88,7 +94,20 @@ class PoolEnv(VectorEnv):
         return self.modern.reset(env_id)[0]
 
     def step(self, actions: Any, env_id: Any = None) -> Step:
-        return of_pool(self.modern.step(actions, env_id))
+        answer = of_pool(self.modern.step(actions, env_id))
+        if self._counter is not None and env_id is None:
+            self._count(self._counter, answer)
+        return answer
+
+    def _count(self, counter: Counter, step: Step) -> None:
+        """Count whole games: Atari's infos tell them from lives, and the reward from the clipped one."""
+        _, rewards, dones, info = step
+        self._totals += (info.get("reward", rewards), np.ones(len(rewards)))
+        counter.step(0, len(rewards))
+        ended = np.logical_or(info["terminated"], info["TimeLimit.truncated"]) if "terminated" in info else dones
+        for index in np.flatnonzero(ended):
+            counter.episode(float(self._totals[0, index]), int(self._totals[1, index]))
+            self._totals[:, index] = 0.0
 
     def recv(self, **options: Any) -> Step:
         return of_pool(self.modern.recv(**options))
@@ -121,7 +140,7 @@ def make(id: str, num_envs: int = 1, asynchronous: bool = True, **options: Any) 
     return VectorEnv(vectors_029.make(id, num_envs, asynchronous, **options))
 
 
-def patch_pool(envpool: Any) -> None:
+def patch_pool(envpool: Any, counter: Optional[Counter]) -> None:
     """Have `envpool.make` and `make_gym` return what they did for gym 0.23."""
     original = envpool.make
 
@@ -129,7 +148,7 @@ def patch_pool(envpool: Any) -> None:
         if env_type != "gym":
             return original(task_id, env_type, **options)
         options.pop("gym_reset_return_info", None)
-        return PoolEnv(original(task_id, "gymnasium", **options))
+        return PoolEnv(original(task_id, "gymnasium", **options), counter)
 
     envpool.make = make
     envpool.make_gym = lambda task_id, **options: make(task_id, "gym", **options)
