@@ -96,6 +96,11 @@ def require_modules(script: Path, interpreter: str, era: ScriptEra, argv: Collec
         and not ((package := name.partition(".")[0]) == "gym" and era.era == GYM_023)
         and not any((folder / package).is_dir() or (folder / f"{package}.py").is_file() for folder in folders)
     }
+    if era.era == GYM_023 and interpreter != sys.executable and not ask(interpreter, _HAS_GYM):
+        raise ConfigError(
+            f"script {script}: it imports gym, and {interpreter} has neither gym nor Gymnasium 1: "
+            f"{interpreter} -m pip install -U gymnasium"
+        )
     for package in _missing(list(unknown), interpreter):
         raise ConfigError(f"script {script}: it imports {unknown[package]}, {_remedy(package, interpreter)}")
 
@@ -121,6 +126,16 @@ import sys
 sys.path[:] = [entry for entry in sys.path if entry]
 import importlib.util, json
 sys.stdout.write("\\n" + json.dumps([name for name in sys.argv[1:] if importlib.util.find_spec(name) is None]))
+"""
+
+
+_HAS_GYM = """
+import sys
+sys.path[:] = [entry for entry in sys.path if entry]
+import importlib.metadata, importlib.util
+old = importlib.util.find_spec("gym")
+new = importlib.util.find_spec("gymnasium") and not importlib.metadata.version("gymnasium").startswith("0.")
+sys.stdout.write("\\nyes" if old or new else "\\n")
 """
 
 

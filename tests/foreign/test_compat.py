@@ -1,13 +1,18 @@
 """Files of other eras, run unchanged by the worker: a small one for each interface that changed."""
 
+import contextlib
 import json
+import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
+from mosaic.wire.frames import FastLaneReader, Frame, RingError
 from mosaic.wire.metrics import read_rows
 from mosaic.wire.paths import RunPaths
 from mosaic.wire.sidecars import read_sidecar
@@ -16,16 +21,21 @@ FILES = Path(__file__).parent / "files"
 RETURN = "charts/episodic_return"
 
 
+def command(home: Path, run_id: str, name: str, env_id: str, steps: int, **extras: Any) -> list[str]:
+    """The command that runs one of the files."""
+    file = home / f"{run_id}.json"
+    config = {"run_id": run_id, "algo": str(FILES / name), "env_id": env_id, "seed": 5, "total_timesteps": steps}
+    file.write_text(json.dumps({**config, "extras": extras}))
+    return [sys.executable, "-m", "cleanrl_worker.cli", "--config", str(file)]
+
+
 class Finished:
     """A run of a script that has ended."""
 
     def __init__(self, home: Path, name: str, env_id: str, steps: int, **extras: Any) -> None:
         self.paths = RunPaths("run", home)
-        file = home / "config.json"
-        config = {"run_id": "run", "algo": str(FILES / name), "env_id": env_id, "seed": 5, "total_timesteps": steps}
-        file.write_text(json.dumps({**config, "extras": extras}))
         self.done = subprocess.run(
-            [sys.executable, "-m", "cleanrl_worker.cli", "--config", str(file)],
+            command(home, "run", name, env_id, steps, **extras),
             capture_output=True,
             text=True,
             timeout=240,
@@ -104,3 +114,31 @@ def test_envpool_as_gym_023_knew_it(tmp_path: Path) -> None:
 def test_file_of_gymnasium_1_is_left_alone(tmp_path: Path) -> None:
     run = Finished(tmp_path, "modern.py", "CartPole-v1", 40).check()
     assert run.warnings == [] and run.returns == []
+
+
+def test_live_view_shows_an_environment_and_a_cancel_leaves_no_process(tmp_path: Path) -> None:
+    run_id = f"compat-{os.getpid()}"
+    started = command(tmp_path, run_id, "processes_029.py", "CartPole-v1", 10_000_000, grace_seconds=5)
+    worker = subprocess.Popen(started, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    try:
+        assert first_frame(RunPaths(run_id, tmp_path).fastlane).array.any()
+        others = psutil.Process(worker.pid).children(recursive=True)
+        assert len(others) >= 3  # the script and an environment's process each
+        worker.terminate()
+        assert worker.wait(60) != 0
+        assert [process for process in others if process.is_running() and process.status() != "zombie"] == []
+    finally:
+        worker.kill()
+        worker.wait()
+
+
+def first_frame(record: Path) -> Frame:
+    end = time.monotonic() + 90
+    while time.monotonic() < end:
+        time.sleep(0.1)
+        with contextlib.suppress(RingError), FastLaneReader.open(record) as reader:
+            while time.monotonic() < end:
+                if (frame := reader.latest_frame()) is not None:
+                    return frame
+                time.sleep(0.05)
+    raise AssertionError("no frame within 90 s")
