@@ -140,11 +140,16 @@ sys.stdout.write("\\nyes" if old or new else "\\n")
 
 
 def _with_neighbours(script: Path) -> Iterator[Source]:
-    """The script, and the files beside it that it imports, each once."""
+    """The script, and the files beside it that it imports, each once; of these, those that can be read."""
     waiting, seen = [script], {script}
     while waiting:
         path = waiting.pop()
-        source = Source.read(path)
+        try:
+            source = Source.read(path)
+        except ConfigError:
+            if path == script:
+                raise
+            continue
         yield source
         for name in _imported(source.tree):
             beside = script.parent.joinpath(*name.split(".")).with_suffix(".py")

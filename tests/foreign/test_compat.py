@@ -1,5 +1,6 @@
 """Files of other eras, run unchanged by the worker: a small one for each interface that changed."""
 
+import ast
 import contextlib
 import json
 import os
@@ -12,12 +13,14 @@ from typing import Any
 import psutil
 import pytest
 
+import cleanrl_worker
 from mosaic.wire.frames import FastLaneReader, Frame, RingError
 from mosaic.wire.metrics import read_rows
 from mosaic.wire.paths import RunPaths
 from mosaic.wire.sidecars import read_sidecar
 
 FILES = Path(__file__).parent / "files"
+FOREIGN = Path(cleanrl_worker.__file__).with_name("foreign")
 RETURN = "charts/episodic_return"
 
 
@@ -142,3 +145,8 @@ def first_frame(record: Path) -> Frame:
                     return frame
                 time.sleep(0.05)
     raise AssertionError("no frame within 90 s")
+
+
+@pytest.mark.parametrize("path", sorted(FOREIGN.glob("*.py")), ids=lambda path: path.stem)
+def test_what_runs_in_foreign_interpreters_is_python_3_8(path: Path) -> None:
+    ast.parse(path.read_text(), feature_version=(3, 8))

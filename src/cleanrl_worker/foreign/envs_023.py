@@ -172,8 +172,9 @@ class ModernEnv(gymnasium.Env):
     def __init__(self, old: Any) -> None:
         self.old = old
         self.action_space, self.observation_space = old.action_space, old.observation_space
-        self.metadata, self.spec = dict(old.metadata or {}), old.spec
-        self.render_mode = getattr(old, "render_mode", None)
+        modes = (old.metadata or {}).get("render_modes") or (old.metadata or {}).get("render.modes") or []
+        self.metadata, self.spec = {**(old.metadata or {}), "render_modes": list(modes)}, old.spec
+        self.render_mode = "rgb_array" if "rgb_array" in modes else None
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name == "old":

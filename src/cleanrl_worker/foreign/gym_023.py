@@ -27,7 +27,7 @@ def install(counter: Optional[Counter]) -> None:
     """Put the package in place; `counter` where the script reports no episodes itself."""
     gym = _module("gym", __version__=VERSION, __path__=[])
     make = maker(gymnasium.make, counter)
-    gym.make = lambda id, **options: OldEnv(make(id, **_options(options)))
+    gym.make = lambda id, **options: OldEnv(_make(make, id, options))
     gym.register = register
     gym.spec = gymnasium.spec
     for name in ("Env", "Wrapper", "ObservationWrapper", "RewardWrapper", "ActionWrapper"):
@@ -53,7 +53,7 @@ def install(counter: Optional[Counter]) -> None:
 def register(id: str, entry_point: Any = None, **options: Any) -> None:
     """Register a script's own environment under both packages."""
 
-    def create(**arguments: Any) -> Any:
+    def create(render_mode: Optional[str] = None, **arguments: Any) -> Any:
         made = _load(entry_point)(**arguments)
         return made if isinstance(made, gymnasium.Env) else ModernEnv(made)
 
@@ -71,9 +71,14 @@ def _load(entry_point: Any) -> Callable[..., Any]:
     return getattr(importlib.import_module(module), name)
 
 
-def _options(options: Dict[str, Any]) -> Dict[str, Any]:
-    """Return the options of `gym.make` that environments of Gymnasium take; 0.23 drew when it was asked to."""
-    return {"disable_env_checker": True, **options}
+def _make(make: Callable[..., Any], env_id: str, options: Dict[str, Any]) -> Any:
+    """Make an environment that can draw, if it is able to: in 0.23 `render` alone said how."""
+    options = {"disable_env_checker": True, **options}
+    env = make(env_id, **options)
+    if env.render_mode is not None or "rgb_array" not in (env.metadata.get("render_modes") or ()):
+        return env
+    env.close()
+    return make(env_id, render_mode="rgb_array", **options)
 
 
 def _wrappers() -> Any:

@@ -90,6 +90,6 @@ def _add_modules() -> None:
 
 def _attribute(wrapper: Any, name: str) -> Any:
     """Forward an attribute to the environment inside, as `gymnasium.Wrapper` did."""
-    if name.startswith("_"):
+    if name.startswith("_") or name == "env":
         raise AttributeError("accessing private attribute %r is prohibited" % name)
     return getattr(wrapper.env, name)

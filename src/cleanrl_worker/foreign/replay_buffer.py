@@ -20,7 +20,11 @@ class ReplayBufferSamples(NamedTuple):
 
 
 class ReplayBuffer:
-    """A ring of transitions of `n_envs` environments; `buffer_size` counts those of all of them."""
+    """A ring of transitions of `n_envs` environments; `buffer_size` counts those of all of them.
+
+    With `optimize_memory_usage` a successor is the next observation that is stored: after a timeout, which
+    `handle_timeout_termination` bootstraps from, the next episode's first. Files of 2023 set both, for Atari.
+    """
 
     def __init__(
         self,
@@ -32,8 +36,6 @@ class ReplayBuffer:
         optimize_memory_usage: bool = False,
         handle_timeout_termination: bool = True,
     ) -> None:
-        if optimize_memory_usage and handle_timeout_termination:
-            raise ValueError("optimize_memory_usage needs handle_timeout_termination=False")
         import torch
 
         auto = "cuda" if torch.cuda.is_available() else "cpu"

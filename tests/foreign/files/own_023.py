@@ -15,6 +15,8 @@ parser.add_argument("--total-timesteps", type=int, default=60)
 class Corridor(gym.Env):
     """Five steps to the right; a reward of one at its end."""
 
+    metadata = {"render.modes": ["rgb_array"]}  # noqa: RUF012
+
     def __init__(self, length=5):
         self.length = length
         self.observation_space = gym.spaces.Box(0, length, (1,), np.float32)
@@ -33,6 +35,10 @@ class Corridor(gym.Env):
         done = self.place == self.length
         return np.array([self.place], np.float32), float(done), done, {}
 
+    def render(self, mode="human"):
+        assert mode == "rgb_array"
+        return np.full((8, 8, 3), self.place, np.uint8)
+
 
 class Doubled(gym.RewardWrapper):
     def reward(self, reward):
@@ -50,6 +56,7 @@ if __name__ == "__main__":
     env = gym.wrappers.RecordEpisodeStatistics(env)
     statistics = RunningMeanStd(shape=(1,))
     obs = env.reset()
+    assert env.render("rgb_array").shape == (8, 8, 3)
     for _ in range(args.total_timesteps):
         obs, reward, done, info = env.step(1)
         statistics.update(obs[None])
