@@ -58,7 +58,7 @@ def read_era(script: Path) -> ScriptEra:
     """Return what the script expects of Gymnasium, the files beside it that it imports included."""
     sources = list(_with_neighbours(script))
     imported = {name for source in sources for name in _imported(source.tree)}
-    packages = {name.partition(".")[0] for name in imported}
+    packages = {name.partition(".")[0] for name in imported if not _lies_in(script.parent, name)}
     root = _checkout(script, packages)
     if "gym" in packages and "gymnasium" not in packages:
         era = GYM_023
@@ -94,7 +94,7 @@ def require_modules(script: Path, interpreter: str, era: ScriptEra, argv: Collec
         for name in wanted
         if name not in given
         and not ((package := name.partition(".")[0]) == "gym" and era.era == GYM_023)
-        and not any((folder / package).is_dir() or (folder / f"{package}.py").is_file() for folder in folders)
+        and not any(_lies_in(folder, package) for folder in folders)
     }
     if era.era == GYM_023 and interpreter != sys.executable and not ask(interpreter, _HAS_GYM):
         raise ConfigError(
@@ -158,6 +158,12 @@ def _with_neighbours(script: Path) -> Iterator[Source]:
                 waiting.append(beside)
 
 
+def _lies_in(folder: Path, name: str) -> bool:
+    """Return True if a package or file of the folder would be imported as this module."""
+    package = name.partition(".")[0]
+    return (folder / package).is_dir() or (folder / f"{package}.py").is_file()
+
+
 def _imported(tree: ast.AST) -> Iterator[str]:
     """Dotted names of all modules that are imported anywhere."""
     for node in ast.walk(tree):
@@ -189,7 +195,8 @@ def _holds(test: ast.expr, on: Collection[str]) -> bool:
 def _checkout(script: Path, packages: set[str]) -> str:
     """Return the folder above the script's where that holds packages which the script imports."""
     root = script.parent.parent
-    return str(root) if any((root / package).is_dir() and not package_exists(package) for package in packages) else ""
+    missing = (package for package in packages if any((root / package).glob("*.py")) and not package_exists(package))
+    return str(root) if any(missing) else ""
 
 
 def _is_of_029(sources: list[Source], imported: set[str]) -> bool:

@@ -81,6 +81,7 @@ def test_script_that_logs_means_alone_is_not_counted(tmp_path: Path) -> None:
 def test_script_in_a_checkout_finds_the_packages_of_the_checkout(tmp_path: Path) -> None:
     (tmp_path / "cleanrl").mkdir()
     (tmp_path / "cleanrl_utils").mkdir()
+    written(tmp_path / "cleanrl_utils", "", "huggingface.py")
     script = written(tmp_path / "cleanrl", "from cleanrl_utils.huggingface import push_to_hub\n")
     era = read_era(script)
     assert era.also_path == str(tmp_path)

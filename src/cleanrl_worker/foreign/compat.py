@@ -6,6 +6,7 @@ Loaded by file path in the process of that script alone, before it starts; the e
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import sys
 from typing import Tuple
@@ -34,7 +35,8 @@ def install(era: str, script: str, count_episodes: bool) -> None:
     from . import gym_023, gymnasium_029, jax_names, sidecars
     from .episodes import Counter
 
-    notes.warn("%s is a file written for %s: it runs on Gymnasium %s" % (script, _named(era), gymnasium.__version__))
+    name = os.path.basename(script)
+    notes.warn("%s was written for %s: it runs on Gymnasium %s" % (name, _named(era), gymnasium.__version__))
     sidecars.install(script)
     jax_names.install()
     (gym_023 if old else gymnasium_029).install(Counter() if count_episodes else None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from fractions import Fraction
-from typing import Any, Callable, Optional, Tuple
+from typing import Any, Callable, Optional, Sequence, Tuple
 
 import gymnasium
 import numpy as np
@@ -17,6 +17,7 @@ except ImportError:
     av = None  # type: ignore[assignment]
 
 Trigger = Callable[[int], bool]
+MISSING = "no films are written: PyAV is missing; install it with: pip install av"
 
 
 def cubes(episode: int) -> bool:
@@ -54,7 +55,7 @@ class RecordVideo(gymnasium.Wrapper):
         os.makedirs(self._folder, exist_ok=True)
         self._able = av is not None and env.render_mode in ("rgb_array", "rgb_array_list")
         if av is None:
-            notes.warn("RecordVideo: no films are written, PyAV is missing; install it with: pip install av")
+            notes.warn(MISSING)
         elif not self._able:
             notes.warn("RecordVideo: no films are written, make the environment with render_mode='rgb_array'")
 
@@ -128,3 +129,20 @@ class Film:
             self._container.mux(self._stream.encode(None))
             self._container.close()
         self._container = None
+
+
+class ImageSequenceClip:
+    """The part of moviepy's that CleanRL's evaluations use."""
+
+    def __init__(self, sequence: Sequence[Any], fps: float = 30) -> None:
+        self._frames, self._fps = list(sequence), int(fps)
+
+    def write_videofile(self, filename: str, **options: Any) -> None:
+        """Write the frames as mp4; without PyAV nothing, with a warning."""
+        if av is None:
+            notes.warn(MISSING)
+            return
+        film = Film(filename, self._fps)
+        for frame in self._frames:
+            film.add(frame)
+        film.close()

@@ -32,6 +32,8 @@ _ATARI = (
 STAND_INS: Dict[str, Tuple[str, Dict[str, str]]] = {
     "distutils": ("", {}),
     "distutils.util": ("words", {"strtobool": "strtobool"}),
+    **dict.fromkeys(("moviepy", "moviepy.video", "moviepy.video.io"), ("", {})),
+    "moviepy.video.io.ImageSequenceClip": ("film", {"ImageSequenceClip": "ImageSequenceClip"}),
     "cleanrl_utils": ("", {}),
     "cleanrl_utils.buffers": _BUFFERS,
     "cleanrl_utils.atari_wrappers": _ATARI,
