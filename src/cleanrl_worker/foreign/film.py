@@ -28,6 +28,9 @@ def cubes(episode: int) -> bool:
 class RecordVideo(gymnasium.Wrapper):
     """Films episodes into a folder; without PyAV it does nothing and warns once."""
 
+    # wandb.init(monitor_gym=True) patches `close` to upload one file where this is true, and fails without it.
+    enabled = False
+
     def __new__(cls, env: Any, *args: Any, **options: Any) -> Any:
         if isinstance(env, gymnasium.vector.VectorEnv):
             notes.warn("RecordVideo: films of vector environments are not recorded")
