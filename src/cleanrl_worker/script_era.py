@@ -1,4 +1,4 @@
-"""What a script of the user's own was written for and what it needs, read from its source; nothing is run."""
+"""The era of Gymnasium that a script was written for and the modules that it needs, read from its source."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _WITH_CV2 = frozenset(("ResizeObservation", "AtariPreprocessing", "WarpFrame"))
 
 @dataclass(frozen=True)
 class ScriptEra:
-    """What to bring to a script: `era` is "" for nothing."""
+    """The needs of a script; `era` is "" where it has none."""
 
     era: str = ""
     count_episodes: bool = False
@@ -140,7 +140,7 @@ sys.stdout.write("\\nyes" if old or new else "\\n")
 
 
 def _with_neighbours(script: Path) -> Iterator[Source]:
-    """The script, and the files beside it that it imports, each once; of these, those that can be read."""
+    """Yield the script, and each readable file beside it that it imports."""
     waiting, seen = [script], {script}
     while waiting:
         path = waiting.pop()
@@ -165,7 +165,7 @@ def _lies_in(folder: Path, name: str) -> bool:
 
 
 def _imported(tree: ast.AST) -> Iterator[str]:
-    """Dotted names of all modules that are imported anywhere."""
+    """Yield the dotted names of all modules that are imported anywhere."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -177,7 +177,7 @@ def _imported(tree: ast.AST) -> Iterator[str]:
 
 
 def _always_imported(body: list[ast.stmt], on: Collection[str]) -> Iterator[str]:
-    """Dotted names of the modules that running the file imports, when the flags `on` are."""
+    """Yield the dotted names of the modules that the file imports when it runs with the flags `on`."""
     for node in body:
         if isinstance(node, ast.Import | ast.ImportFrom):
             yield from _imported(node)
@@ -230,7 +230,7 @@ def _is_final_info(node: ast.AST) -> bool:
 
 
 def _gymnasium_names(source: Source) -> Iterator[str]:
-    """What the file takes from the wrappers of Gymnasium and of Stable-Baselines3."""
+    """Yield the names of wrappers that the file takes from Gymnasium or Stable-Baselines3."""
     for node in ast.walk(source.tree):
         if isinstance(node, ast.Attribute) and dotted(node.value).endswith("wrappers"):
             yield node.attr

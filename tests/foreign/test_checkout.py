@@ -1,5 +1,6 @@
 """CleanRL's own files, unchanged, from a checkout that CLEANRL_CHECKOUT names; at tiny sizes, with `--full` only."""
 
+import faulthandler
 import json
 import os
 import subprocess
@@ -61,6 +62,7 @@ WHY = {
 @pytest.mark.full
 @pytest.mark.skipif(not CHECKOUT, reason="set CLEANRL_CHECKOUT to the folder of a checkout of CleanRL")
 def test_cleanrls_files_run_unchanged_with_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    faulthandler.cancel_dump_traceback_later()  # ten minutes are for tests that hang; here each file has a limit
     files = sorted(Path(CHECKOUT, "cleanrl").glob("*.py"))
     assert files, f"{CHECKOUT} has no cleanrl/*.py"
     failed = {file.stem: why for file in files if (why := _why_not(file, tmp_path / file.stem, monkeypatch))}

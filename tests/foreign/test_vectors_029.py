@@ -1,4 +1,4 @@
-"""What a vector environment's infos become."""
+"""The infos of vector environments in the shapes of other eras."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""What a script was written for and what it needs, read from its source."""
+"""The era and the modules that are read from the source of a script."""
 
 import sys
 from pathlib import Path

@@ -93,7 +93,7 @@ def evaluate_actor(
     capture_video: bool = True,
     exploration_noise: float = 0.1,
 ) -> List[Any]:
-    """DDPG's and TD3's: the file holds the actor and then its critics, which do not act."""
+    """Play a policy of DDPG or TD3: the file holds the actor and then its critics, which do not act."""
     import torch
 
     envs = _envs(make_env(env_id, 0, 0, capture_video, run_name))
@@ -170,7 +170,7 @@ def evaluate_actor_jax(
     exploration_noise: float = 0.1,
     seed: int = 1,
 ) -> List[Any]:
-    """DDPG's and TD3's: the file holds the actor and then its critics, which do not act."""
+    """Play a policy of DDPG or TD3: the file holds the actor and then its critics, which do not act."""
     import flax
     import jax
 

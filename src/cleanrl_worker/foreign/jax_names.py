@@ -1,4 +1,4 @@
-"""What JAX and Flax took when files of the Gymnasium 0.29 era were written, and take no longer."""
+"""Names and parameters that JAX and Flax have removed and that files of the Gymnasium 0.29 era use."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .after_import import when_imported
 
 
 def install() -> None:
-    """Bring it back once the script has imported them."""
+    """Bring them back once the script has imported JAX and Flax."""
     when_imported("jax.numpy", _patch_numpy)
     when_imported("jax", _patch)
     when_imported("flax.struct", _patch_struct)

@@ -1,4 +1,4 @@
-"""What is left of `distutils.util` in CleanRL's files, and the version of Stable-Baselines3 that they ask for."""
+"""`strtobool` of `distutils.util`, and the version of Stable-Baselines3 that CleanRL's files ask for."""
 
 from __future__ import annotations
 
