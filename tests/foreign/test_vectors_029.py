@@ -36,7 +36,7 @@ def test_the_end_of_an_episode_is_a_dictionary_in_an_array() -> None:
     assert "final_obs" not in infos and "_final_obs" not in infos
 
 
-def test_gym_023_lists_infos_and_tells_timeouts_from_ends() -> None:
+def test_gym_023_lists_infos_and_marks_timeouts() -> None:
     _, _, dones, infos = as_023(as_029(ended()))
     assert dones.tolist() == [False, True] and infos[0] == {}
     assert infos[1].pop("terminal_observation") == 1

@@ -70,7 +70,7 @@ class ReplayBuffer:
             self.next_observations[self.pos] = np.reshape(next_obs, shape)
         self.actions[self.pos] = np.reshape(action, (self.n_envs, self.action_dim))
         self.rewards[self.pos], self.dones[self.pos] = reward, done
-        # A dictionary of arrays is a vector environment's of Gymnasium, which tells truncation by itself.
+        # A dictionary of arrays is a vector environment's of Gymnasium, which reports truncation separately.
         if self._minds_timeouts and not isinstance(infos, dict):
             self.timeouts[self.pos] = [info.get("TimeLimit.truncated", False) for info in infos]
         self.pos = (self.pos + 1) % self.buffer_size
