@@ -39,7 +39,8 @@ SIZES: dict[str, tuple[str, int, dict[str, Any]]] = {
     "ppo_atari_lstm": (BREAKOUT, 2048, {**ROLLOUT, "num_minibatches": 2}),
     "ppo_atari_multigpu": (BREAKOUT, 1024, {"local_num_envs": 2, "num_steps": 64}),
     **dict.fromkeys(("dqn_atari", "c51_atari", "dqn_atari_jax", "c51_atari_jax"), (BREAKOUT, 400, REPLAY)),
-    **dict.fromkeys(("sac_atari", "rainbow_atari"), (BREAKOUT, 400, REPLAY)),
+    "rainbow_atari": (BREAKOUT, 400, REPLAY),
+    "sac_atari": (BREAKOUT, 400, {**REPLAY, "save_model": None}),  # it cannot save one
     **dict.fromkeys(("qdagger_dqn_atari_impalacnn", "qdagger_dqn_atari_jax_impalacnn"), (BREAKOUT, 64, QDAGGER)),
     "ppo_atari_envpool": ("Pong-v5", 8192, ROLLOUT),
     "ppo_rnd_envpool": ("MontezumaRevenge-v5", 4096, {**ROLLOUT, "num_iterations_obs_norm_init": 1}),
