@@ -16,21 +16,11 @@ ALGORITHMS = f"{WORKER}.algorithms"
 SHELL = tuple(
     f"{WORKER}.{name}"
     for name in (
-        *(
-            "cli",
-            "config",
-            "schema",
-            "source",
-            "interpreter",
-            "registry",
-            "runtime",
-            "telemetry",
-            "analytics",
-            "command",
-        ),
+        *("cli", "config", "schema", "source", "interpreter", "registry", "runtime", "telemetry", "analytics"),
+        "command",
         *("environments", "lock", "saved", "process", "tracking", "handover", "hub", "eval_plan", "eval_telemetry"),
         *("vitals", "causes", "attempt", "phase", "wandb_keys", "live", "handshake", "outlet"),
-        *("schedule", "needs", "backends", "policy_ask", "policy_check", "provenance", "repository"),
+        *("schedule", "needs", "backends", "policy_ask", "policy_check", "provenance", "repository", "script_era"),
     )
 )
 SIDE = tuple(
@@ -42,9 +32,20 @@ SIDE = tuple(
 )
 # Loaded by file path inside people's own interpreters, too, where `_mosaic` stands for our packages.
 IN_FOREIGN = tuple(f"{WORKER}.{name}" for name in ("fastlane", "lane", "stage", "renderer", "canvas"))
+# Loaded by file path into the process of a script: what needs nothing but the standard library, and the rest, which
+# `compat` imports once it has found Gymnasium. Torch and JAX are the script's own, imported in functions.
+FOREIGN = f"{WORKER}.foreign"
+FOREIGN_PLAIN = tuple(
+    f"{FOREIGN}.{name}"
+    for name in (
+        *("compat", "eras", "stand_ins", "notes", "old_ids", "after_import", "jax_names", "seeds", "words"),
+        "sidecars",
+    )
+)
 KIT, AGENTS, WRAPPERS = (f"{WORKER}.{name}" for name in ("kit", "agents", "wrappers"))
 POLICY_FILES = (f"{WORKER}.policy_files",)
 STDLIB_ONLY: tuple[str, ...] = ()
+HEAVY = {"torch", "jax", "jaxlib", "flax", "optax"}
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,9 @@ LAYERS = (
         ours=("mosaic",),
     ),
     Layer(("gym_gui",), ours=("mosaic.cli",)),
-    Layer(SHELL, ours=(*SHELL, "mosaic.wire", "mosaic.contract", "mosaic.catalog")),
+    Layer(SHELL, ours=(*SHELL, FOREIGN, "mosaic.wire", "mosaic.contract", "mosaic.catalog")),
+    Layer(FOREIGN_PLAIN, ours=(FOREIGN,), others=("gymnasium",)),
+    Layer((FOREIGN,), ours=(FOREIGN,), others=("numpy", "gymnasium", "ale_py", "av", "cv2", *HEAVY)),
     Layer((f"{WORKER}.launcher",), others=STDLIB_ONLY),
     Layer((f"{WORKER}.sitecustomize",), others=("numpy",)),
     Layer(IN_FOREIGN, ours=(*IN_FOREIGN, "mosaic.wire.ring"), others=("numpy", "gymnasium", "mujoco", "_mosaic")),
@@ -101,7 +104,6 @@ ROOTS = {
     f"{WORKER}.__main__": (f"{WORKER}.cli",),
 }
 
-HEAVY = {"torch", "jax", "jaxlib", "flax", "optax"}
 MAY_BE_HEAVY = (*SIDE, AGENTS, WRAPPERS, ALGORITHMS)
 # The worker's top, the frame publisher, the loading of plug-ins that strangers wrote, a session with an environment
 # that they wrote, and the daemon's loop and the GUI's stream of changes, which must go on for the other runs and pages.
@@ -232,7 +234,11 @@ def heavy_violations(module: Module, imports: list[Import]) -> Iterator[str]:
     """torch and jax belong to the algorithm's process; `kit` may reach for them inside a function."""
     if any(within(module.name, side) for side in MAY_BE_HEAVY):
         return
-    lazily_allowed = within(module.name, KIT)
+    lazily_allowed = within(module.name, KIT) or within(module.name, FOREIGN)
+    if module.name in FOREIGN_PLAIN:
+        for item in imports:
+            if item.at_module_level and not (is_stdlib(item.name) or within(item.name, FOREIGN)):
+                yield f"{module.path}:{item.line}: {module.name} must not import {item.name} at module level"
     for item in imports:
         if root(item.name) in HEAVY and (item.at_module_level or not lazily_allowed):
             yield f"{module.path}:{item.line}: {module.name} must not import {item.name}" + (
@@ -333,6 +339,10 @@ PLANTED = [
     ("cleanrl_worker/cli.py", "from .evaluation import evaluate", "must not import cleanrl_worker.evaluation"),
     ("cleanrl_worker/cli.py", "def f():\n    import torch", "must not import torch"),
     ("cleanrl_worker/launcher.py", "import psutil", "must not import psutil"),
+    ("cleanrl_worker/foreign/a.py", "import pydantic", "must not import pydantic"),
+    ("cleanrl_worker/foreign/a.py", "import mosaic.wire.paths", "must not import mosaic.wire.paths"),
+    ("cleanrl_worker/foreign/a.py", "import torch", "must not import torch at module level"),
+    ("cleanrl_worker/foreign/compat.py", "import gymnasium", "must not import gymnasium at module level"),
     ("cleanrl_worker/launcher.py", "import mosaic.wire.paths", "must not import mosaic.wire.paths"),
     ("cleanrl_worker/kit/a.py", "import torch.nn as nn", "must not import torch.nn at module level"),
     ("cleanrl_worker/kit/a.py", "try:\n    import jax\nexcept ImportError:\n    pass", "must not import jax"),

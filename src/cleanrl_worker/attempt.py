@@ -21,6 +21,7 @@ from cleanrl_worker.config import worker_variables
 from cleanrl_worker.eval_telemetry import make_relay
 from cleanrl_worker.process import AlgorithmProcess, Signals, child_environment
 from cleanrl_worker.provenance import Provenance
+from cleanrl_worker.script_era import MEAN_TAG
 from cleanrl_worker.telemetry import LifecycleEmitter, Notes, ScriptScalars
 from cleanrl_worker.tracking import Tracker, project_of
 from cleanrl_worker.vitals import Vitals
@@ -82,7 +83,8 @@ class Attempt:
         outlets = (self._hold, self._beat, self._tensorboard)
         self._relay = make_relay(config, paths, *outlets, first_step, whole=phase is None)
         self._notes = Notes(paths, self._hold)
-        self._scalars = None if plan.ours else ScriptScalars(paths, self._tensorboard, first_step)
+        mean_tag = MEAN_TAG if plan.era.logs_means else ""
+        self._scalars = None if plan.ours else ScriptScalars(paths, self._tensorboard, first_step, mean_tag)
         self._silence = None if plan.ours else live.Silence(paths, self._warn)
         self._warned: set[str] = set()
         tracks_itself = not plan.ours and any(flag in ("--track", "--track=true", "--track=True") for flag in plan.argv)

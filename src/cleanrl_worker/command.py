@@ -12,8 +12,10 @@ from typing import Any
 from cleanrl_worker import eval_plan, live, schedule, schema
 from cleanrl_worker.config import CleanRLWorkerConfig, worker_variables
 from cleanrl_worker.environments import check_environment, only_envpool_has
+from cleanrl_worker.foreign import old_ids
 from cleanrl_worker.interpreter import find_interpreter, locate
 from cleanrl_worker.saved import find_checkpoint, find_file, find_path, run_before
+from cleanrl_worker.script_era import NO_ERA, ScriptEra, read_era, require_modules
 from cleanrl_worker.source import locate_module
 from mosaic import catalog
 from mosaic.contract.fields import EXTRAS
@@ -40,6 +42,8 @@ class Plan:
     num_threads: int
     """threads for OpenMP and its like; 0 leaves them alone"""
     warnings: tuple[str, ...] = ()
+    era: ScriptEra = NO_ERA
+    """what a script of the user's own expects of Gymnasium"""
 
     @property
     def name(self) -> str:
@@ -85,11 +89,16 @@ def make_plan(config: CleanRLWorkerConfig, paths: RunPaths, registry: Mapping[st
     stages = schedule.stage_ids(config.extras)
     if stages and not target.ours:
         raise ConfigError(f"{schedule.PLACE}: {target.name} makes its own environments; take an algorithm of ours")
+    era = NO_ERA
     if target.ours:
         schema.require_packages(target.name, target.source)
+    elif target.source is not None:
+        era = read_era(target.source)
     argv, num_threads, told = _command_line(config, paths, target, warnings)
+    if not target.ours and target.source is not None:
+        require_modules(target.source, target.interpreter, era, argv)
     if told("env_id") is not None:
-        warnings += _check_environment(config, target, argv, stages, told)
+        warnings += _check_environment(config, target, argv, stages, told, era)
         _check_together(config, target, stages, told)
     return Plan(
         module=target.module,
@@ -100,6 +109,7 @@ def make_plan(config: CleanRLWorkerConfig, paths: RunPaths, registry: Mapping[st
         argv=tuple(argv),
         num_threads=num_threads,
         warnings=tuple(warnings),
+        era=era,
     )
 
 
@@ -164,7 +174,12 @@ def _find_script(algo: str) -> Path:
 
 
 def _check_environment(
-    config: CleanRLWorkerConfig, target: _Target, argv: list[str], stages: list[str], told: Callable[[str], Any]
+    config: CleanRLWorkerConfig,
+    target: _Target,
+    argv: list[str],
+    stages: list[str],
+    told: Callable[[str], Any],
+    era: ScriptEra,
 ) -> list[str]:
     scope = schema.read_scope(target.source) if target.source else schema.Scope()
     folder = str(target.script.parent) if target.script else None
@@ -176,9 +191,10 @@ def _check_environment(
         argv.append("--env-backend=envpool")  # `auto` looks into Gymnasium
         backend = asked = "envpool"
     warnings = []
+    replaced: Mapping[str, str] = old_ids.REPLACED if era.old and target.interpreter == sys.executable else {}
     for env_id in stages or [config.env_id]:
         warnings += check_environment(
-            env_id,
+            replaced.get(env_id, env_id),
             target.name,
             scope.action_spaces,
             target.interpreter,

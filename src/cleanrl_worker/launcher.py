@@ -2,7 +2,7 @@
 
 Executed by file path in the algorithm's interpreter, which may be any Python >= 3.8 without our packages:
     python launcher.py --shell-pid N --lifeline FD (--module M [--as-main] | --script PATH) [--also-path DIR] [--ours]
-        [--fastlane own|foreign] [--onlooker M]... -- ARGV...
+        [--fastlane own|foreign] [--era ERA [--count-episodes]] [--onlooker M]... -- ARGV...
 A process that was the shell itself (an interactive session) has no ties: it is started without the first two.
 """
 
@@ -26,6 +26,7 @@ import importlib.util  # noqa: E402
 import runpy  # noqa: E402
 import select  # noqa: E402
 import signal  # noqa: E402
+import types  # noqa: E402
 from typing import List, Optional, Sequence  # noqa: E402
 
 PR_SET_PDEATHSIG = 1
@@ -46,6 +47,8 @@ def main(given: Optional[List[str]] = None) -> None:
     parser.add_argument("--also-path", action="append", default=[], help="appended to sys.path: shadows nothing")
     parser.add_argument("--ours", action="store_true", help="SIGINT ends it as SIGTERM does, until it answers both")
     parser.add_argument("--fastlane", choices=("own", "foreign"), help="let the run be watched, by whose packages")
+    parser.add_argument("--era", help="an era of Gymnasium that the script is of, see foreign/compat.py")
+    parser.add_argument("--count-episodes", action="store_true", help="the script reports none itself")
     parser.add_argument("--onlooker", action="append", default=[], help="a module whose install() precedes main()")
     flags = parser.parse_args(given[:cut])
     if flags.ours:  # an exception amid an import would be a traceback, or be swallowed
@@ -56,6 +59,8 @@ def main(given: Optional[List[str]] = None) -> None:
     sys.path.extend(entry for entry in flags.also_path if entry not in sys.path)
     if flags.fastlane:
         open_fastlane(foreign=flags.fastlane == "foreign")
+    if flags.era:
+        open_compat(flags.era, flags.script or flags.module, flags.count_episodes)
     if flags.script:
         run_script(flags.script, given[cut + 1 :])
     else:
@@ -87,6 +92,14 @@ def open_fastlane(foreign: bool) -> None:
     module = sys.modules["_mosaic_sitecustomize"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     module.install(foreign)
+
+
+def open_compat(era: str, script: str, count_episodes: bool) -> None:
+    """Load `foreign/compat.py` by its path, as a package of its own: this interpreter may have none of ours."""
+    package = types.ModuleType("_mosaic_foreign")
+    package.__path__ = [os.path.join(os.path.dirname(os.path.abspath(__file__)), "foreign")]
+    sys.modules[package.__name__] = package
+    importlib.import_module(package.__name__ + ".compat").install(era, script, count_episodes)
 
 
 def run_module(name: str, argv: List[str], as_main: bool, onlookers: Sequence[str] = ()) -> None:

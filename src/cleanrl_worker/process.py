@@ -257,6 +257,10 @@ def _launcher_flags(plan: Plan, lifeline: int, environment: Mapping[str, str]) -
         flags += ["--fastlane", "own", "--onlooker", ONLOOKER] if plan.ours else ["--fastlane", "foreign"]
     if plan.ours and any(flag.startswith("--curriculum=") for flag in plan.argv):
         flags += ["--onlooker", CHOOSERS]
+    if plan.era.era:
+        flags += ["--era", plan.era.era, *(["--count-episodes"] if plan.era.count_episodes else [])]
+    if plan.era.also_path:
+        flags += ["--also-path", plan.era.also_path]
     if plan.script is not None:
         return [*flags, "--script", str(plan.script)]
     flags += ["--module", str(plan.module)]

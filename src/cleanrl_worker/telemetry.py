@@ -289,7 +289,9 @@ class ScriptScalars:
     # Folders that may hold thousands of files, none of them the script's scalars.
     ELSEWHERE = frozenset({"logs", "checkpoints", "videos", "wandb"})
 
-    def __init__(self, paths: RunPaths, ours: Path | None, first_step: int = 0) -> None:
+    def __init__(self, paths: RunPaths, ours: Path | None, first_step: int = 0, mean_tag: str = "") -> None:
+        """`mean_tag` is what the script calls the mean return of its episodes, if it logs that alone."""
+        self._mean_tag = mean_tag
         self._first_step = first_step
         self._root = paths.folder
         self._metrics = paths.metrics
@@ -327,7 +329,10 @@ class ScriptScalars:
         if reader.path in self._unreadable:
             return []
         try:
-            return [(at, self._first_step + step, tag, value) for at, step, tag, value in reader.read()]
+            return [
+                (at, self._first_step + step, MEAN_RETURN if tag == self._mean_tag else tag, value)
+                for at, step, tag, value in reader.read()
+            ]
         except EventError:
             self._unreadable.add(reader.path)  # a corrupt record: nothing behind it can be trusted
             return []

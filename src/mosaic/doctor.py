@@ -115,6 +115,8 @@ def families() -> Iterator[Finding]:
             ready.append(part.label)
     if find_spec("envpool") is None:
         lacking.setdefault(f"pip install '{DISTRIBUTION}[envpool]'", []).append("EnvPool")
+    if find_spec("cv2") is None:
+        lacking.setdefault(f"pip install '{DISTRIBUTION}[foreign]'", []).append("OpenCV, for Atari files of CleanRL's")
     yield Finding("environments", "ok" if ready else "trouble", f"ready: {', '.join(ready) or 'none'}")
     for line, names in lacking.items():
         yield Finding("environments", "note", f"not installed: {', '.join(names)}", line)

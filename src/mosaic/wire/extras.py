@@ -3,6 +3,7 @@
 EXTRA_OF = {
     "ale_py": "atari",
     "Box2D": "box2d",
+    "cv2": "foreign",
     "dm_control": "dm_control",
     "envpool": "envpool",
     "flax": "jax",

@@ -1,0 +1,123 @@
+"""The JSON beside a policy that a script saves: its environment, seed, arguments and observation statistics."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import sys
+import weakref
+from importlib import import_module
+from typing import Any, Dict, List, Optional, Tuple
+
+from .after_import import when_imported
+
+FORMAT = 1  # mosaic.wire.sidecars'
+ENDINGS = (".cleanrl_model",)
+PACKAGES = ("torch", "jax", "flax", "numpy", "gymnasium")
+
+_script = ""
+_env_id = ""
+_folder = os.getcwd()
+_pid = os.getpid()
+_normalizers: "weakref.WeakSet[Any]" = weakref.WeakSet()
+
+
+def install(script: str) -> None:
+    """Write a sidecar whenever the script saves a policy, through torch or through a file that it opens itself."""
+    global _script
+    _script = script
+    when_imported("torch", _patch)
+    sys.addaudithook(_opened)
+
+
+def remember(normalizer: Any) -> None:
+    """Take the statistics of a NormalizeObservation wrapper into account."""
+    _normalizers.add(normalizer)
+
+
+def played(env_id: str) -> None:
+    """Take the first environment that the script makes for the one it trains on."""
+    global _env_id
+    _env_id = _env_id or env_id
+
+
+def _patch(torch: Any) -> None:
+    save = torch.save
+
+    @functools.wraps(save)
+    def save_with_sidecar(obj: Any, f: Any, *args: Any, **options: Any) -> Any:
+        answer = save(obj, f, *args, **options)
+        if isinstance(f, (str, os.PathLike)):
+            _write(os.fspath(f))
+        return answer
+
+    torch.save = save_with_sidecar
+
+
+def _opened(event: str, args: Tuple[Any, ...]) -> None:
+    """Write the sidecar of a policy file that is opened for writing, as files of flax are."""
+    if event != "open":
+        return
+    path, mode = args[0], args[1]
+    if isinstance(path, str) and path.endswith(ENDINGS) and isinstance(mode, str) and mode.startswith(("w", "x")):
+        _write(path)
+
+
+def _write(policy: str) -> None:
+    if not policy.endswith(ENDINGS) or os.getpid() != _pid:
+        return
+    text = json.dumps(_sidecar(), indent=2)
+    beside = policy + ".json.part"
+    with open(beside, "w", encoding="utf-8") as file:
+        file.write(text)
+    os.replace(beside, policy + ".json")
+
+
+def _sidecar() -> Dict[str, Any]:
+    args = _arguments()
+    seed = args.get("seed")
+    env_id = _env_id or args.get("env_id")
+    return {
+        "format": FORMAT,
+        "script": _script,
+        **({"env_id": env_id} if isinstance(env_id, str) else {}),
+        "args": args,
+        **({"seed": seed} if type(seed) is int and seed >= 0 else {}),
+        "observation_statistics": _statistics(),
+        "versions": _versions(),
+    }
+
+
+def _arguments() -> Dict[str, Any]:
+    """Return the script's `args` as far as JSON can hold them; {} where it has no such global."""
+    found = getattr(sys.modules.get("__main__"), "args", None)
+    values = found if isinstance(found, dict) else getattr(found, "__dict__", {})
+    return {name: value for name, value in values.items() if isinstance(name, str) and _is_plain(value)}
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return all(_is_plain(item) for item in value)
+    if isinstance(value, float):
+        return value - value == 0.0  # neither infinite nor NaN
+    return value is None or isinstance(value, (bool, int, str))
+
+
+def _statistics() -> Optional[Dict[str, Any]]:
+    """Return mean and variance over the observations of all environments: CleanRL normalizes each by its own."""
+    parts: List[Any] = [each.obs_rms for each in list(_normalizers) if each.obs_rms.count > 1]
+    if not parts or len({part.mean.shape for part in parts}) > 1:
+        return None
+    total = sum(part.count for part in parts)
+    mean = sum(part.mean * part.count for part in parts) / total
+    var = sum((part.var + (part.mean - mean) ** 2) * part.count for part in parts) / total
+    return {"mean": mean.tolist(), "var": var.tolist()}
+
+
+def _versions() -> Dict[str, str]:
+    found = {"python": "%d.%d.%d" % sys.version_info[:3]}
+    for name in PACKAGES:
+        if name in sys.modules:
+            found[name] = str(getattr(import_module(name), "__version__", ""))
+    return found
