@@ -88,6 +88,7 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for module in _modules():
         module.add_to(commands)
+    top.set_defaults(parser=top)  # of which `completion` reads the words
     return top
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from mosaic.commands import runs
+from mosaic.commands import run_table, runs
 from mosaic.contract.provenance import add_attempt
 from mosaic.trainer import states
 from mosaic.trainer.run import Run
@@ -38,7 +38,7 @@ A_RUN = Run(
 def drawn(width: int, terminal: bool, *shown: Run) -> str:
     out = io.StringIO()
     console = Console(file=out, width=width, force_terminal=terminal, color_system=None)
-    console.print(runs.table(shown, console))
+    console.print(run_table.table(shown, console))
     return out.getvalue()
 
 
@@ -79,7 +79,7 @@ def test_a_stalled_run_is_marked_beside_its_state_with_how_long(width: int, term
 
 
 def test_pipe_gets_whole_ids_and_one_plain_line_a_run() -> None:
-    text = drawn(runs.PIPE_WIDTH, False, A_RUN)
+    text = drawn(run_table.PIPE_WIDTH, False, A_RUN)
     assert A_RUN.run_id in text and "250000/1000000" in text and len(text.splitlines()) == 2
 
 

@@ -7,7 +7,7 @@ import pytest
 import tiny_envs
 
 from cleanrl_worker.kit import envs as kit_envs
-from cleanrl_worker.kit import episodes, pools
+from cleanrl_worker.kit import episodes, pools, registration
 from cleanrl_worker.kit.args import RunArgs
 from cleanrl_worker.wrappers.minigrid import GridView
 
@@ -242,7 +242,7 @@ def test_another_backend_is_offered_where_it_has_the_environment_and_only_there(
     (tmp_path / "fresh_plugin.py").write_text("import gymnasium\ngymnasium.register('Plugin/Known-v0', 'nowhere:No')\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "fresh_plugin", raising=False)
-    monkeypatch.setattr(kit_envs, "PLUGINS", (("Plugin/", "fresh_plugin"),))
+    monkeypatch.setattr(registration, "PLUGINS", (("Plugin/", "fresh_plugin"),))
     gym.registry.pop("Plugin/Known-v0", None)
     if "not installed" in said:
         monkeypatch.setitem(sys.modules, "envpool", None)

@@ -20,9 +20,10 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 
-from cleanrl_worker.kit import episodes, pools
+from cleanrl_worker.kit import episodes, pools, registration
 from cleanrl_worker.kit.episodes import Episodes, StagedEnvs, Step, VectorEnvs, View, env_seeds
 from cleanrl_worker.kit.finite import Guard, wrong_step
+from cleanrl_worker.kit.registration import OWN
 from cleanrl_worker.kit.seeding import NewWorld, SeededEpisodes
 from cleanrl_worker.kit.video import FilmWrapper
 from mosaic.wire import courses, extras
@@ -36,14 +37,6 @@ ACTION_KINDS = {
     gym.spaces.Discrete: "discrete",
     gym.spaces.Box: "continuous",
     gym.spaces.MultiDiscrete: "multi_discrete",
-}
-PLUGINS = (  # parts of ids, and the modules that register them
-    *(("ALE/", "ale_py"), ("NoFrameskip", "ale_py"), ("MiniGrid-", "minigrid"), ("BabyAI-", "minigrid")),
-    *(("dm_control/", "dm_control"), ("dm_control/", "shimmy")),
-)
-OWN: dict[str, dict[str, Any]] = {
-    "mosaic/Catch-v0": {"entry_point": "cleanrl_worker.catch:Catch", "reward_threshold": 0.9},
-    "mosaic/Atari-v0": {"entry_point": "cleanrl_worker.wrappers.atari:Atari"},  # what `frames` makes of Atari's ids
 }
 SMALLEST_SIDE = 36  # pixels that the three convolutions of an image network need
 
@@ -323,16 +316,9 @@ def make_native(env_id: str, num_envs: int, **options: Any) -> gym.vector.Vector
 
 
 def register_plugins(env_id: str) -> None:
-    """Let the packages whose environments Gymnasium does not register by itself do so, which importing them does."""
-    if env_id in OWN and env_id not in gym.registry:
-        gym.register(env_id, **OWN[env_id])
+    """Register what an id needs registered; SystemExit for a package that is missing."""
     with plain_refusals(env_id):
-        for part, module in PLUGINS:
-            if part in env_id:
-                importlib.import_module(module)
-    spec = gym.registry.get(env_id)
-    if spec is not None and str(spec.entry_point).startswith("minigrid.envs.wfc"):
-        del gym.registry[env_id]  # minigrid's package lacks the pictures that these levels are made from
+        registration.register(env_id)
 
 
 def only_envpool_has(env_id: str) -> bool:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import gymnasium as gym
 import numpy as np
 
+from cleanrl_worker.kit import registration
 from cleanrl_worker.kit.episodes import Episode, Episodes, Step, View, env_seeds
 from cleanrl_worker.kit.video import EpisodeFilm
 from mosaic.wire import extras
@@ -228,9 +229,7 @@ def _import_envpool(env_id: str, families: tuple[str, ...]) -> Any:
 
 def _or_gymnasium(env_id: str, families: tuple[str, ...] = ()) -> str:
     """The other way out, where it is one; Gymnasium has Atari's games under other ids."""
-    from cleanrl_worker.kit.envs import register_plugins  # which imports this module
-
-    with contextlib.suppress(SystemExit):  # a package is missing
-        register_plugins(env_id)
+    with contextlib.suppress(ImportError, gym.error.Error):  # a package is missing
+        registration.register(env_id)
     known = ":" in env_id or env_id in gym.registry or "atari" in families[:1]
     return ", or use --env-backend gymnasium" * known

@@ -13,7 +13,8 @@ import gymnasium as gym
 import numpy as np
 
 from cleanrl_worker.kit import pools
-from cleanrl_worker.kit.envs import OWN, register_plugins
+from cleanrl_worker.kit.envs import register_plugins
+from cleanrl_worker.kit.registration import OWN
 
 SIZE, STACK = 84, 4
 SKIP = 4

@@ -8,8 +8,8 @@ from typing import Any, Literal
 import gymnasium as gym
 import numpy as np
 
-from cleanrl_worker.kit.envs import OWN
 from cleanrl_worker.kit.pools import knows, nearest
+from cleanrl_worker.kit.registration import OWN
 
 GAMES = tuple(
     """

@@ -53,10 +53,8 @@ def complete(args: argparse.Namespace) -> int:
     if args.shell != WORDS:
         print(SHELLS[args.shell], end="")
         return 0
-    from mosaic.cli import parser
-
     try:
-        for word in candidates(parser(), args.words or [""]):
+        for word in candidates(args.parser, args.words or [""]):
             print(word)
     except MosaicError:
         pass  # no daemon, no worker: nothing to offer, and a shell's line is no place to say so

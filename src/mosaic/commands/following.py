@@ -124,7 +124,7 @@ def follow_several(client: Client, runs: Sequence[Run], console: Console) -> int
     from rich.live import Live
 
     from mosaic import console as view
-    from mosaic.commands.runs import table
+    from mosaic.commands.run_table import table
 
     shown: dict[str, Run] = {run.run_id: run for run in runs}
     if console.is_terminal:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mosaic.commands.connection import connect
 from mosaic.commands.naming import add_run, find_run
 from mosaic.commands.printing import add_json, ago, moment, print_json, say, short_id, shortest, stall_mark
+from mosaic.commands.run_table import PIPE_WIDTH, STYLES, steps_of, table, time_of
 from mosaic.commands.submission import document
 from mosaic.wire.errors import ConfigError
 from mosaic.wire.paths import RunPaths
@@ -25,24 +25,7 @@ STATES = ("INIT", "HANDSHAKE", "READY", "EXECUTING", "PAUSED", "COMPLETED", "FAI
 LIVE, ENDED = ("HANDSHAKE", "READY", "EXECUTING", "PAUSED", "LOST"), ("COMPLETED", "FAILED", "CANCELLED", "BROKEN")
 GROUPS = {"live": LIVE, "ended": ENDED, "queued": ("INIT",)}
 MODES = ("train", "resume_training", "policy_eval", "script")
-STYLES = {
-    "COMPLETED": "green",
-    "FAILED": "red",
-    "LOST": "red",
-    "BROKEN": "red",
-    "EXECUTING": "cyan",
-    "PAUSED": "yellow",
-    "INIT": "dim",
-}
 LIMIT, LARGEST_PAGE = 20, 1000
-BAR = 8
-# Below the first width the speed has no room, below the second neither time nor bar.
-WIDE, NARROW = 110, 96
-# From here on there is room for a state and a mark.
-WIDEST = 140
-NAMES, SHORTEST_NAME = (2, 3), 8
-# A table that goes into a file or another program is not cut to the width of a terminal that is not there.
-PIPE_WIDTH = 500
 
 
 def add_to(commands: Any) -> None:
@@ -124,116 +107,6 @@ def parse_states(texts: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def table(runs: Sequence[Run], console: Console) -> RenderableType:
-    """The runs as rows: short names, bars and colours on a terminal, whole ids and plain words elsewhere."""
-    from rich.table import Table
-
-    terminal = console.is_terminal
-    names = ["run", "state", "algorithm", "environment", "seed", "steps", "return", "steps/s", "time"]
-    names.append("age" if terminal else "created")
-    left_out = {"steps/s": console.width < WIDE, "time": console.width < NARROW}
-    narrow, cut = console.width < NARROW, console.width < WIDEST
-    rows = [list(_cells(run, terminal, bar=not narrow, cut=cut)) for run in runs]
-    shown = [place for place, name in enumerate(names) if not left_out.get(name)]
-    drawn = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
-    widths = {place: max([len(names[place]), *(cell_width(row[place]) for row in rows)]) for place in shown}
-    for place, width in fitting(widths, console.width).items():
-        drawn.add_column(
-            names[place],
-            no_wrap=True,
-            overflow="ellipsis",
-            style="cyan" if place == 0 else None,
-            justify="left" if place < 4 or (place == 5 and terminal) else "right",
-            width=width,
-        )
-    for row in rows:
-        drawn.add_row(*(row[place] for place in shown))
-    return drawn
-
-
-def fitting(widths: dict[int, int], room: int) -> dict[int, int]:
-    """Cut the names of algorithm and environment until the columns fit; a state or number that is cut would lie."""
-    fitted = dict(widths)
-    excess = sum(widths.values()) + 2 * (len(widths) - 1) - room
-    while excess > 0:
-        widest = max(NAMES, key=lambda place: fitted[place])
-        if fitted[widest] <= SHORTEST_NAME:
-            break
-        fitted[widest] -= 1
-        excess -= 1
-    return fitted
-
-
-def cell_width(cell: RenderableType) -> int:
-    """Of a text; anything else is a bar with its share."""
-    from rich.text import Text
-
-    return cell.cell_len if isinstance(cell, Text) else BAR + 5
-
-
-def _cells(run: Run, terminal: bool, *, bar: bool, cut: bool) -> Iterator[RenderableType]:
-    from rich.text import Text
-
-    from mosaic import console as view
-
-    state = str(run.state) if run.queue_position < 0 else f"queued {run.queue_position + 1}"
-    if run.asked:
-        state = {"pause": "pausing", "continue": "continuing", "cancel": "cancelling"}[run.asked]
-    yield Text(short_id(run.run_id) if terminal else run.run_id)
-    shown = [state if terminal else str(run.state), stall_mark(run)]
-    if run.stalled and cut:  # the mark implies it: queued and paused runs have none
-        shown = shown[1:]
-    yield Text(" ".join(filter(None, shown)), style="red" if run.stalled else STYLES.get(str(run.state), ""))
-    yield Text((run.run_name if run.mode == "script" else run.algo.rpartition("/")[2]) + _mode(run.mode))
-    yield Text(run.env_id)
-    yield Text("" if run.seed is None else str(run.seed))
-    yield _steps(run, bar=bar) if terminal else Text(f"{run.step}/{run.total_timesteps}")
-    yield Text("" if _return(run) is None else view.short(_return(run)))
-    yield Text("" if not run.sps and not run.stalled else f"{run.sps or 0:,.0f}" if terminal else f"{run.sps or 0:.0f}")
-    yield Text(_time(run))
-    age = ago(run.created_at).removesuffix(" ago") if terminal else moment(run.created_at)
-    yield Text(age if run.created_at else "")  # a BROKEN run's may be unreadable
-
-
-def _return(run: Run) -> float | None:
-    """Return the run's return; a run from before means were kept has its last episode's only."""
-    return run.last_return if run.mean_return is None else run.mean_return
-
-
-def _mode(mode: str) -> str:
-    return {"train": "", "resume_training": " (resumed)", "policy_eval": " (eval)", "script": " (script)"}.get(mode, "")
-
-
-def _steps(run: Run, *, bar: bool = True) -> RenderableType:
-    """A bar and a share; a count where no end is known."""
-    from rich.progress_bar import ProgressBar
-    from rich.table import Table
-    from rich.text import Text
-
-    if run.progress is None:
-        return Text(f"{run.step:,}" if run.step else "")
-    share = f"{run.progress:4.0%}"
-    if not bar:
-        return Text(share)
-    colour = STYLES.get(str(run.state), "cyan")
-    row = Table.grid(padding=(0, 1))
-    row.add_row(
-        ProgressBar(total=1.0, completed=run.progress, width=BAR, complete_style=colour, finished_style=colour), share
-    )
-    return row
-
-
-def _time(run: Run) -> str:
-    """How long it took or has taken; of what executes, how long is left where that is known."""
-    from mosaic.console import clock
-
-    if not run.started_at:
-        return ""
-    if not run.ended and run.eta_seconds is not None:
-        return f"{clock(run.eta_seconds)} left"
-    return clock((run.ended_at or time.time()) - run.started_at)
-
-
 def show(args: argparse.Namespace) -> int:
     """Print everything the registry knows of a run, or the live view."""
     from rich.console import Console
@@ -286,7 +159,7 @@ def _full(
     if run.reason:
         yield Text(run.reason, style="red" if state in ("FAILED", "LOST", "BROKEN") else "")
     if console.is_terminal and run.progress is not None:
-        yield _steps(run)
+        yield steps_of(run)
     yield Text()
     yield _grid(_facts(run))
     for warning in filter(None, (*run.warnings, trouble)):
@@ -317,7 +190,7 @@ def _facts(run: Run) -> list[tuple[str, str]]:
 
     unit = "episodes" if run.mode == "policy_eval" else "steps"
     total = f" of {run.total_timesteps:,}" if run.total_timesteps else ""
-    left = f", {_time(run)}" if run.eta_seconds is not None else ""
+    left = f", {time_of(run)}" if run.eta_seconds is not None else ""
     times = {"created": run.created_at, "started": run.started_at, "ended": run.ended_at}
     attempts = f"{run.attempt}, {run.restarts} of {run.max_restarts} restarts used" if run.max_restarts else ""
     facts = {
@@ -329,7 +202,7 @@ def _facts(run: Run) -> list[tuple[str, str]]:
         "last episode": "" if run.last_return is None else short(run.last_return),
         "speed": f"{run.sps or 0:,.0f} steps/s" if run.sps or run.stalled else "",
         **{name: f"{moment(at)} ({ago(at)})" if at else "" for name, at in times.items()},
-        "took": _time(run) if run.ended and run.started_at else "",
+        "took": time_of(run) if run.ended and run.started_at else "",
         "attempt": attempts or (str(run.attempt) if run.attempt > 1 else ""),
         "exit": run.signal or ("" if run.exit_code is None or not run.ended else f"code {run.exit_code}"),
         "GPUs": ", ".join(map(str, run.gpus)),
