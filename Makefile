@@ -32,7 +32,7 @@ help:
 	@echo "  make bench-web       the GUI: first page, large curves, what a viewer costs"
 	@echo "  make bench-gpu       CUDA graphs on a GPU: the same results? how much faster?"
 	@echo "  make profile         ALGO=dqn ENV=CartPole-v1: where the time of a training goes, as a table and a flame graph"
-	@echo "  make proto           generate src/mosaic/wire/_pb from trainer.proto"
+	@echo "  make proto           generate src/mosaic/contract/proto from trainer.proto"
 	@echo "  make clean           remove $(VENV) and caches (runs in var/ stay)"
 	@echo "Settings: PYTHON=python3.12 (the interpreter of $(VENV)), JOBS=2 (test processes), ARGS='…' (for bench-*)"
 
@@ -107,8 +107,8 @@ profile: $(CORE)
 	$(BIN)/python benchmarks/flame.py $(ALGO) $(ENV) $(ARGS)
 
 proto: $(FULL)
-	$(BIN)/python -m grpc_tools.protoc -Imosaic/wire/_pb=src/mosaic/wire --python_out=src --pyi_out=src --grpc_python_out=src \
-	  mosaic/wire/_pb/trainer.proto
+	$(BIN)/python -m grpc_tools.protoc -Imosaic/contract/proto=src/mosaic/contract/proto --python_out=src --pyi_out=src --grpc_python_out=src \
+	  mosaic/contract/proto/trainer.proto
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -27,7 +27,7 @@ from typing import Any
 from report import markdown, save
 
 from cleanrl_worker.kit.experiment import Run
-from mosaic.wire.metrics import read_rows
+from mosaic.contract.metrics import read_rows
 
 
 @dataclass(frozen=True)

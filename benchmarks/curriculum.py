@@ -23,9 +23,9 @@ from learning import seeds
 from report import RESULTS, machine, markdown, save
 
 from cleanrl_worker.wrappers.curriculum import BABYAI_DOORKEY_CURRICULUM, BABYAI_GOTO_CURRICULUM
+from mosaic.contract.metrics import read_rows
+from mosaic.contract.paths import RunPaths, resolve_home
 from mosaic.stats import bootstrap_interval, iqm
-from mosaic.wire.metrics import read_rows
-from mosaic.wire.paths import RunPaths, resolve_home
 
 
 def _rooms(number: int, size: int, **stage: Any) -> dict[str, Any]:

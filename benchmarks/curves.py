@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from mosaic.contract.metrics import is_episode, read_rows
 from mosaic.stats import iqm
-from mosaic.wire.metrics import is_episode, read_rows
 
 IMAGES = Path(__file__).parents[1] / "docs" / "img"
 LAST = 100

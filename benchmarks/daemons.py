@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import psutil
 
+from mosaic.contract.channel import daemon_card, read_card
 from mosaic.trainer.client import Client
-from mosaic.wire.channel import daemon_card, read_card
 
 
 @contextmanager

@@ -26,12 +26,12 @@ import psutil
 from clusters import RayNodes, enter_namespace, slurm
 from report import markdown, save
 
+from mosaic.contract.channel import daemon_card, read_card
+from mosaic.contract.metrics import comparable
+from mosaic.contract.paths import RunPaths
 from mosaic.trainer.client import Client
 from mosaic.trainer.run import Run
 from mosaic.trainer.states import State
-from mosaic.wire.channel import daemon_card, read_card
-from mosaic.wire.metrics import comparable
-from mosaic.wire.paths import RunPaths
 
 PATIENCE = 270.0
 

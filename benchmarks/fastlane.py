@@ -36,9 +36,9 @@ import numpy as np
 import psutil
 from report import RESULTS, markdown, save
 
+from mosaic.contract import ring
+from mosaic.contract.frames import FastLaneReader, sweep
 from mosaic.stats import bootstrap_interval, iqm
-from mosaic.wire import ring
-from mosaic.wire.frames import FastLaneReader, sweep
 
 CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "CartPole": ("ppo", "CartPole-v1", {}),
@@ -129,8 +129,8 @@ def measure(name: str, mode: str, seconds: float, block: float) -> dict[str, Any
 # let the training believe for two seconds that it is watched.
 VIEWER = """
 import mmap, sys, time
-from mosaic.wire.frames import FastLaneReader, RingError
-from mosaic.wire.ring import Head
+from mosaic.contract.frames import FastLaneReader, RingError
+from mosaic.contract.ring import Head
 with open(sys.argv[2], "r+b") as file:
     flag = mmap.mmap(file.fileno(), 8)
 reader, last = None, 0

@@ -22,7 +22,7 @@ from types import FrameType
 
 from report import markdown
 
-from mosaic.wire.split import frames_below, part_of, sections_of
+from cleanrl_worker.run.split import frames_below, part_of, sections_of
 
 EVERY = 0.002  # seconds; a look takes some 10 µs
 Stack = tuple[str, ...]

@@ -22,7 +22,7 @@ from report import markdown, save
 
 from cleanrl_worker.kit.episodes import Episode, Episodes
 from cleanrl_worker.kit.finite import Guard
-from mosaic.wire.metrics import read_rows
+from mosaic.contract.metrics import read_rows
 
 # algorithm, environment, the step from which the clock counts, options
 CASES: tuple[tuple[str, str, int, dict[str, Any]], ...] = (

@@ -22,8 +22,8 @@ import numpy as np
 from curves import GRID, IMAGES, LAST, Curve, episodes_of, smoothed, write_svg
 from report import load, markdown, save
 
-from mosaic.wire.metrics import Tail, is_episode
-from mosaic.wire.paths import resolve_home
+from mosaic.contract.metrics import Tail, is_episode
+from mosaic.contract.paths import resolve_home
 
 GAME, SOLVED = "mosaic/Catch-v0", 0.9
 NAME = "image_game"

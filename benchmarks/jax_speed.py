@@ -26,7 +26,7 @@ from report import markdown, save
 from speed import Case, execute, measure, ours, scaled
 
 from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
-from mosaic.wire.metrics import read_rows
+from mosaic.contract.metrics import read_rows
 
 NAME = "jax_speed"
 

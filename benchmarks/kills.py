@@ -27,7 +27,7 @@ import report
 from cleanrl_worker.agents.normalize import RunningStatistics
 from cleanrl_worker.kit import checkpoint
 from cleanrl_worker.kit.buffers import ReplayBuffer
-from mosaic.wire.checkpoints import CheckpointError, find_all, prune
+from mosaic.contract.checkpoints import CheckpointError, find_all, prune
 
 ROWS_PER_SAVE = 200
 COUNTS = struct.Struct("qq")  # saves that worked, saves that met a full disk; in memory that children share

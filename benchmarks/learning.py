@@ -25,8 +25,8 @@ from curves import GRID, IMAGES, LAST, Curve, episodes_of, smoothed, write_svg
 from report import RESULTS, machine, markdown, save
 from rows.published import find
 
+from mosaic.contract.paths import resolve_home
 from mosaic.stats import bootstrap_interval, iqm, verdict
-from mosaic.wire.paths import resolve_home
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from cleanrl_worker.kit.checkpoint import Checkpoint, newest
-from mosaic.wire.checkpoints import CheckpointError
+from mosaic.contract.checkpoints import CheckpointError
 
 
 def newest_of(folder: Path, algo: str) -> Checkpoint:

@@ -26,8 +26,8 @@ from typing import Any
 
 from report import load, markdown, save
 
-from mosaic.wire.metrics import read_rows
-from mosaic.wire.tensorboard import ScalarReader
+from mosaic.contract.metrics import read_rows
+from mosaic.contract.tensorboard import ScalarReader
 
 DRIVER = Path(__file__).with_name("sb3_driver.py")
 CLEANRL_DRIVER = Path(__file__).with_name("cleanrl_driver.py")

@@ -23,8 +23,8 @@ from typing import Any
 import psutil
 from report import markdown, save
 
-from mosaic.wire.metrics import read_rows
-from mosaic.wire.paths import RunPaths
+from mosaic.contract.metrics import read_rows
+from mosaic.contract.paths import RunPaths
 
 OFF_POLICY = {"learning_starts": 500}
 RUNS: dict[str, tuple[str, int, dict[str, Any]]] = {

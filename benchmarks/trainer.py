@@ -25,14 +25,14 @@ from daemons import home, megabytes, serving
 from filled import fill_curves, fill_runs
 from report import markdown, save
 
+from mosaic.contract.channel import PROTO_VERSION, credentials
+from mosaic.contract.events import EventLog
+from mosaic.contract.metrics import read_rows
+from mosaic.contract.paths import RunPaths
+from mosaic.contract.proto import trainer_pb2 as pb
 from mosaic.trainer.client import Client
 from mosaic.trainer.executors.local import boot_id, start_ticks
 from mosaic.trainer.states import State
-from mosaic.wire._pb import trainer_pb2 as pb
-from mosaic.wire.channel import PROTO_VERSION, credentials
-from mosaic.wire.events import EventLog
-from mosaic.wire.metrics import read_rows
-from mosaic.wire.paths import RunPaths
 
 
 def main() -> None:

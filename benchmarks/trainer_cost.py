@@ -19,10 +19,10 @@ from cleanrl_worker.config import parse_worker_config
 from cleanrl_worker.process import Signals
 from cleanrl_worker.runtime import CleanRLWorkerRuntime
 from cleanrl_worker.telemetry import LifecycleEmitter, MetricsRelay
+from mosaic.contract.events import EventLog, replay
+from mosaic.contract.metrics import read_rows
+from mosaic.contract.paths import RunPaths
 from mosaic.trainer.states import State
-from mosaic.wire.events import EventLog, replay
-from mosaic.wire.metrics import read_rows
-from mosaic.wire.paths import RunPaths
 
 # A policy that learns nothing: its episodes stay some 22 steps long, the most events that CartPole gives.
 CONFIG = {

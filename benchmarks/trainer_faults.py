@@ -16,13 +16,13 @@ from typing import Any
 
 from daemons import home, serving
 
+from mosaic.contract.errors import MosaicError
+from mosaic.contract.events import replay
+from mosaic.contract.metrics import read_rows
+from mosaic.contract.paths import RunPaths
 from mosaic.trainer.client import Client
 from mosaic.trainer.run import Run
 from mosaic.trainer.states import State
-from mosaic.wire.errors import MosaicError
-from mosaic.wire.events import replay
-from mosaic.wire.metrics import read_rows
-from mosaic.wire.paths import RunPaths
 
 # A user's own script: a row every 20 ms; on another environment than CartPole only for its first two seconds.
 SCRIPT = """

@@ -11,12 +11,12 @@ from typing import Any
 
 from daemons import home, megabytes, serving
 
+from mosaic.contract.channel import PROTO_VERSION, credentials
+from mosaic.contract.events import EventLog
+from mosaic.contract.paths import RunPaths
+from mosaic.contract.proto import trainer_pb2 as pb
 from mosaic.trainer.client import Client
 from mosaic.trainer.executors.local import boot_id, start_ticks
-from mosaic.wire._pb import trainer_pb2 as pb
-from mosaic.wire.channel import PROTO_VERSION, credentials
-from mosaic.wire.events import EventLog
-from mosaic.wire.paths import RunPaths
 
 LONG_LINE = 20_000_000
 READERS = 8

@@ -11,7 +11,7 @@ import pytest
 
 from mosaic import cli
 from mosaic.commands import lists
-from mosaic.wire import errors
+from mosaic.contract import errors
 
 COMMANDS = (
     "up down daemon train runs show watch snapshot logs events pause continue cancel delete resume eval script "
@@ -121,7 +121,7 @@ def test_ctrl_c_amid_the_imports_of_a_command_ends_it_without_a_traceback(
     late.start()
     for text in process.stderr:
         after -= answers
-        answers = answers or text.endswith("mosaic.wire.stopping\n")
+        answers = answers or text.endswith("mosaic.contract.stopping\n")
         if after < 0:
             break
     process.send_signal(signal.SIGINT)

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from mosaic import console as view
-from mosaic.wire.events import Event
+from mosaic.contract.events import Event
 
 
 def progress(**values: Any) -> view.Progress:

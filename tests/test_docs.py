@@ -15,9 +15,9 @@ from cleanrl_worker import schema
 from cleanrl_worker.config import parse_worker_config
 from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
 from mosaic import catalog, cli, stats
+from mosaic.contract import events, happenings, metrics, variables
 from mosaic.contract.fields import EXTRAS
 from mosaic.trainer.states import MOVES
-from mosaic.wire import events, happenings, metrics, variables
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -58,8 +58,8 @@ class Layer:
 
 
 LAYERS = (
-    Layer(("mosaic.wire.ring",), others=STDLIB_ONLY),
-    Layer(("mosaic.wire.storage",), ours=("mosaic.wire", "mosaic.contract"), others=("fsspec",)),
+    Layer(("mosaic.contract.ring",), others=STDLIB_ONLY),
+    Layer(("mosaic.store.storage",), ours=("mosaic.wire", "mosaic.contract"), others=("fsspec",)),
     # The room that mosaic.wire becomes: its modules and wire's use each other until they have moved.
     Layer(("mosaic.contract.identity",), others=("psutil",)),
     Layer(("mosaic.contract",), ours=("mosaic.wire",), others=STDLIB_ONLY),
@@ -85,7 +85,7 @@ LAYERS = (
     Layer((FOREIGN,), ours=(FOREIGN,), others=("numpy", "gymnasium", "ale_py", "av", "cv2", *HEAVY)),
     Layer((f"{WORKER}.launcher",), others=STDLIB_ONLY),
     Layer((f"{WORKER}.sitecustomize",), others=("numpy",)),
-    Layer(IN_FOREIGN, ours=(*IN_FOREIGN, "mosaic.wire.ring"), others=("numpy", "gymnasium", "mujoco", "_mosaic")),
+    Layer(IN_FOREIGN, ours=(*IN_FOREIGN, "mosaic.contract.ring"), others=("numpy", "gymnasium", "mujoco", "_mosaic")),
     Layer(SIDE, ours=(*SIDE, *POLICY_FILES, "mosaic.wire", "mosaic.contract", KIT, AGENTS, WRAPPERS, ALGORITHMS)),
     Layer((f"{WORKER}.catch",), others=("numpy", "gymnasium")),
     Layer(POLICY_FILES, ours=("mosaic.contract",), others=("numpy", "safetensors", "msgpack")),
@@ -99,7 +99,7 @@ LAYERS = (
 ROOTS = {
     "mosaic": ("mosaic.trainer.client",),
     WORKER: (*SHELL, "mosaic.wire", "mosaic.contract"),
-    ALGORITHMS: ("mosaic.wire.stopping",),
+    ALGORITHMS: ("mosaic.contract.stopping",),
     "mosaic.__main__": ("mosaic.cli",),
     f"{WORKER}.__main__": (f"{WORKER}.cli",),
 }
@@ -111,7 +111,7 @@ MAY_BE_HEAVY = (*SIDE, AGENTS, WRAPPERS, ALGORITHMS)
 # And the stores: each comes with a package that has exceptions of its own for everything.
 MAY_CATCH_ALL = (
     *(f"{WORKER}.{name}" for name in ("attempt", "cli", "fastlane", "lane", "renderer", "scene")),
-    *("mosaic.wire.workers", "mosaic.wire.storage", "mosaic.web.live"),
+    *("mosaic.contract.workers", "mosaic.store.storage", "mosaic.web.live"),
     *("mosaic.trainer.daemon", "mosaic.trainer.service", "mosaic.trainer.border", "mosaic.trainer.rebuild"),
 )
 
@@ -215,10 +215,10 @@ def layer_violations(module: Module, imports: list[Import]) -> Iterator[str]:
                 yield f"{module.path}:{item.line}: {module.name} must not import {item.name}"
         elif layer.others is not None and not is_stdlib(item.name) and root(item.name) not in layer.others:
             yield f"{module.path}:{item.line}: {module.name} must not import {item.name}"
-    if within(module.name, "mosaic.wire") and module.name != "mosaic.wire.frames":
+    if within(module.name, "mosaic.wire") and module.name != "mosaic.contract.frames":
         for item in imports:
             if root(item.name) == "numpy":
-                yield f"{module.path}:{item.line}: numpy is for mosaic.wire.frames only"
+                yield f"{module.path}:{item.line}: numpy is for mosaic.contract.frames only"
 
 
 def may_import(module: Module, layer: Layer, name: str) -> bool:
@@ -327,7 +327,7 @@ LONG_MAIN = "def main():\n" + "    x = 1\n" * 299
 PLANTED = [
     ("mosaic/wire/a.py", "import mosaic.catalog", "must not import mosaic.catalog"),
     ("mosaic/wire/a.py", "import rich", "must not import rich"),
-    ("mosaic/wire/a.py", "import numpy", "numpy is for mosaic.wire.frames only"),
+    ("mosaic/wire/a.py", "import numpy", "numpy is for mosaic.contract.frames only"),
     ("mosaic/catalog/a.py", "import gymnasium", "must not import gymnasium"),
     ("mosaic/catalog/a.py", "from ..wire import errors", "must not import mosaic.wire"),
     ("mosaic/trainer/a.py", "from mosaic.web import app", "must not import mosaic.web"),
@@ -340,10 +340,10 @@ PLANTED = [
     ("cleanrl_worker/cli.py", "def f():\n    import torch", "must not import torch"),
     ("cleanrl_worker/launcher.py", "import psutil", "must not import psutil"),
     ("cleanrl_worker/foreign/a.py", "import pydantic", "must not import pydantic"),
-    ("cleanrl_worker/foreign/a.py", "import mosaic.wire.paths", "must not import mosaic.wire.paths"),
+    ("cleanrl_worker/foreign/a.py", "import mosaic.contract.paths", "must not import mosaic.contract.paths"),
     ("cleanrl_worker/foreign/a.py", "import torch", "must not import torch at module level"),
     ("cleanrl_worker/foreign/compat.py", "import gymnasium", "must not import gymnasium at module level"),
-    ("cleanrl_worker/launcher.py", "import mosaic.wire.paths", "must not import mosaic.wire.paths"),
+    ("cleanrl_worker/launcher.py", "import mosaic.contract.paths", "must not import mosaic.contract.paths"),
     ("cleanrl_worker/kit/a.py", "import torch.nn as nn", "must not import torch.nn at module level"),
     ("cleanrl_worker/kit/a.py", "try:\n    import jax\nexcept ImportError:\n    pass", "must not import jax"),
     ("cleanrl_worker/kit/a.py", "from cleanrl_worker.agents import mlp", "must not import cleanrl_worker.agents"),
@@ -375,8 +375,8 @@ def test_planted_violation_is_found(tmp_path: Path, path: str, source: str, mess
 
 ALLOWED = [
     ("mosaic/cli.py", "from mosaic.trainer import client\nfrom mosaic import console"),
-    ("mosaic/wire/frames.py", "import numpy"),
-    ("mosaic/wire/_pb/trainer_pb2.py", "import mosaic.web\n" * 500),
+    ("mosaic/contract/frames.py", "import numpy"),
+    ("mosaic/contract/proto/trainer_pb2.py", "import mosaic.web\n" * 500),
     ("cleanrl_worker/cli.py", "from cleanrl_worker import runtime\nfrom mosaic.catalog import find"),
     ("cleanrl_worker/runtime.py", "try:\n    pass\nexcept Exception:\n    raise"),
     ("mosaic/cli.py", "try:\n    pass\nexcept BaseException:\n    tidy()\n    raise"),

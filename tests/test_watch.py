@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 from mosaic import cli, watch
-from mosaic.wire.errors import ConfigError, WorkerError
-from mosaic.wire.frames import FastLaneWriter, sweep
-from mosaic.wire.paths import RunPaths
+from mosaic.contract.errors import ConfigError, WorkerError
+from mosaic.contract.frames import FastLaneWriter, sweep
+from mosaic.contract.paths import RunPaths
 
 
 @pytest.fixture
@@ -180,7 +180,8 @@ def test_the_view_goes_on_from_a_scripts_phase_to_its_next(shown: Shown) -> None
     shown.end()
     # A phase is a process of its own, and so is its ring.
     code = (
-        "import os, sys, time; from mosaic.wire.frames import FastLaneWriter; from mosaic.wire.paths import RunPaths\n"
+        "import os, sys, time; from mosaic.contract.frames import FastLaneWriter\n"
+        "from mosaic.contract.paths import RunPaths\n"
         "writer = FastLaneWriter.create('01AAB', RunPaths('01AAB').fastlane)\n"
         "while os.getppid() == int(sys.argv[1]):\n"
         "    time.sleep(0.02)\n"

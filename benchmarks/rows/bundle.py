@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from curves import GRID, LAST, smoothed
 
-from mosaic.wire.checkpoints import REPLAY, find_all, read_document, sealed
-from mosaic.wire.metrics import encode_row, is_episode, read_rows
-from mosaic.wire.paths import write_atomic
+from mosaic.contract.checkpoints import REPLAY, find_all, read_document, sealed
+from mosaic.contract.metrics import encode_row, is_episode, read_rows
+from mosaic.contract.paths import write_atomic
 from rows.queued import Row
 from rows.slices import Slice, machine, slices_of
 from rows.training import Training, trainings_of

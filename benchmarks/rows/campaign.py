@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from mosaic import catalog
-from mosaic.wire.metrics import read_rows
-from mosaic.wire.paths import write_atomic
+from mosaic.contract.metrics import read_rows
+from mosaic.contract.paths import write_atomic
 from rows import bundle, page, pinned, queued, slices, sources, training, validity
 from rows.queued import Row
 from rows.training import Training

@@ -6,8 +6,8 @@ import json
 import tarfile
 from pathlib import Path
 
-from mosaic.wire.checkpoints import REPLAY
-from mosaic.wire.paths import write_atomic
+from mosaic.contract.checkpoints import REPLAY
+from mosaic.contract.paths import write_atomic
 from rows import bundle, queued, slices, training
 from rows.campaign import Places
 from rows.queued import Row

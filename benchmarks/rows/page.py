@@ -9,8 +9,8 @@ import numpy as np
 from curves import Curve, write_svg
 from report import markdown
 
+from mosaic.contract.paths import write_atomic
 from mosaic.stats import bootstrap_interval, iqm, verdict
-from mosaic.wire.paths import write_atomic
 from rows import published
 from rows.published import Figure
 

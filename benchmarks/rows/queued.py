@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mosaic.wire.paths import write_atomic
+from mosaic.contract.paths import write_atomic
 
 FORMAT = 1
 STATES = ("queued", "running", "done", "failed", "waiting")

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mosaic.wire.checkpoints import CheckpointError, find_all, read_document, read_finished
-from mosaic.wire.paths import RunPaths, write_atomic
+from mosaic.contract.checkpoints import CheckpointError, find_all, read_document, read_finished
+from mosaic.contract.paths import RunPaths, write_atomic
 from rows.queued import Row
 
 CUT = "cut.json"

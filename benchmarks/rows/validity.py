@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from mosaic.wire.paths import write_atomic
+from mosaic.contract.paths import write_atomic
 from rows import bundle, pinned, sources
 from rows.queued import Row
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 TYPE_CHECKING = False  # typing takes 6 ms to import, in which Ctrl-C would still be a traceback
 
 if TYPE_CHECKING:
-    from mosaic.wire.workers import WorkerCapabilities
+    from mosaic.contract.workers import WorkerCapabilities
 
 
 def get_worker_metadata() -> WorkerCapabilities:
@@ -13,7 +13,7 @@ def get_worker_metadata() -> WorkerCapabilities:
     import sys
 
     from cleanrl_worker.schema import describe
-    from mosaic.wire.workers import WorkerCapabilities
+    from mosaic.contract.workers import WorkerCapabilities
 
     return WorkerCapabilities(
         worker_type="cleanrl",

@@ -11,12 +11,12 @@ import orjson
 
 from cleanrl_worker.tracking import project_of
 from mosaic.contract.files import TRACKING, read_note
-from mosaic.wire.paths import write_atomic
-from mosaic.wire.sidecars import newest_policy
+from mosaic.contract.paths import write_atomic
+from mosaic.contract.sidecars import newest_policy
 
 if TYPE_CHECKING:
     from cleanrl_worker.config import CleanRLWorkerConfig
-    from mosaic.wire.paths import RunPaths
+    from mosaic.contract.paths import RunPaths
 
 NO_SUMMARY: dict[str, Any] = dict.fromkeys(("final_return", "best_return", "steps", "seconds", "sps"))
 

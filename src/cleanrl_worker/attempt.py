@@ -26,13 +26,13 @@ from cleanrl_worker.telemetry import LifecycleEmitter, Notes, ScriptScalars
 from cleanrl_worker.tracking import Tracker, project_of
 from cleanrl_worker.vitals import Vitals
 from cleanrl_worker.wandb_keys import wandb_variables, with_key, without_key
-from mosaic.wire import variables
-from mosaic.wire.checkpoints import drop_segments
-from mosaic.wire.errors import MosaicError, StorageError
-from mosaic.wire.paths import RunPaths
-from mosaic.wire.secrets import is_secret, mask_secrets
-from mosaic.wire.stopping import STOP_SIGNALS
-from mosaic.wire.syncing import FLUSH_SECONDS, STOPPED_FLUSH_SECONDS, Syncer, storage_of
+from mosaic.contract import variables
+from mosaic.contract.checkpoints import drop_segments
+from mosaic.contract.errors import MosaicError, StorageError
+from mosaic.contract.paths import RunPaths
+from mosaic.contract.secrets import is_secret, mask_secrets
+from mosaic.contract.stopping import STOP_SIGNALS
+from mosaic.store.syncing import FLUSH_SECONDS, STOPPED_FLUSH_SECONDS, Syncer, storage_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from cleanrl_worker.command import Plan
     from cleanrl_worker.config import CleanRLWorkerConfig
     from cleanrl_worker.phase import Phase
-    from mosaic.wire.publisher import Publisher
+    from mosaic.contract.publisher import Publisher
 
 # Often enough that a viewer sees episodes as they come, seldom enough to cost nothing.
 POLL_SECONDS = 0.25

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mosaic import catalog
-from mosaic.wire.games import POOL_FROM, UNDRAWN
+from mosaic.catalog.games import POOL_FROM, UNDRAWN
 
 GYMNASIUM, ENVPOOL, AUTO = "gymnasium", "envpool", "auto"
 NAMES = (AUTO, GYMNASIUM, ENVPOOL)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 
-from mosaic.wire.stopping import STOP_SIGNALS, ending_at_once
+from mosaic.contract.stopping import STOP_SIGNALS, ending_at_once
 
 TYPE_CHECKING = False  # typing takes 6 ms to import, in which Ctrl-C would still be a traceback
 
@@ -37,7 +37,7 @@ def _answer(argv: Sequence[str] | None) -> int:
     import subprocess
 
     from cleanrl_worker.phase import note_refused
-    from mosaic.wire.errors import ConfigError, MosaicError
+    from mosaic.contract.errors import ConfigError, MosaicError
 
     args = None
     try:
@@ -58,7 +58,7 @@ def _answer(argv: Sequence[str] | None) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from mosaic.wire.errors import ConfigError
+    from mosaic.contract.errors import ConfigError
 
     if args.list:
         return _list(as_json=args.json)
@@ -133,7 +133,7 @@ def _parser() -> argparse.ArgumentParser:
     import argparse
     from typing import NoReturn
 
-    from mosaic.wire.errors import ConfigError
+    from mosaic.contract.errors import ConfigError
 
     class Parser(argparse.ArgumentParser):
         def error(self, message: str) -> NoReturn:

@@ -18,12 +18,12 @@ from cleanrl_worker.saved import find_checkpoint, find_file, find_path, run_befo
 from cleanrl_worker.script_era import NO_ERA, ScriptEra, read_era, require_modules
 from cleanrl_worker.source import locate_module
 from mosaic import catalog
+from mosaic.contract import variables
+from mosaic.contract.errors import ConfigError, nearest, shown
 from mosaic.contract.fields import EXTRAS
-from mosaic.wire import variables
-from mosaic.wire.errors import ConfigError, nearest, shown
-from mosaic.wire.flags import written
-from mosaic.wire.limits import COMPUTED, batch_trouble, frequent_checkpoints
-from mosaic.wire.paths import RunPaths
+from mosaic.contract.flags import written
+from mosaic.contract.limits import COMPUTED, batch_trouble, frequent_checkpoints
+from mosaic.contract.paths import RunPaths
 
 _PATHS_OF_ANY_RUN = ("run_dir", "tensorboard_dir", "resume")  # others name files that the algorithm reads
 _WANDB_SETTINGS = ("track", "wandb_project_name", "wandb_entity", "wandb_run_name")

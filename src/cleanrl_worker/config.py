@@ -11,12 +11,12 @@ from typing import Any
 
 from cleanrl_worker import phase
 from cleanrl_worker.saved import check_paths, fetch_missing
+from mosaic.contract import variables
+from mosaic.contract.curriculum import read_schedule
+from mosaic.contract.errors import ConfigError, nearest, shown
 from mosaic.contract.fields import CONFIG, EXTRAS, check_extras, read_object
 from mosaic.contract.kinds import COUNT, bounded, whole
-from mosaic.wire import variables
-from mosaic.wire.curriculum import read_schedule
-from mosaic.wire.errors import ConfigError, nearest, shown
-from mosaic.wire.paths import check_run_id, new_run_id, resolve_home
+from mosaic.contract.paths import check_run_id, new_run_id, resolve_home
 
 # Settings that are the worker's business wherever they stand: a form that sends all of an algorithm's fields puts
 # them among `algo_params`.
@@ -137,7 +137,7 @@ def worker_variables() -> dict[str, str]:
 
 
 def _from_job(payload: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str], tuple[str, ...]]:
-    from mosaic.wire.job import JobConfig
+    from mosaic.contract.job import JobConfig
 
     job = JobConfig.parse(payload)
     worker, flat = job.metadata.worker, job.worker_config

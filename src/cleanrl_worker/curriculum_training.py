@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from cleanrl_worker.wrappers.curriculum import BABYAI_GOTO_CURRICULUM
-from mosaic.wire.curriculum import read_schedule
-from mosaic.wire.errors import ConfigError
+from mosaic.contract.curriculum import read_schedule
+from mosaic.contract.errors import ConfigError
 
 
 def run_curriculum_training(

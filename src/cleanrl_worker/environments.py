@@ -12,8 +12,8 @@ from typing import Any
 
 from cleanrl_worker import backends
 from mosaic import catalog
-from mosaic.wire import extras
-from mosaic.wire.errors import ConfigError, nearest, shown
+from mosaic.contract import extras
+from mosaic.contract.errors import ConfigError, nearest, shown
 
 # A module of the user's own that is imported for its environments may load anything; nobody waits longer than this.
 LOOKUP_SECONDS = 120.0

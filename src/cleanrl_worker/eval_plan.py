@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from cleanrl_worker import backends
 from mosaic import catalog
+from mosaic.contract.errors import ConfigError, nearest, shown
 from mosaic.contract.fields import EVALUATION_EXTRAS, EXTRAS
-from mosaic.wire.errors import ConfigError, nearest, shown
-from mosaic.wire.sidecars import read_sidecar
+from mosaic.contract.sidecars import read_sidecar
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from cleanrl_worker.command import Plan
     from cleanrl_worker.config import CleanRLWorkerConfig
-    from mosaic.wire.paths import RunPaths
+    from mosaic.contract.paths import RunPaths
 
 MODULE = "cleanrl_worker.evaluation"
 BATCH_SIZE = 50

@@ -17,11 +17,11 @@ from cleanrl_worker.policy_files import UNREADABLE
 from cleanrl_worker.policy_match import loader_of, matches
 from cleanrl_worker.policy_match import policy_algos as policy_algos
 from cleanrl_worker.wrappers.views import plays_frames
+from mosaic.contract.errors import ConfigError
 from mosaic.contract.files import ACTING
 from mosaic.contract.kinds import PARAMETERS
+from mosaic.contract.sidecars import read_sidecar, sidecar_of
 from mosaic.contract.typed import refuse_untyped, typed_for
-from mosaic.wire.errors import ConfigError
-from mosaic.wire.sidecars import read_sidecar, sidecar_of
 
 WIDTH = 64  # at least, of the layer before a network's outputs
 

@@ -11,7 +11,7 @@ from mosaic.contract.returns import EPISODE_RETURNS
 
 if TYPE_CHECKING:
     from cleanrl_worker.config import CleanRLWorkerConfig
-    from mosaic.wire.paths import RunPaths
+    from mosaic.contract.paths import RunPaths
 
 EPISODE = EPISODE_RETURNS[1]
 BATCH = "eval/avg_return"

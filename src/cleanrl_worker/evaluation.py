@@ -20,10 +20,10 @@ from cleanrl_worker.eval_registry import SavedPolicy, build_policy, read_policy
 from cleanrl_worker.kit import episodes, play
 from cleanrl_worker.kit.policy import Policy
 from cleanrl_worker.wrappers.views import view_of
-from mosaic.wire import metrics
-from mosaic.wire.errors import ConfigError, MosaicError
-from mosaic.wire.paths import write_atomic
-from mosaic.wire.tensorboard import ScalarWriter
+from mosaic.contract import metrics
+from mosaic.contract.errors import ConfigError, MosaicError
+from mosaic.contract.paths import write_atomic
+from mosaic.contract.tensorboard import ScalarWriter
 
 GAMMA = 0.99
 AT_ONCE = 4

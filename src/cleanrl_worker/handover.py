@@ -14,7 +14,7 @@ from cleanrl_worker.process import LAUNCHER, child_environment
 from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
 from cleanrl_worker.saved import find_path
 from cleanrl_worker.source import locate_module
-from mosaic.wire.paths import RunPaths
+from mosaic.contract.paths import RunPaths
 
 MODULE = "cleanrl_worker.interactive"
 

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import orjson
 
+from mosaic.contract.channel import PROTO_VERSION, Address, credentials, find_daemon, open_channel
+from mosaic.contract.errors import MosaicError
 from mosaic.contract.identity import own_identity
-from mosaic.wire._pb import trainer_pb2 as pb
-from mosaic.wire._pb import trainer_pb2_grpc
-from mosaic.wire.channel import PROTO_VERSION, Address, credentials, find_daemon, open_channel
-from mosaic.wire.errors import MosaicError
-from mosaic.wire.publisher import CANCEL, GO_ON, PAUSE, Publisher
-from mosaic.wire.secrets import without_secrets
-from mosaic.wire.variables import MOSAIC_ATTEMPT
+from mosaic.contract.proto import trainer_pb2 as pb
+from mosaic.contract.proto import trainer_pb2_grpc
+from mosaic.contract.publisher import CANCEL, GO_ON, PAUSE, Publisher
+from mosaic.contract.secrets import without_secrets
+from mosaic.contract.variables import MOSAIC_ATTEMPT
 
 if TYPE_CHECKING:
     from cleanrl_worker.config import CleanRLWorkerConfig
-    from mosaic.wire.paths import RunPaths
+    from mosaic.contract.paths import RunPaths
 
 # A daemon that has not answered by then is not waited for: training does not depend on it. A busy machine may take
 # seconds; where nobody listens the answer comes at once.

@@ -15,8 +15,8 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-from mosaic.wire.paths import write_atomic
-from mosaic.wire.sidecars import read_sidecar
+from mosaic.contract.paths import write_atomic
+from mosaic.contract.sidecars import read_sidecar
 
 
 def main(argv: Sequence[str] | None = None) -> None:

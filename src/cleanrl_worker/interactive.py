@@ -12,8 +12,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, BinaryIO, NoReturn
 
-from mosaic.wire.errors import ConfigError, MosaicError
-from mosaic.wire.events import to_line
+from mosaic.contract.errors import ConfigError, MosaicError
+from mosaic.contract.events import to_line
 
 EXIT_UNEXPECTED = 1
 EXIT_REFUSED = 2

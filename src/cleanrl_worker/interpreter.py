@@ -10,7 +10,7 @@ from pathlib import Path
 
 from cleanrl_worker.saved import find_path
 from cleanrl_worker.source import locate_module
-from mosaic.wire.errors import ConfigError
+from mosaic.contract.errors import ConfigError
 
 OLDEST = (3, 8)  # what the launcher is written for
 ANSWER_SECONDS = 60.0  # a cold interpreter on a network disk may take long to start

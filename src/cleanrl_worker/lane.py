@@ -20,7 +20,7 @@ import numpy as np
 if __name__.startswith("_mosaic."):
     from _mosaic.ring import FastLaneWriter, RingError
 else:
-    from mosaic.wire.ring import FastLaneWriter, RingError
+    from mosaic.contract.ring import FastLaneWriter, RingError
 
 INTERVAL_MS = 33
 MAX_DIM = 1024  # as wide as the widest page shows it; CartPole's 600×400 stays whole

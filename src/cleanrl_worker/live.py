@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from mosaic.wire import variables
-from mosaic.wire.errors import ConfigError, nearest, shown
+from mosaic.contract import variables
+from mosaic.contract.errors import ConfigError, nearest, shown
 
 if TYPE_CHECKING:
-    from mosaic.wire.paths import RunPaths
+    from mosaic.contract.paths import RunPaths
 
 MODES = ("single", "grid", "off")
 OFF = "the live view is off (fastlane_video_mode off)"
@@ -22,7 +22,7 @@ WAITING = "no environment has been "  # how the reasons begin that a first step 
 SILENT_SECONDS = 30.0  # a script may load for long before it makes its environments
 # A waiting sh takes 1 MB. It reads a line when the worker ends on its own. The end of the pipe means a killed worker:
 # a Python then removes the rings, once the algorithm's process is dead, too.
-_SWEEP = "import sys; from mosaic.wire.frames import sweep; sweep(sys.argv[1])"
+_SWEEP = "import sys; from mosaic.contract.frames import sweep; sweep(sys.argv[1])"
 _REMOVER = 'read -r line || { sleep 2; exec "$0" -P -c "$1" "$2"; }'
 
 
@@ -49,7 +49,7 @@ def is_on(environment: Mapping[str, str]) -> bool:
 @contextlib.contextmanager
 def keeping_clean(paths: RunPaths, environment: Mapping[str, str]) -> Iterator[None]:
     """While inside, a run that is not to be watched says so to viewers; afterwards nothing of its rings is left."""
-    from mosaic.wire.frames import FastLaneWriter, RingError, sweep
+    from mosaic.contract.frames import FastLaneWriter, RingError, sweep
 
     sweep()  # of every run whose shell was killed, where no daemon has swept up
     writer: FastLaneWriter | None = None
@@ -98,7 +98,7 @@ class Silence:
         if time.monotonic() < self._due:
             return
         self._due = math.inf
-        from mosaic.wire.frames import FastLaneReader, RingError
+        from mosaic.contract.frames import FastLaneReader, RingError
 
         with contextlib.suppress(RingError, OSError), FastLaneReader.open(self._record) as reader:
             reason = reader.status().reason

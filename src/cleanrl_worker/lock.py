@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from cleanrl_worker.phase import is_phase
-from mosaic.wire.errors import ConfigError, storage_error
+from mosaic.contract.errors import ConfigError, storage_error
 
 if TYPE_CHECKING:
-    from mosaic.wire.paths import RunPaths
+    from mosaic.contract.paths import RunPaths
 
 # Lustre is often mounted without locks: there the rule of one shell a run is the person's to keep.
 _NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)

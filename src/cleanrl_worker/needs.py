@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from cleanrl_worker import schema, vitals
 from cleanrl_worker.source import Source, locate_module
 from mosaic import catalog
-from mosaic.wire.checkpoints import saved_args
-from mosaic.wire.twins import room
+from mosaic.contract.checkpoints import saved_args
+from mosaic.contract.twins import room
 
 if TYPE_CHECKING:
     from cleanrl_worker.command import Plan

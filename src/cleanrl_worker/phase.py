@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cleanrl_worker.telemetry import LifecycleEmitter
-from mosaic.wire import variables
-from mosaic.wire.checkpoints import mirror
-from mosaic.wire.errors import MosaicError
-from mosaic.wire.events import Event, EventLog
-from mosaic.wire.paths import RunPaths
-from mosaic.wire.phases import COMPLETED, FAILED, REFUSED, STOPPED, PhaseRecord, begin_phase, end_phase, read_phases
+from mosaic.contract import variables
+from mosaic.contract.checkpoints import mirror
+from mosaic.contract.errors import MosaicError
+from mosaic.contract.events import Event, EventLog
+from mosaic.contract.paths import RunPaths
+from mosaic.contract.phases import COMPLETED, FAILED, REFUSED, STOPPED, PhaseRecord, begin_phase, end_phase, read_phases
 
 if TYPE_CHECKING:
     from cleanrl_worker.config import CleanRLWorkerConfig

@@ -12,7 +12,7 @@ from cleanrl_worker.eval_registry import SavedPolicy, build_policy, read_policy
 from cleanrl_worker.kit import play
 from cleanrl_worker.policy_match import matches, preferred
 from cleanrl_worker.wrappers.views import view_of
-from mosaic.wire.errors import ConfigError, shown
+from mosaic.contract.errors import ConfigError, shown
 
 EXIT_REFUSED = 2
 

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from cleanrl_worker.process import LAUNCHER
-from mosaic.wire import variables
-from mosaic.wire.drawing import choose_gl
-from mosaic.wire.errors import ConfigError
-from mosaic.wire.paths import resolve_home
+from mosaic.contract import variables
+from mosaic.contract.drawing import choose_gl
+from mosaic.contract.errors import ConfigError
+from mosaic.contract.paths import resolve_home
 
 SECONDS = 100.0  # the daemon's timeout for a dry run is 120
 

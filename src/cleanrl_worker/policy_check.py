@@ -9,7 +9,7 @@ from cleanrl_worker.config import CleanRLWorkerConfig, worker_variables
 from cleanrl_worker.policy_ask import ask
 from cleanrl_worker.process import child_environment
 from cleanrl_worker.saved import find_checkpoint, find_path
-from mosaic.wire.paths import RunPaths
+from mosaic.contract.paths import RunPaths
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,8 +15,8 @@ import numpy as np
 from cleanrl_worker import algorithms
 from cleanrl_worker.kit.policy import Policy
 from cleanrl_worker.policy_files import UNREADABLE
-from mosaic.wire.errors import ConfigError, nearest, shown
-from mosaic.wire.extras import pip_line
+from mosaic.contract.errors import ConfigError, nearest, shown
+from mosaic.contract.extras import pip_line
 
 Loader = Callable[[dict[str, Any], Any, Mapping[str, Any]], Policy]
 

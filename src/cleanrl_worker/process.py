@@ -16,15 +16,15 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from cleanrl_worker import live
-from mosaic.wire import variables
-from mosaic.wire.drawing import choose_gl
-from mosaic.wire.errors import StorageError, WorkerError
-from mosaic.wire.paths import write_atomic
-from mosaic.wire.stopping import STOP_SIGNALS, Stops
+from mosaic.contract import variables
+from mosaic.contract.drawing import choose_gl
+from mosaic.contract.errors import StorageError, WorkerError
+from mosaic.contract.paths import write_atomic
+from mosaic.contract.stopping import STOP_SIGNALS, Stops
 
 if TYPE_CHECKING:
     from cleanrl_worker.command import Plan
-    from mosaic.wire.paths import RunPaths
+    from mosaic.contract.paths import RunPaths
 
 LAUNCHER = Path(__file__).with_name("launcher.py")
 ONLOOKER = "cleanrl_worker.onlooker"

@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any
 from cleanrl_worker import repository, vitals
 from cleanrl_worker.interpreter import ask, locate
 from mosaic import catalog
-from mosaic.contract.events import decoded
+from mosaic.contract.errors import ConfigError, StorageError
+from mosaic.contract.event_reader import decoded
 from mosaic.contract.fields import EVENT_BYTES
 from mosaic.contract.lines import read_lines
 from mosaic.contract.provenance import add_attempt, copy_script, read_provenance, summary
-from mosaic.wire.errors import ConfigError, StorageError
-from mosaic.wire.secrets import MASK, is_secret, mask_flag, mask_secrets, mask_text
+from mosaic.contract.secrets import MASK, is_secret, mask_flag, mask_secrets, mask_text
 
 if TYPE_CHECKING:
     from cleanrl_worker.command import Plan
     from cleanrl_worker.config import CleanRLWorkerConfig
-    from mosaic.wire.paths import RunPaths
+    from mosaic.contract.paths import RunPaths
 
 LAST_SECONDS = 10.0  # at the end of a run that is shorter than the collection
 _SHORTEST_SECRET = 8

@@ -32,7 +32,7 @@ if __name__.startswith("_mosaic."):
     from _mosaic.canvas import moving_parts
 elif __name__ != "__main__":
     from cleanrl_worker.canvas import moving_parts
-    from mosaic.wire import ring
+    from mosaic.contract import ring
 
 SILENCE_SECONDS = 5.0
 START_SECONDS = 60.0  # imports and a first GL context, on a busy machine

@@ -16,12 +16,12 @@ from cleanrl_worker.phase import Phase, PhaseEmitter, is_phase
 from cleanrl_worker.process import Signals
 from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY as DEFAULT_ALGO_REGISTRY
 from cleanrl_worker.telemetry import LifecycleEmitter
-from mosaic.wire.errors import ConfigError, StoreError
-from mosaic.wire.events import EventLog, cut_torn_tail
-from mosaic.wire.paths import RunPaths
-from mosaic.wire.secrets import mask_flag, mask_secrets
-from mosaic.wire.storage import AwayError, Storage
-from mosaic.wire.syncing import storage_of
+from mosaic.contract.errors import ConfigError, StoreError
+from mosaic.contract.events import EventLog, cut_torn_tail
+from mosaic.contract.paths import RunPaths
+from mosaic.contract.secrets import mask_flag, mask_secrets
+from mosaic.store.storage import AwayError, Storage
+from mosaic.store.syncing import storage_of
 
 if TYPE_CHECKING:
     from cleanrl_worker.command import Plan

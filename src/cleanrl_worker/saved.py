@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from cleanrl_worker import eval_plan, policy_ask
+from mosaic.contract import variables
+from mosaic.contract.checkpoints import checkpoints_of, nothing_left, saved_args, saved_state
+from mosaic.contract.errors import ConfigError, StoreError, shown
+from mosaic.contract.paths import RunPaths, resolve_home
+from mosaic.contract.sidecars import newest_policy, read_sidecar, sidecar_of
 from mosaic.contract.typed import CURRICULA, imported_by, refuse_untyped, stages, submitted_for, trusted_algo, typed_for
-from mosaic.wire import variables
-from mosaic.wire.checkpoints import checkpoints_of, nothing_left, saved_args, saved_state
-from mosaic.wire.errors import ConfigError, StoreError, shown
-from mosaic.wire.paths import RunPaths, resolve_home
-from mosaic.wire.sidecars import newest_policy, read_sidecar, sidecar_of
-from mosaic.wire.storage import OFF, check_url
-from mosaic.wire.stored import ensure, fetch_newest
+from mosaic.store.storage import OFF, check_url
+from mosaic.store.stored import ensure, fetch_newest
 
 TAIL_BYTES = 1 << 20
 NEEDED = ("algo", "env_id", "seed")  # of a run that goes on from a policy or plays it

@@ -13,8 +13,8 @@ from cleanrl_worker.kit import pools
 from cleanrl_worker.kit.envs import EnvMaker, plain_refusals, register_plugins
 from cleanrl_worker.kit.episodes import View
 from cleanrl_worker.wrappers.views import view_of
-from mosaic.wire.errors import ConfigError, WorkerError
-from mosaic.wire.frames import encode_png
+from mosaic.contract.errors import ConfigError, WorkerError
+from mosaic.contract.frames import encode_png
 
 ResultT = TypeVar("ResultT")
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from cleanrl_worker.environments import LOOKUP_SECONDS
 from cleanrl_worker.source import package_exists
-from mosaic.wire.automatic import read_automatic
-from mosaic.wire.curriculum import read_schedule
-from mosaic.wire.errors import ConfigError, shown
+from mosaic.contract.automatic import read_automatic
+from mosaic.contract.curriculum import read_schedule
+from mosaic.contract.errors import ConfigError, shown
 
 LOOK = "cleanrl_worker.wrappers.curriculum"
 PLACE = "extras.curriculum_schedule"

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from cleanrl_worker.source import Definition, Source, dotted, locate_module, package_exists
-from mosaic.wire.errors import ConfigError
-from mosaic.wire.extras import pip_line
-from mosaic.wire.flags import plain
-from mosaic.wire.limits import Limits
+from mosaic.contract.errors import ConfigError
+from mosaic.contract.extras import pip_line
+from mosaic.contract.flags import plain
+from mosaic.contract.limits import Limits
 
 
 @dataclass(frozen=True)

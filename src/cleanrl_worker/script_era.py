@@ -13,8 +13,8 @@ from cleanrl_worker.foreign.eras import GYM_023, GYMNASIUM_029, MODULES
 from cleanrl_worker.foreign.stand_ins import PACKAGES, STAND_INS
 from cleanrl_worker.interpreter import ask
 from cleanrl_worker.source import Source, dotted, package_exists
-from mosaic.wire.errors import ConfigError
-from mosaic.wire.extras import EXTRA_OF, pip_line
+from mosaic.contract.errors import ConfigError
+from mosaic.contract.extras import EXTRA_OF, pip_line
 
 RETURN_TAG, MEAN_TAG = "charts/episodic_return", "charts/avg_episodic_return"
 ANOTHER = "name an interpreter that has it: --set python=PATH"

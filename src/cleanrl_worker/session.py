@@ -14,8 +14,8 @@ from cleanrl_worker.kit.play import for_episode
 from cleanrl_worker.kit.policy import Policy
 from cleanrl_worker.scene import EnvironmentFailure, Scene, open_scene
 from cleanrl_worker.wrappers.views import view_of
-from mosaic.wire.errors import ConfigError, EventError, MosaicError, nearest, shown
-from mosaic.wire.events import from_line
+from mosaic.contract.errors import ConfigError, EventError, MosaicError, nearest, shown
+from mosaic.contract.events import from_line
 
 Message = dict[str, Any]
 

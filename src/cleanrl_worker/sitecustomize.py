@@ -23,7 +23,7 @@ WAITING = "no environment has been "  # how the reasons begin that a first step 
 
 writer: Any = None
 trouble = ""
-_names = {"ring": "mosaic.wire.ring", "fastlane": "cleanrl_worker.fastlane"}
+_names = {"ring": "mosaic.contract.ring", "fastlane": "cleanrl_worker.fastlane"}
 _inside = _local()
 
 

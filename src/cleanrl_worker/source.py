@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from mosaic.wire.errors import ConfigError
+from mosaic.contract.errors import ConfigError
 
 Definition = ast.ClassDef | ast.FunctionDef
 

@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from cleanrl_worker.outlet import Outlet
+from mosaic.contract.errors import EventError, StorageError, storage_error
+from mosaic.contract.events import Event, encode
 from mosaic.contract.files import HUB, read_note
 from mosaic.contract.lines import ROW_DROPPED
+from mosaic.contract.metrics import Tail, encode_row, is_episode
 from mosaic.contract.returns import EPISODE_LENGTHS, EPISODE_RETURNS, MEAN_RETURN, RunReturn
-from mosaic.wire.errors import EventError, StorageError, storage_error
-from mosaic.wire.events import Event, encode
-from mosaic.wire.metrics import Tail, encode_row, is_episode
-from mosaic.wire.tensorboard import Scalar, ScalarReader, ScalarWriter, resumed_writer
+from mosaic.contract.tensorboard import Scalar, ScalarReader, ScalarWriter, resumed_writer
 
 if TYPE_CHECKING:
-    from mosaic.wire.events import EventLog
-    from mosaic.wire.paths import RunPaths
+    from mosaic.contract.events import EventLog
+    from mosaic.contract.paths import RunPaths
 
 Emit = Callable[[str, dict[str, Any]], object]
 
@@ -68,7 +68,7 @@ class LifecycleEmitter:
         return True
 
     def emit(self, kind: str, run_id: str, payload: dict[str, Any]) -> Event:
-        """Say anything else of wire.events.EVENT_KINDS, after what is held."""
+        """Say anything else of contract.events.EVENT_KINDS, after what is held."""
         self._hold(kind, run_id, payload)
         return self.flush()[-1]
 

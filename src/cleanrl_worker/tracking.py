@@ -23,14 +23,14 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from cleanrl_worker.wandb_keys import DEFAULT_SERVER, find_key, is_logged_in
+from mosaic.contract import variables
+from mosaic.contract.errors import EventError, storage_error
 from mosaic.contract.files import TRACKING, read_note
-from mosaic.wire import variables
-from mosaic.wire.errors import EventError, storage_error
-from mosaic.wire.metrics import Tail
-from mosaic.wire.paths import resolve_home, write_atomic
+from mosaic.contract.metrics import Tail
+from mosaic.contract.paths import resolve_home, write_atomic
 
 if TYPE_CHECKING:
-    from mosaic.wire.paths import RunPaths
+    from mosaic.contract.paths import RunPaths
 
 STATUS, LOG, SETTINGS = "wandb.json", "wandb.log", "wandb_config.json"
 POLL_SECONDS = 1.0

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from mosaic.wire import variables
-from mosaic.wire.errors import ConfigError
-from mosaic.wire.secrets import mask_secrets
+from mosaic.contract import variables
+from mosaic.contract.errors import ConfigError
+from mosaic.contract.secrets import mask_secrets
 
 DEFAULT_SERVER = "https://api.wandb.ai"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import signal
 import sys
 
-from mosaic.wire.stopping import ending_at_once
+from mosaic.contract.stopping import ending_at_once
 
 TYPE_CHECKING = False  # typing takes 6 ms to import, in which Ctrl-C would still be a traceback
 
@@ -37,8 +37,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; its dependencies are imported only here, where Ctrl-C ends it."""
     try:
         with ending_at_once(EXIT_INTERRUPTED, signal.SIGINT):
+            from mosaic.contract.errors import ConfigError, MosaicError
             from mosaic.contract.kinds import is_clean
-            from mosaic.wire.errors import ConfigError, MosaicError
 
             args = parser().parse_args(argv)
         try:
@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def exit_code(error: Exception) -> int:
     """Return 3 where no daemon runs, 2 for a request that is refused, else 1."""
-    from mosaic.wire.errors import AccessError, ConfigError, MoveError, NoDaemonError, UnknownRunError
+    from mosaic.contract.errors import AccessError, ConfigError, MoveError, NoDaemonError, UnknownRunError
 
     if isinstance(error, NoDaemonError):
         return 3

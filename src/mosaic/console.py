@@ -14,8 +14,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from mosaic.contract.events import Event, resumed_total
 from mosaic.contract.returns import MEAN_RETURN, RECENT_EPISODES, RunReturn
-from mosaic.wire.events import Event, resumed_total
 
 PLAIN_INTERVAL = 2.0
 PLOT_HEIGHT = 8

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mosaic import catalog
-from mosaic.wire import variables
-from mosaic.wire.paths import resolve_home
-from mosaic.wire.workers import discover_workers
+from mosaic.contract import variables
+from mosaic.contract.paths import resolve_home
+from mosaic.contract.workers import discover_workers
 
 State = Literal["ok", "note", "trouble"]
 DAEMON_PORT, WEB_PORT = 50055, 8080
@@ -216,7 +216,7 @@ def disk(home: Path) -> Iterator[Finding]:
 def daemon(home: Path) -> Iterator[Finding]:
     """Whether one runs, and whether it answers; gRPC is loaded only where there is somebody to ask."""
     from mosaic.commands.connection import connect
-    from mosaic.wire.errors import MosaicError, NoDaemonError
+    from mosaic.contract.errors import MosaicError, NoDaemonError
 
     log = home / "var" / "logs" / "trainer_daemon.log"
     try:
@@ -246,8 +246,8 @@ def daemon(home: Path) -> Iterator[Finding]:
 
 def registry(home: Path) -> Iterator[Finding]:
     """The registry of this home, read without a daemon, and the run folders that it does not list."""
+    from mosaic.contract.errors import DamagedError, TrainerError
     from mosaic.trainer.folders import advice, database_file, listed, unlisted
-    from mosaic.wire.errors import DamagedError, TrainerError
 
     try:
         known = listed(home)
@@ -266,7 +266,7 @@ def registry(home: Path) -> Iterator[Finding]:
 
 def listening(daemon_port: int, web_port: int) -> Iterator[Finding]:
     """Whether the two servers can have their ports, or have them."""
-    from mosaic.wire.channel import daemon_card, read_card, user_card
+    from mosaic.contract.channel import daemon_card, read_card, user_card
 
     ours = {str(read_card(card).get("target")) for card in (daemon_card(resolve_home()), user_card())}
     for name, port in (("daemon", daemon_port), ("web", web_port)):

@@ -10,8 +10,8 @@ from rich.text import Text
 
 from mosaic import catalog
 from mosaic.catalog import Environment, Family
-from mosaic.wire.paths import resolve_home
-from mosaic.wire.scripts import Script
+from mosaic.contract.paths import resolve_home
+from mosaic.contract.scripts import Script
 
 # A list that goes into a file or another program is not cut to the width of a terminal that is not there.
 PIPE_WIDTH = 500

@@ -11,10 +11,10 @@ from typing import TextIO
 
 import numpy as np
 
-from mosaic.wire.errors import ConfigError, WorkerError
-from mosaic.wire.frames import FastLaneReader, Frame, RingError, Status, encode_png
-from mosaic.wire.paths import RunPaths, resolve_home, write_atomic
-from mosaic.wire.phases import is_alive
+from mosaic.contract.errors import ConfigError, WorkerError
+from mosaic.contract.frames import FastLaneReader, Frame, RingError, Status, encode_png
+from mosaic.contract.paths import RunPaths, resolve_home, write_atomic
+from mosaic.contract.phases import is_alive
 
 LATEST = "latest"
 LINES_BENEATH = 3

@@ -11,8 +11,8 @@ import numpy as np
 import psutil
 from safetensors.numpy import load_file
 
-from mosaic.wire import metrics
-from mosaic.wire.checkpoints import find_all
+from mosaic.contract import metrics
+from mosaic.contract.checkpoints import find_all
 
 MODULE = "cleanrl_worker.algorithms.ppo_atari_multigpu"
 TINY = "--env-id=mosaic/Catch-v0 --num-steps=16 --num-minibatches=2 --update-epochs=2 --num-threads=1 --no-cuda"

@@ -17,8 +17,8 @@ import tiny_envs
 from needs import needed
 
 from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
-from mosaic.wire import metrics
-from mosaic.wire.tensorboard import ScalarReader
+from mosaic.contract import metrics
+from mosaic.contract.tensorboard import ScalarReader
 
 tiny_envs.register()
 PPO = "--total-timesteps=64 --num-envs=2 --num-steps=16 --num-minibatches=2 --update-epochs=1"

@@ -14,8 +14,8 @@ from cleanrl_worker.kit import checkpoint, envs, experiment
 from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
 from cleanrl_worker.runtime import CleanRLWorkerRuntime
 from cleanrl_worker.schema import describe
-from mosaic.wire import metrics
-from mosaic.wire.checkpoints import find_all
+from mosaic.contract import metrics
+from mosaic.contract.checkpoints import find_all
 
 ALGORITHMS = describe()
 ALWAYS = {"ppo", "ppo_continuous_action", "dqn", "sac_continuous_action", "dqn_jax"}

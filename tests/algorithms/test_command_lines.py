@@ -16,8 +16,8 @@ from needs import needed
 from cleanrl_worker.agents import teachers
 from cleanrl_worker.kit.args import parse, require
 from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
-from mosaic.wire import metrics
-from mosaic.wire.checkpoints import read_finished
+from mosaic.contract import metrics
+from mosaic.contract.checkpoints import read_finished
 
 # Flags of the lines that CleanRL's own tests run (facts; their versions of 2025), one row for each script.
 _IMAGES = "--learning-starts 10 --total-timesteps 16 --buffer-size 10 --batch-size 4"

@@ -15,9 +15,9 @@ import tiny_envs
 
 from cleanrl_worker.kit import checkpoint
 from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
-from mosaic.wire import metrics
-from mosaic.wire.checkpoints import find_all
-from mosaic.wire.sidecars import read_sidecar
+from mosaic.contract import metrics
+from mosaic.contract.checkpoints import find_all
+from mosaic.contract.sidecars import read_sidecar
 
 tiny_envs.register()
 

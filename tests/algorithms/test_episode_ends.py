@@ -15,7 +15,7 @@ from needs import needed
 from cleanrl_worker.kit import envs, experiment
 from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
 from cleanrl_worker.schema import describe
-from mosaic.wire import metrics
+from mosaic.contract import metrics
 
 # one that samples a memory: the tag of its values, and what makes it learn soon
 RATES = {"learning_rate": 1e-3, "train_frequency": 1}

@@ -13,7 +13,7 @@ from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit.args import RunArgs
 from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
 from mosaic import catalog
-from mosaic.wire import extras
+from mosaic.contract import extras
 
 ON_POLICY = {"total_timesteps": 16, "num_envs": 2, "num_steps": 8, "num_minibatches": 2, "update_epochs": 1}
 OFF_POLICY = {"total_timesteps": 12, "learning_starts": 4, "buffer_size": 20, "batch_size": 4}

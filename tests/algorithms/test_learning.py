@@ -17,7 +17,7 @@ from needs import needed
 from cleanrl_worker.kit import experiment
 from cleanrl_worker.schema import describe
 from cleanrl_worker.wrappers.classic_jax import CLASSICS, Classic
-from mosaic.wire import metrics
+from mosaic.contract import metrics
 
 tiny_envs.register()
 GAMMA = 0.9

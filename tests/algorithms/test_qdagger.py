@@ -14,7 +14,7 @@ from cleanrl_worker.algorithms import dqn_atari, qdagger_dqn_atari_impalacnn, qd
 from cleanrl_worker.algorithms.qdagger_dqn_atari_impalacnn import Args, load_teacher, main, teacher_network
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import experiment
-from mosaic.wire import metrics
+from mosaic.contract import metrics
 
 SMALL = {"env_id": "mosaic/Catch-v0", "learning_starts": 10, "batch_size": 4, "buffer_size": 64, "num_threads": 1}
 FILES = (qdagger_dqn_atari_impalacnn, qdagger_dqn_atari_jax_impalacnn)

@@ -23,8 +23,8 @@ from cleanrl_worker.algorithms import ppo
 from cleanrl_worker.kit import checkpoint
 from cleanrl_worker.kit.args import parse
 from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
-from mosaic.wire import metrics
-from mosaic.wire.checkpoints import find_all, read_checkpoint, write_checkpoint
+from mosaic.contract import metrics
+from mosaic.contract.checkpoints import find_all, read_checkpoint, write_checkpoint
 
 tiny_envs.register()
 SMALL_PPO = {"total_timesteps": 512, "num_envs": 2, "num_steps": 32, "num_minibatches": 2, "update_epochs": 2}

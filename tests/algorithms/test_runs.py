@@ -15,7 +15,8 @@ from needs import needed
 from cleanrl_worker import policy_files
 from cleanrl_worker.kit import experiment
 from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
-from mosaic.wire import metrics, split
+from cleanrl_worker.run import split
+from mosaic.contract import metrics
 
 CLEANRL = json.loads((Path(__file__).parent / "cleanrl_args.json").read_text())
 SMALL_PPO = {"total_timesteps": 256, "num_envs": 2, "num_steps": 32, "num_minibatches": 2, "update_epochs": 2}

@@ -13,7 +13,7 @@ from rows.campaign import Places
 from rows.queued import Row
 
 from mosaic import cli
-from mosaic.wire.metrics import comparable
+from mosaic.contract.metrics import comparable
 
 ROOT = Path(__file__).resolve().parents[2]
 STUB = {"recipe": {}, "arrays": {"policy/a": {"shape": [2], "norm": 5.0, "values": [3.0, 4.0]}}}

@@ -11,9 +11,9 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 from web_site import PATIENCE, Site
 
+from mosaic.contract.errors import MosaicError
 from mosaic.trainer.client import Run, State
 from mosaic.web.server import fresh_url
-from mosaic.wire.errors import MosaicError
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-dev-shm-usage"]
 CHROMIUM = next(

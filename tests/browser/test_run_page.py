@@ -9,8 +9,8 @@ import pytest
 from playwright.sync_api import Page, expect
 from web_site import PATIENCE, Site, wait_until
 
+from mosaic.contract.paths import RunPaths
 from mosaic.trainer.client import Run, State
-from mosaic.wire.paths import RunPaths
 
 HOSTILE = '<img src=x onerror="window.hacked=1">{{ 1 }}</script><script>window.hacked=1</script>'
 
@@ -39,7 +39,7 @@ def points(page: Page) -> int:
 
 
 def is_watched(site: Site, run_id: str) -> bool:
-    from mosaic.wire.frames import FastLaneReader
+    from mosaic.contract.frames import FastLaneReader
 
     with FastLaneReader.open(RunPaths(run_id, site.home).fastlane) as reader:
         return reader.status().watched

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from playwright.sync_api import Page, expect
 from web_site import PATIENCE, Site
 
-from mosaic.wire.sweeps import Trial, list_sweeps, read_summary, write_summary
+from mosaic.contract.sweeps import Trial, list_sweeps, read_summary, write_summary
 
 WAIT = PATIENCE * 1000
 CHARTS = """() => JSON.stringify([...document.querySelectorAll('.mosaic-sweep-chart, .mosaic-sweep-parallel')].map(

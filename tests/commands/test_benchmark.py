@@ -16,8 +16,8 @@ import pytest
 from mosaic import cli
 from mosaic.commands.ledger import Ledger
 from mosaic.commands.matrix import parse_flags, payload, read_matrix
+from mosaic.contract.errors import ConfigError
 from mosaic.trainer.client import Client
-from mosaic.wire.errors import ConfigError
 
 
 def matrix(*words: str) -> Any:

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from mosaic.contract.checkpoints import find_all, write_checkpoint
+from mosaic.contract.paths import RunPaths
+from mosaic.store.storage import Storage
+from mosaic.store.upload import Upload
 from mosaic.trainer.client import Client
-from mosaic.wire.checkpoints import find_all, write_checkpoint
-from mosaic.wire.paths import RunPaths
-from mosaic.wire.storage import Storage
-from mosaic.wire.upload import Upload
 
 SMALL = {
     "total_timesteps": 256,

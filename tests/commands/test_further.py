@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from mosaic.contract.checkpoints import write_checkpoint
 from mosaic.trainer.client import Client
-from mosaic.wire.checkpoints import write_checkpoint
 
 
 def config_of(client: Client, told: Any) -> dict[str, Any]:

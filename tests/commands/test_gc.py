@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from mosaic.commands import gc
-from mosaic.wire.checkpoints import find_all, write_checkpoint, write_segment
-from mosaic.wire.errors import ConfigError
+from mosaic.contract.checkpoints import find_all, write_checkpoint, write_segment
+from mosaic.contract.errors import ConfigError
 
 
 def items(told: Any) -> dict[str, list[str]]:
@@ -26,7 +26,7 @@ def items(told: Any) -> dict[str, list[str]]:
 CREATOR = """
 import sys
 from pathlib import Path
-from mosaic.wire.frames import FastLaneWriter
+from mosaic.contract.frames import FastLaneWriter
 writer = FastLaneWriter.create("gc-test", Path(sys.argv[1]))
 print(writer.name, flush=True)
 sys.stdin.read()

@@ -8,7 +8,7 @@ import pytest
 
 from mosaic import cli
 from mosaic.commands import lists
-from mosaic.wire.workers import WorkerCapabilities
+from mosaic.contract.workers import WorkerCapabilities
 
 
 def schema() -> dict[str, Any]:

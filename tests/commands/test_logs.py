@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mosaic.commands import logs
-from mosaic.wire.events import Event
+from mosaic.contract.events import Event
 
 
 def write_log(run: Any, text: str, name: str = "cleanrl.stdout.log") -> Path:

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from mosaic import doctor
-from mosaic.wire.events import EventLog
-from mosaic.wire.paths import RunPaths, new_run_id
+from mosaic.contract.events import EventLog
+from mosaic.contract.paths import RunPaths, new_run_id
 
 
 @pytest.fixture

@@ -13,11 +13,11 @@ import pytest
 from rich.console import Console
 
 from mosaic.commands import run_table, runs
+from mosaic.contract.errors import ConfigError
+from mosaic.contract.paths import RunPaths
 from mosaic.contract.provenance import add_attempt
 from mosaic.trainer import states
 from mosaic.trainer.run import Run
-from mosaic.wire.errors import ConfigError
-from mosaic.wire.paths import RunPaths
 
 A_RUN = Run(
     run_id="01JCV4M0Z1S2R4Q8E5W9T7Y6U3",

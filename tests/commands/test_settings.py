@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mosaic.commands import settings
-from mosaic.wire.errors import ConfigError
+from mosaic.contract.errors import ConfigError
 
 SCHEMA = {"fields": [{"name": "total_timesteps"}, {"name": "gamma"}]}
 

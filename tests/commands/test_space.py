@@ -7,8 +7,8 @@ import pytest
 
 from mosaic.commands.settings import find_schema
 from mosaic.commands.space import default_space, parse_vary, read_space
-from mosaic.wire.errors import ConfigError
-from mosaic.wire.workers import discover_workers
+from mosaic.contract.errors import ConfigError
+from mosaic.contract.workers import discover_workers
 
 SCHEMA: dict[str, Any] = {
     "fields": [

@@ -6,8 +6,8 @@ import optuna
 import pytest
 
 from mosaic.commands.study import DEFAULTS, Spec, Study, default_storage
-from mosaic.wire.errors import ConfigError
-from mosaic.wire.sweeps import Dimension, Value
+from mosaic.contract.errors import ConfigError
+from mosaic.contract.sweeps import Dimension, Value
 
 SPACE = (
     Dimension(name="rate", kind="float", low=1e-4, high=1e-1, log=True),

@@ -3,8 +3,8 @@
 import pytest
 
 from mosaic.commands.survey import MOST_ASKED, judge, trials_across
-from mosaic.wire.errors import ConfigError
-from mosaic.wire.sweeps import Dimension
+from mosaic.contract.errors import ConfigError
+from mosaic.contract.sweeps import Dimension
 
 ENVS = Dimension(name="num_envs", kind="choice", choices=(2, 4, 8))
 PIECES = Dimension(name="num_minibatches", kind="choice", choices=(4, 8, 16))

@@ -19,8 +19,8 @@ from mosaic import cli
 from mosaic.commands.settings import resources_of
 from mosaic.commands.study import Spec
 from mosaic.commands.trials import train_line
+from mosaic.contract.sweeps import read_summary
 from mosaic.trainer.client import Client
-from mosaic.wire.sweeps import read_summary
 
 
 def group(client: Client, name: str) -> list[Any]:

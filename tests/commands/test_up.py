@@ -14,9 +14,9 @@ import pytest
 from web_site import Site, wait_until
 
 from mosaic.commands import up
+from mosaic.contract.channel import daemon_card, read_card
 from mosaic.contract.identity import boot_id
-from mosaic.wire.channel import daemon_card, read_card
-from mosaic.wire.paths import RunPaths
+from mosaic.contract.paths import RunPaths
 
 CARD = {"home": "/nowhere", "target": "127.0.0.1:1", "token_file": "/nowhere/token"}
 WEB = {"port": 1, "boot": "x"}

@@ -16,8 +16,8 @@ import psutil
 import pytest
 from needs import needed
 
+from mosaic.contract.paths import RunPaths
 from mosaic.trainer.run import Run
-from mosaic.wire.paths import RunPaths
 
 PPO = {"num_envs": 2, "num_steps": 32, "num_minibatches": 2, "update_epochs": 2, "checkpoint_every": 128}
 DQN = {"learning_starts": 100, "buffer_size": 300, "batch_size": 32, "checkpoint_every": 200}

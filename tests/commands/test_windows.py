@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from mosaic.commands.windows import Record, Window, difference, windows_of
-from mosaic.wire.checkpoints import write_checkpoint
-from mosaic.wire.errors import ConfigError
-from mosaic.wire.events import EventLog
-from mosaic.wire.metrics import encode_row
-from mosaic.wire.paths import RunPaths
+from mosaic.contract.checkpoints import write_checkpoint
+from mosaic.contract.errors import ConfigError
+from mosaic.contract.events import EventLog
+from mosaic.contract.metrics import encode_row
+from mosaic.contract.paths import RunPaths
 
 Write = Callable[..., RunPaths]
 

@@ -8,8 +8,8 @@ import pytest
 
 from mosaic.contract.fields import ATTEMPTS, PROVENANCE_BYTES
 from mosaic.contract.kinds import FieldError
+from mosaic.contract.paths import RunPaths
 from mosaic.contract.provenance import add_attempt, copy_script, differences, facts, read_provenance
-from mosaic.wire.paths import RunPaths
 
 GIT = {"root": "/r", "commit": "a" * 40, "dirty": True, "diff": "d" * 64, "cut": False}
 

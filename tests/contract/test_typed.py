@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from mosaic.contract.errors import ConfigError
+from mosaic.contract.paths import RunPaths
 from mosaic.contract.typed import (
     imported_by,
     refuse_untyped,
@@ -14,8 +16,6 @@ from mosaic.contract.typed import (
     untyped,
     without_code,
 )
-from mosaic.wire.errors import ConfigError
-from mosaic.wire.paths import RunPaths
 
 EVIL = "evilmod:X-v0"
 SCHEDULE = [{"env_id": "CartPole-v1", "steps": 5}, {"env_id": EVIL}]

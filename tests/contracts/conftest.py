@@ -9,6 +9,11 @@ from typing import Any
 import grpc
 import pytest
 
+from mosaic.contract.channel import OPTIONS
+from mosaic.contract.events import EventLog
+from mosaic.contract.happenings import Happenings
+from mosaic.contract.metrics import encode_row
+from mosaic.contract.proto import trainer_pb2_grpc
 from mosaic.trainer.attempts import Attempts, Registration
 from mosaic.trainer.bus import Bus
 from mosaic.trainer.client import Client
@@ -23,11 +28,6 @@ from mosaic.trainer.run import Run
 from mosaic.trainer.service import Parts, TokenCheck, TrainerService
 from mosaic.trainer.states import State
 from mosaic.trainer.submission import Submissions, Vault
-from mosaic.wire._pb import trainer_pb2_grpc
-from mosaic.wire.channel import OPTIONS
-from mosaic.wire.events import EventLog
-from mosaic.wire.happenings import Happenings
-from mosaic.wire.metrics import encode_row
 
 
 @dataclass

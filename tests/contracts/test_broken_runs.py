@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from mosaic.contract.errors import MoveError, UnknownRunError
 from mosaic.contract.fields import RUN_NULLS, RUN_ROW
 from mosaic.trainer.database import MIGRATIONS
 from mosaic.trainer.executors.local import boot_id, start_ticks
 from mosaic.trainer.states import State
-from mosaic.wire.errors import MoveError, UnknownRunError
 
 BAD: list[tuple[str, object]] = [
     ("max_restarts", 2147483648),

@@ -19,6 +19,9 @@ from typing import Any
 import psutil
 import pytest
 
+from mosaic.contract.errors import MosaicError, RefusedError
+from mosaic.store.manifest import read_manifest
+from mosaic.store.storage import Storage
 from mosaic.trainer.controls import Controls
 from mosaic.trainer.executors.cluster import Site
 from mosaic.trainer.executors.ray import job_of
@@ -27,9 +30,6 @@ from mosaic.trainer.executors.slurm import SlurmExecutor
 from mosaic.trainer.orders import Order
 from mosaic.trainer.states import LIVE, State
 from mosaic.trainer.verdict import REQUEUE
-from mosaic.wire.errors import MosaicError, RefusedError
-from mosaic.wire.manifest import read_manifest
-from mosaic.wire.storage import Storage
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "trainer"))
 from conftest import DaemonProcess, lives, make_environment, serving, until  # type: ignore[import-not-found]

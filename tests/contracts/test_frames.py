@@ -10,12 +10,12 @@ import grpc
 import numpy as np
 import pytest
 
+from mosaic.contract.channel import credentials
+from mosaic.contract.errors import ConfigError, UnknownRunError
+from mosaic.contract.frames import FastLaneWriter
+from mosaic.contract.proto import trainer_pb2 as pb
 from mosaic.trainer.attempts import Registration
 from mosaic.trainer.executors.local import Identity
-from mosaic.wire._pb import trainer_pb2 as pb
-from mosaic.wire.channel import credentials
-from mosaic.wire.errors import ConfigError, UnknownRunError
-from mosaic.wire.frames import FastLaneWriter
 
 
 def test_a_local_runs_ring_is_read_and_its_writer_knows_that_somebody_looks(served: Any) -> None:

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from mosaic.contract.errors import ConfigError, MoveError, UnknownRunError
+from mosaic.contract.metrics import encode_resumed
 from mosaic.trainer.states import ENDED, MOVES, State
-from mosaic.wire.errors import ConfigError, MoveError, UnknownRunError
-from mosaic.wire.metrics import encode_resumed
 
 
 def test_a_new_run_is_queued_and_known_by_its_id(home: Any) -> None:

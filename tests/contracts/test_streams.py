@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from mosaic.contract.channel import credentials
+from mosaic.contract.errors import ConfigError
+from mosaic.contract.proto import trainer_pb2 as pb
 from mosaic.trainer.states import State
-from mosaic.wire._pb import trainer_pb2 as pb
-from mosaic.wire.channel import credentials
-from mosaic.wire.errors import ConfigError
 
 
 def subscribe(home: Any, requests: Iterator[pb.TelemetryRequest]) -> Any:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from mosaic.wire.metrics import read_rows
-from mosaic.wire.paths import RunPaths
+from mosaic.contract.metrics import read_rows
+from mosaic.contract.paths import RunPaths
 
 CHECKOUT = os.environ.get("CLEANRL_CHECKOUT", "")
 LEAST = 20  # of the 27 that can run here

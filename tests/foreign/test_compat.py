@@ -14,10 +14,10 @@ import psutil
 import pytest
 
 import cleanrl_worker
-from mosaic.wire.frames import FastLaneReader, Frame, RingError
-from mosaic.wire.metrics import read_rows
-from mosaic.wire.paths import RunPaths
-from mosaic.wire.sidecars import read_sidecar
+from mosaic.contract.frames import FastLaneReader, Frame, RingError
+from mosaic.contract.metrics import read_rows
+from mosaic.contract.paths import RunPaths
+from mosaic.contract.sidecars import read_sidecar
 
 FILES = Path(__file__).parent / "files"
 FOREIGN = Path(cleanrl_worker.__file__).with_name("foreign")

@@ -8,8 +8,8 @@ import torch
 from cleanrl_worker.agents.normalize import RewardNormalizer, RunningStatistics
 from cleanrl_worker.kit import checkpoint
 from cleanrl_worker.kit.buffers import ReplayBuffer
-from mosaic.wire import checkpoints
-from mosaic.wire.checkpoints import CheckpointError
+from mosaic.contract import checkpoints
+from mosaic.contract.checkpoints import CheckpointError
 
 ABOUT = {"algo": "ppo", "args": {}, "exact": True, "score": None}
 

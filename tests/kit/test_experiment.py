@@ -15,8 +15,8 @@ import pytest
 from cleanrl_worker.kit import experiment, policy
 from cleanrl_worker.kit.args import RunArgs
 from cleanrl_worker.kit.episodes import Episode
-from mosaic.wire import companions, metrics
-from mosaic.wire.tensorboard import ScalarReader
+from mosaic.contract import companions, metrics
+from mosaic.contract.tensorboard import ScalarReader
 
 RETURN, LENGTH = "charts/episodic_return", "charts/episodic_length"
 

@@ -16,7 +16,7 @@ from cleanrl_worker.kit.args import RunArgs
 from cleanrl_worker.kit.finite import NotFinite
 from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
 from cleanrl_worker.schema import describe
-from mosaic.wire import metrics
+from mosaic.contract import metrics
 
 AT = 40  # the step of each environment whose number is bad
 OTHER = {"shape": np.zeros(3, np.float32), "scalar": 1.0, "text": "up", "none": None}

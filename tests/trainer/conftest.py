@@ -13,12 +13,12 @@ from typing import Any
 import psutil
 import pytest
 
+from mosaic.contract.channel import daemon_card, read_card
+from mosaic.contract.events import Event
+from mosaic.contract.paths import RunPaths
 from mosaic.trainer.client import Client
 from mosaic.trainer.run import Run
 from mosaic.trainer.states import State
-from mosaic.wire.channel import daemon_card, read_card
-from mosaic.wire.events import Event
-from mosaic.wire.paths import RunPaths
 
 SRC = Path(__file__).resolve().parents[2] / "src"
 
@@ -31,12 +31,12 @@ WORKER = '''
 """A tiny worker."""
 import argparse, json, os, signal, subprocess, sys, time
 from pathlib import Path
-from mosaic.wire.events import EventLog, cut_torn_tail
-from mosaic.wire.metrics import encode_row, encode_resumed
-from mosaic.wire.paths import RunPaths
+from mosaic.contract.events import EventLog, cut_torn_tail
+from mosaic.contract.metrics import encode_row, encode_resumed
+from mosaic.contract.paths import RunPaths
 
 def get_worker_metadata():
-    from mosaic.wire.workers import WorkerCapabilities
+    from mosaic.contract.workers import WorkerCapabilities
     return WorkerCapabilities(
         worker_type="tiny", label="Tiny", supported_paradigms=("sequential",), env_families=("gymnasium",),
         action_spaces=("discrete",), observation_spaces=("vector",),

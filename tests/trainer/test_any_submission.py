@@ -9,11 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from mosaic.contract.channel import credentials, open_channel
 from mosaic.contract.fields import EXTRAS, SUBMISSION
 from mosaic.contract.kinds import Table
-from mosaic.wire._pb import trainer_pb2 as pb
-from mosaic.wire._pb import trainer_pb2_grpc
-from mosaic.wire.channel import credentials, open_channel
+from mosaic.contract.proto import trainer_pb2 as pb
+from mosaic.contract.proto import trainer_pb2_grpc
 
 CONFIG = {"algo": "tiny", "env_id": "CartPole-v1", "total_timesteps": 10, "seed": 1, "extras": {"episodes": 1}}
 VALID = {

@@ -5,8 +5,8 @@ import threading
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from mosaic.contract.events import Event
 from mosaic.trainer.bus import MOST_CREDITS, Bus, Ended, Resumed, Starved, Subscription
-from mosaic.wire.events import Event
 
 
 def events(first: int, count: int) -> list[Event]:

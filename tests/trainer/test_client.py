@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from mosaic.contract.errors import ConfigError, NoDaemonError
 from mosaic.trainer.client import Client
 from mosaic.trainer.states import State
-from mosaic.wire.errors import ConfigError, NoDaemonError
 
 
 def test_the_client_of_the_readme(shared: Any) -> None:

@@ -2,9 +2,9 @@
 
 import pytest
 
+from mosaic.contract.job import JobConfig
 from mosaic.trainer.columns import columns_of
 from mosaic.trainer.gpu import Claim
-from mosaic.wire.job import JobConfig
 
 
 @pytest.mark.parametrize("total", [1, 256, 1 << 62, (1 << 63) - 1])

@@ -15,13 +15,13 @@ from typing import Any
 import psutil
 import pytest
 
+from mosaic.contract.channel import daemon_card, read_card, token_file
+from mosaic.contract.errors import AccessError, NoDaemonError
+from mosaic.contract.frames import MAKING_SECONDS
 from mosaic.trainer.client import Client
 from mosaic.trainer.daemon import spawn
 from mosaic.trainer.dispatcher import SWEEP_SECONDS
 from mosaic.trainer.states import State
-from mosaic.wire.channel import daemon_card, read_card, token_file
-from mosaic.wire.errors import AccessError, NoDaemonError
-from mosaic.wire.frames import MAKING_SECONDS
 
 
 def test_a_run_goes_from_the_queue_to_its_end_and_leaves_events_and_metrics(daemon: Any) -> None:
@@ -263,7 +263,7 @@ def test_a_daemon_that_is_stopped_while_it_starts_leaves_no_card(environment: di
 def test_a_ring_outlives_its_dead_creator_by_seconds_whoever_that_was(daemon: Any, until: Any) -> None:
     assert SWEEP_SECONDS + MAKING_SECONDS <= 10
     write = "os.write(1, FastLaneWriter.create('by-hand').name.encode())"
-    code = f"import os; from mosaic.wire.ring import FastLaneWriter; {write}; os.abort()"
+    code = f"import os; from mosaic.contract.ring import FastLaneWriter; {write}; os.abort()"
     made = subprocess.run([sys.executable, "-c", code], env=daemon.environment, capture_output=True, text=True)
     ring = Path("/dev/shm") / made.stdout
     assert made.stdout.startswith("fl-")

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from mosaic.contract.errors import StorageError, UnknownRunError
 from mosaic.trainer.registry import NewRun, Registry
 from mosaic.trainer.states import State
-from mosaic.wire.errors import StorageError, UnknownRunError
 
 
 @pytest.fixture

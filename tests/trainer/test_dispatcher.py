@@ -10,8 +10,8 @@ from typing import Any
 import psutil
 import pytest
 
+from mosaic.contract.errors import MoveError, RefusedError, UnknownRunError
 from mosaic.trainer.states import State
-from mosaic.wire.errors import MoveError, RefusedError, UnknownRunError
 
 
 @pytest.fixture

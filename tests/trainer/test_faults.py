@@ -12,6 +12,10 @@ from typing import Any
 
 import pytest
 
+from mosaic.contract.errors import TrainerError, UnavailableError
+from mosaic.contract.events import EventLog
+from mosaic.contract.happenings import Happenings
+from mosaic.contract.metrics import encode_row
 from mosaic.trainer.attempts import Attempts, Registration
 from mosaic.trainer.bus import Bus
 from mosaic.trainer.dispatcher import Dispatcher
@@ -24,16 +28,12 @@ from mosaic.trainer.registry import NewRun, Registry
 from mosaic.trainer.relay import Relay
 from mosaic.trainer.states import State
 from mosaic.trainer.submission import Vault
-from mosaic.wire.errors import TrainerError, UnavailableError
-from mosaic.wire.events import EventLog
-from mosaic.wire.happenings import Happenings
-from mosaic.wire.metrics import encode_row
 
 # What a worker of a few lines does: events, metrics, then `then`.
 WORKER = """
 import os, sys, time
-from mosaic.wire.events import EventLog
-from mosaic.wire.paths import RunPaths
+from mosaic.contract.events import EventLog
+from mosaic.contract.paths import RunPaths
 paths = RunPaths(os.environ["MOSAIC_RUN_ID"])
 log = EventLog(paths.events, paths.run_id)
 log.append("run_started", {})

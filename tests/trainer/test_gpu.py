@@ -2,8 +2,8 @@
 
 import pytest
 
+from mosaic.contract.errors import ConfigError
 from mosaic.trainer.gpu import Claim, Gpu, Machine, Room, check_claim, find_gpus
-from mosaic.wire.errors import ConfigError
 
 TWO = Machine(tuple(Gpu(index, "H200", 1 << 37) for index in range(2)), cpu_slots=4.0, memory_mb=1000)
 NONE = Machine((), cpu_slots=4.0, memory_mb=1000)

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from mosaic.contract.errors import RefusedError
 from mosaic.trainer.states import State
-from mosaic.wire.errors import RefusedError
 
 NVML = """
 import os, types

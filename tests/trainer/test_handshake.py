@@ -13,15 +13,15 @@ from typing import Any
 import grpc
 import pytest
 
+from mosaic.contract.channel import PROTO_VERSION, credentials, open_channel
+from mosaic.contract.errors import ConfigError
+from mosaic.contract.events import Event, replay
+from mosaic.contract.metrics import encode_row, read_rows
+from mosaic.contract.paths import RunPaths
+from mosaic.contract.proto import trainer_pb2 as pb
+from mosaic.contract.proto import trainer_pb2_grpc
 from mosaic.trainer.executors.local import boot_id
 from mosaic.trainer.states import State
-from mosaic.wire._pb import trainer_pb2 as pb
-from mosaic.wire._pb import trainer_pb2_grpc
-from mosaic.wire.channel import PROTO_VERSION, credentials, open_channel
-from mosaic.wire.errors import ConfigError
-from mosaic.wire.events import Event, replay
-from mosaic.wire.metrics import encode_row, read_rows
-from mosaic.wire.paths import RunPaths
 
 SCRIPT = """
 import argparse, json, os, time

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from mosaic.contract.fields import EVENT_BYTES, ROW_BYTES, ROW_KEYS
+from mosaic.contract.happenings import Happenings
+from mosaic.contract.metrics import encode_resumed, encode_row
 from mosaic.trainer import metrics_store
 from mosaic.trainer.attempts import Attempts, Registration
 from mosaic.trainer.bus import Bus
@@ -15,8 +17,6 @@ from mosaic.trainer.executors.contract import Identity
 from mosaic.trainer.intake import MOST_RESUMPTIONS, Intake
 from mosaic.trainer.registry import NewRun, Registry
 from mosaic.trainer.relay import Relay
-from mosaic.wire.happenings import Happenings
-from mosaic.wire.metrics import encode_resumed, encode_row
 
 
 class Home:

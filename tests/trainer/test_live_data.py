@@ -13,17 +13,17 @@ from typing import Any
 import psutil
 import pytest
 
+from mosaic.contract.channel import PROTO_VERSION, credentials, open_channel
+from mosaic.contract.events import EventLog
 from mosaic.contract.fields import ROW_BYTES
+from mosaic.contract.metrics import encode_row
+from mosaic.contract.paths import RunPaths
+from mosaic.contract.proto import trainer_pb2 as pb
+from mosaic.contract.proto import trainer_pb2_grpc
+from mosaic.contract.publisher import Publisher
 from mosaic.trainer.client import Client
 from mosaic.trainer.executors.local import boot_id, start_ticks
 from mosaic.trainer.states import State
-from mosaic.wire._pb import trainer_pb2 as pb
-from mosaic.wire._pb import trainer_pb2_grpc
-from mosaic.wire.channel import PROTO_VERSION, credentials, open_channel
-from mosaic.wire.events import EventLog
-from mosaic.wire.metrics import encode_row
-from mosaic.wire.paths import RunPaths
-from mosaic.wire.publisher import Publisher
 
 LONG = 20_000_000
 MOST_MEGABYTES = 300

@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from mosaic.contract.events import Event, EventLog
+from mosaic.contract.happenings import Happenings
+from mosaic.contract.metrics import encode_resumed, encode_row
 from mosaic.trainer.attempts import Attempts, Registration
 from mosaic.trainer.bus import Bus
 from mosaic.trainer.executors.contract import Identity
@@ -15,9 +18,6 @@ from mosaic.trainer.messages import run_from_pb, run_to_pb
 from mosaic.trainer.registry import NewRun, Registry
 from mosaic.trainer.relay import Relay
 from mosaic.trainer.states import State
-from mosaic.wire.events import Event, EventLog
-from mosaic.wire.happenings import Happenings
-from mosaic.wire.metrics import encode_resumed, encode_row
 
 
 class Watched:

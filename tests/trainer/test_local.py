@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from mosaic.contract.errors import StorageError, WorkerError
 from mosaic.trainer.executors.contract import Launch
 from mosaic.trainer.executors.local import Exit, Identity, LocalExecutor, elapsed_seconds, processes_of, start_ticks
-from mosaic.wire.errors import StorageError, WorkerError
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+from mosaic.contract.events import replay
+from mosaic.contract.metrics import comparable
+from mosaic.contract.ring import run_digest
 from mosaic.trainer.states import State
-from mosaic.wire.events import replay
-from mosaic.wire.metrics import comparable
-from mosaic.wire.ring import run_digest
 
 STEPS, EVERY = 10_240, 2_048  # long enough that one who sees the first checkpoint still finds it at work
 PARAMS: dict[str, Any] = {

@@ -13,6 +13,11 @@ from typing import Any
 
 import pytest
 
+from mosaic.contract.errors import UnavailableError
+from mosaic.contract.events import EventLog
+from mosaic.contract.happenings import Happenings
+from mosaic.contract.metrics import encode_row
+from mosaic.contract.paths import RunPaths
 from mosaic.trainer.folders import advice, unlisted
 from mosaic.trainer.gpu import Machine
 from mosaic.trainer.rebuild import NEVER_STARTED, UNFINISHED, Rebuild
@@ -20,11 +25,6 @@ from mosaic.trainer.registry import NewRun, Registry
 from mosaic.trainer.run import Run
 from mosaic.trainer.states import State
 from mosaic.trainer.submission import Submissions, Vault
-from mosaic.wire.errors import UnavailableError
-from mosaic.wire.events import EventLog
-from mosaic.wire.happenings import Happenings
-from mosaic.wire.metrics import encode_row
-from mosaic.wire.paths import RunPaths
 
 
 class Place:

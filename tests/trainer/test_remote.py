@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from mosaic.contract.paths import RunPaths
 from mosaic.trainer.remote import CHUNK_BYTES, kept_lines
-from mosaic.wire.paths import RunPaths
 
 
 @pytest.mark.parametrize("torn", [b"", b'{"cut'])

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from mosaic.contract.checkpoints import write_checkpoint
+from mosaic.contract.paths import RunPaths
 from mosaic.trainer.resumption import checkpoints_of, next_attempt
-from mosaic.wire.checkpoints import write_checkpoint
-from mosaic.wire.paths import RunPaths
 
 
 @pytest.mark.parametrize("by", ["variable", "dotenv"])

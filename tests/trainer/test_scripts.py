@@ -13,14 +13,14 @@ import psutil
 import pytest
 
 from mosaic import catalog
+from mosaic.contract.errors import RefusedError
+from mosaic.contract.events import Event, replay
+from mosaic.contract.metrics import read_rows
+from mosaic.contract.paths import RunPaths
+from mosaic.contract.phases import read_phases
 from mosaic.contract.provenance import read_provenance
+from mosaic.store.stored import StoredRun
 from mosaic.trainer.states import State
-from mosaic.wire.errors import RefusedError
-from mosaic.wire.events import Event, replay
-from mosaic.wire.metrics import read_rows
-from mosaic.wire.paths import RunPaths
-from mosaic.wire.phases import read_phases
-from mosaic.wire.stored import StoredRun
 
 PPO = {"num_steps": 32, "num_envs": 4, "checkpoint_every": 256, "checkpoint_episodes": 0}
 WORK = "python -m cleanrl_worker.cli --config"
@@ -181,7 +181,7 @@ set -euo pipefail
 
 
 def _tensorboard_steps(folder: Path) -> list[int]:
-    from mosaic.wire.tensorboard import ScalarReader
+    from mosaic.contract.tensorboard import ScalarReader
 
     files = sorted(folder.glob("events.out.tfevents.*"), key=lambda path: path.stat().st_mtime_ns)
     scalars = [scalar for file in files for scalar in ScalarReader(file).read()]
@@ -409,7 +409,7 @@ def test_shipped_curricula_end_as_they_should(shared: Any, name: str, count: int
 
 def test_shipped_scripts_are_clean_and_say_what_they_do() -> None:
     from cleanrl_worker import get_worker_metadata
-    from mosaic.wire.scripts import list_scripts, shipped_folders
+    from mosaic.contract.scripts import list_scripts, shipped_folders
 
     command = get_worker_metadata().command
     (folder,) = shipped_folders(command)

@@ -9,9 +9,9 @@ from typing import Any
 import psutil
 import pytest
 
+from mosaic.contract.errors import ConfigError, RefusedError, RunIdError
+from mosaic.contract.paths import new_run_id
 from mosaic.trainer.states import State
-from mosaic.wire.errors import ConfigError, RefusedError, RunIdError
-from mosaic.wire.paths import new_run_id
 
 KEY = "s3cr3t-k3y-0123456789abcdef"
 LOGIN = "walter:hunter2hunter2"

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mosaic.contract.errors import ConfigError, RunIdError
 from mosaic.trainer.client import Run, Series, State
 from mosaic.web import analytics
-from mosaic.wire.errors import ConfigError, RunIdError
 
 
 def run(run_id: str, **more: Any) -> Run:

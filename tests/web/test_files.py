@@ -9,8 +9,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
+from mosaic.contract.paths import RunPaths
 from mosaic.web.files import file_response
-from mosaic.wire.paths import RunPaths
 
 
 @pytest.fixture

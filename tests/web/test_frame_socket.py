@@ -23,13 +23,13 @@ from starlette.websockets import WebSocket
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
+from mosaic.contract.channel import OPTIONS
+from mosaic.contract.frames import FastLaneWriter
+from mosaic.contract.proto import trainer_pb2_grpc
 from mosaic.trainer.client import Client
 from mosaic.trainer.service import TokenCheck, TrainerService
 from mosaic.web import frame_socket
 from mosaic.web.frame_socket import FrameSockets, jpeg
-from mosaic.wire._pb import trainer_pb2_grpc
-from mosaic.wire.channel import OPTIONS
-from mosaic.wire.frames import FastLaneWriter
 
 SECONDS = 90.0
 

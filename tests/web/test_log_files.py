@@ -3,9 +3,9 @@
 import json
 from pathlib import Path
 
+from mosaic.contract.events import EventLog
+from mosaic.contract.paths import RunPaths
 from mosaic.web.log_files import EventTail, LogTail, last_words, logs_of, readable
-from mosaic.wire.events import EventLog
-from mosaic.wire.paths import RunPaths
 
 
 def test_a_log_is_read_from_near_its_end_and_then_as_it_grows(tmp_path: Path) -> None:

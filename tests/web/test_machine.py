@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from mosaic.contract.errors import WorkerError
 from mosaic.trainer.client import Run, State
 from mosaic.web import machine as machine_module
 from mosaic.web.machine import Machine
-from mosaic.wire.errors import WorkerError
 
 
 def test_the_machine_tells_cpu_memory_and_disk(tmp_path: Path) -> None:

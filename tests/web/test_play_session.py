@@ -10,10 +10,10 @@ import psutil
 import pytest
 from web_site import in_a_loop
 
+from mosaic.contract.errors import ConfigError, WorkerError
+from mosaic.contract.workers import discover_workers
 from mosaic.web import play_session
 from mosaic.web.play_session import PlaySession, find_policy
-from mosaic.wire.errors import ConfigError, WorkerError
-from mosaic.wire.workers import discover_workers
 
 WORKER = discover_workers()[0]["cleanrl"].command
 

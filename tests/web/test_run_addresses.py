@@ -4,7 +4,7 @@ import httpx
 import pytest
 from web_site import Site
 
-from mosaic.wire.paths import RunPaths
+from mosaic.contract.paths import RunPaths
 
 ADDRESSES = (
     "/run/a",

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from mosaic.contract import checkpoints
+from mosaic.contract.errors import ConfigError
 from mosaic.contract.files import ANALYTICS, read_note
+from mosaic.contract.paths import RunPaths
 from mosaic.web import run_files
-from mosaic.wire import checkpoints
-from mosaic.wire.errors import ConfigError
-from mosaic.wire.paths import RunPaths
 
 
 @pytest.fixture

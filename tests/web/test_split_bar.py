@@ -2,8 +2,8 @@
 
 import pytest
 
+from cleanrl_worker.run.split import TAGS
 from mosaic.web.pages.split_bar import PARTS, shares_of
-from mosaic.wire.split import TAGS
 
 
 def test_the_parts_are_those_that_runs_tell():

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from mosaic.contract.checkpoints import write_checkpoint
+from mosaic.contract.errors import MosaicError
+from mosaic.contract.paths import RunPaths
+from mosaic.store.storage import Storage
+from mosaic.store.upload import Upload
 from mosaic.web import run_files
 from mosaic.web.files import file_response
 from mosaic.web.log_files import fetch_logs, logs_of
 from mosaic.web.tensorboard_server import log_folder
-from mosaic.wire.checkpoints import write_checkpoint
-from mosaic.wire.errors import MosaicError
-from mosaic.wire.paths import RunPaths
-from mosaic.wire.storage import Storage
-from mosaic.wire.upload import Upload
 
 POLICY = "runs/a/ppo.cleanrl_model"
 

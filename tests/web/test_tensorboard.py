@@ -15,11 +15,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 from web_site import in_a_loop
 
+from mosaic.contract.errors import ConfigError
+from mosaic.contract.paths import RunPaths
+from mosaic.contract.tensorboard import ScalarWriter
 from mosaic.web import tensorboard_proxy, tensorboard_server
 from mosaic.web.tensorboard_server import TensorBoards, board_name, log_folder
-from mosaic.wire.errors import ConfigError
-from mosaic.wire.paths import RunPaths
-from mosaic.wire.tensorboard import ScalarWriter
 
 
 @pytest.fixture

@@ -13,16 +13,16 @@ from typing import Any
 import psutil
 import pytest
 
-from mosaic.wire.events import Event, decode
-from mosaic.wire.metrics import read_rows
-from mosaic.wire.paths import RunPaths
+from mosaic.contract.events import Event, decode
+from mosaic.contract.metrics import read_rows
+from mosaic.contract.paths import RunPaths
 
 # What the command line does with a runtime, without the command line.
 HOST = """
 import json, subprocess, sys
 from cleanrl_worker.config import parse_worker_config
 from cleanrl_worker.runtime import CleanRLWorkerRuntime
-from mosaic.wire.errors import MosaicError
+from mosaic.contract.errors import MosaicError
 
 try:
     CleanRLWorkerRuntime(parse_worker_config(json.loads(sys.argv[1])), **json.loads(sys.argv[2])).run()

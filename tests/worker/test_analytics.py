@@ -10,8 +10,8 @@ import pytest
 
 from cleanrl_worker.analytics import build_manifest, identity, write_manifest
 from cleanrl_worker.config import CleanRLWorkerConfig
-from mosaic.wire.errors import StorageError
-from mosaic.wire.paths import RunPaths
+from mosaic.contract.errors import StorageError
+from mosaic.contract.paths import RunPaths
 
 
 @pytest.fixture

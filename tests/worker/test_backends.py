@@ -9,8 +9,7 @@ import pytest
 from cleanrl_worker import backends
 from cleanrl_worker.kit import pools
 from mosaic import catalog
-from mosaic.catalog import requirements
-from mosaic.wire import games
+from mosaic.catalog import games, requirements
 
 Installed = Callable[..., None]
 

@@ -11,7 +11,7 @@ import pytest
 from cleanrl_worker import cli
 from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
 from cleanrl_worker.runtime import CleanRLWorkerRuntime
-from mosaic.wire.errors import StorageError
+from mosaic.contract.errors import StorageError
 
 FLAT = {"algo": "ppo", "env_id": "CartPole-v1", "seed": 1, "total_timesteps": 10000}
 DRY = ("--dry-run", "--emit-summary")

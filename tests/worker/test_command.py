@@ -12,8 +12,8 @@ from cleanrl_worker.command import Plan, build_args, make_plan
 from cleanrl_worker.config import CleanRLWorkerConfig, parse_worker_config
 from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
 from mosaic.catalog import requirements
-from mosaic.wire.errors import ConfigError
-from mosaic.wire.paths import RunPaths
+from mosaic.contract.errors import ConfigError
+from mosaic.contract.paths import RunPaths
 
 FLAT = {"algo": "ppo", "env_id": "CartPole-v1", "seed": 1, "total_timesteps": 10000, "run_id": "run-1"}
 

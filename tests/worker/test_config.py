@@ -11,10 +11,10 @@ from cleanrl_worker.config import (
     parse_worker_config,
     read_object,
 )
+from mosaic.contract.checkpoints import write_checkpoint
+from mosaic.contract.errors import ConfigError
 from mosaic.contract.fields import EXTRAS
-from mosaic.wire.checkpoints import write_checkpoint
-from mosaic.wire.errors import ConfigError
-from mosaic.wire.paths import RunPaths
+from mosaic.contract.paths import RunPaths
 
 FLAT = {"algo": "ppo", "env_id": "CartPole-v1", "seed": 1, "total_timesteps": 10000}
 

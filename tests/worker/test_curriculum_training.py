@@ -6,8 +6,8 @@ import pytest
 
 from cleanrl_worker.curriculum_training import run_curriculum_training
 from cleanrl_worker.wrappers.curriculum import BABYAI_DOORKEY_CURRICULUM
-from mosaic.wire.errors import ConfigError
-from mosaic.wire.metrics import read_rows
+from mosaic.contract.errors import ConfigError
+from mosaic.contract.metrics import read_rows
 
 SMALL = {"total_timesteps": 192, "num_envs": 2, "num_steps": 32, "num_minibatches": 2, "cuda": False}
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from mosaic.contract.events import replay
+from mosaic.contract.paths import RunPaths
 from mosaic.trainer.executors.local import catches
-from mosaic.wire.events import replay
-from mosaic.wire.paths import RunPaths
 
 REQUEUE = 75
 FEW = (0.0, 0.12, 0.7)

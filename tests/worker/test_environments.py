@@ -10,7 +10,7 @@ from cleanrl_worker.environments import ask_registry, check_environment
 from cleanrl_worker.kit.envs import make_native
 from mosaic import catalog
 from mosaic.catalog import requirements
-from mosaic.wire.errors import ConfigError
+from mosaic.contract.errors import ConfigError
 
 OWN = """
     import sys

@@ -40,7 +40,7 @@ from cleanrl_worker.algorithms import (
 from cleanrl_worker.eval_registry import SavedPolicy, build_policy, read_policy
 from cleanrl_worker.kit.play import for_episode
 from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
-from mosaic.wire.errors import ConfigError
+from mosaic.contract.errors import ConfigError
 
 CARTPOLE = SimpleNamespace(
     single_observation_space=gym.spaces.Box(-np.inf, np.inf, (4,), np.float32),

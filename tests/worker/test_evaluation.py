@@ -27,10 +27,10 @@ from cleanrl_worker.kit import play
 from cleanrl_worker.kit.episodes import spaces_of
 from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
 from cleanrl_worker.wrappers.views import view_of
-from mosaic.wire import metrics
-from mosaic.wire.events import Event, replay
-from mosaic.wire.paths import RunPaths
-from mosaic.wire.tensorboard import ScalarReader
+from mosaic.contract import metrics
+from mosaic.contract.events import Event, replay
+from mosaic.contract.paths import RunPaths
+from mosaic.contract.tensorboard import ScalarReader
 
 SMALL_PPO = {"num_envs": 2, "num_steps": 16, "num_minibatches": 2, "update_epochs": 1, "total_timesteps": 64}
 SMALL_PPG = {name: SMALL_PPO[name] for name in SMALL_PPO if name != "update_epochs"} | {"n_iteration": 2}

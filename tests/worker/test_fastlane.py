@@ -26,9 +26,9 @@ import cleanrl_worker
 from cleanrl_worker import fastlane, lane, onlooker
 from cleanrl_worker.kit import episodes
 from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
-from mosaic.wire import metrics, ring, variables
-from mosaic.wire.frames import FastLaneReader, Frame, RingError
-from mosaic.wire.paths import RunPaths
+from mosaic.contract import metrics, ring, variables
+from mosaic.contract.frames import FastLaneReader, Frame, RingError
+from mosaic.contract.paths import RunPaths
 
 SRC = Path(cleanrl_worker.__file__).parents[1]
 FOREIGN = [

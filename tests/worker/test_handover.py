@@ -9,7 +9,7 @@ import pytest
 from cleanrl_worker import schema
 from cleanrl_worker.config import parse_worker_config
 from cleanrl_worker.handover import make_plan
-from mosaic.wire.errors import ConfigError
+from mosaic.contract.errors import ConfigError
 
 
 def argv(extras: dict[str, Any] | None = None, **fields: Any) -> list[str]:

@@ -2,7 +2,7 @@ import subprocess
 import sys
 
 from cleanrl_worker import get_worker_metadata
-from mosaic.wire.workers import discover_workers
+from mosaic.contract.workers import discover_workers
 
 
 def test_worker_says_what_it_can_do() -> None:

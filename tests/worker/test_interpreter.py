@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from cleanrl_worker.interpreter import find_interpreter, locate
-from mosaic.wire.errors import ConfigError
+from mosaic.contract.errors import ConfigError
 
 
 @pytest.fixture(autouse=True)

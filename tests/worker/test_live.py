@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from cleanrl_worker import live
-from mosaic.wire import ring
-from mosaic.wire.errors import ConfigError
-from mosaic.wire.frames import FastLaneReader, FastLaneWriter
-from mosaic.wire.paths import RunPaths
+from mosaic.contract import ring
+from mosaic.contract.errors import ConfigError
+from mosaic.contract.frames import FastLaneReader, FastLaneWriter
+from mosaic.contract.paths import RunPaths
 
 ON = {"GYM_GUI_FASTLANE_ENABLED": "1", "GYM_GUI_FASTLANE_VIDEO_MODE": "single"}
 
@@ -69,7 +69,7 @@ def test_a_run_that_is_off_has_a_ring_that_says_so_as_long_as_it_runs(tmp_path: 
 
 def test_the_ring_of_a_killed_algorithm_is_swept_up(tmp_path: Path) -> None:
     paths = RunPaths("live-killed", tmp_path)
-    code = "import os; from mosaic.wire.ring import FastLaneWriter as W; W.create('live-killed'); os.abort()"
+    code = "import os; from mosaic.contract.ring import FastLaneWriter as W; W.create('live-killed'); os.abort()"
     with live.keeping_clean(paths, ON):
         subprocess.run([sys.executable, "-c", code], check=False)
         assert list(Path("/dev/shm").glob(f"fl-{ring.run_digest('live-killed')}-*"))
@@ -81,8 +81,8 @@ def test_the_ring_of_a_killed_worker_is_removed_without_a_daemon(tmp_path: Path,
         import os, sys
         from pathlib import Path
         from cleanrl_worker import live
-        from mosaic.wire.paths import RunPaths
-        from mosaic.wire.ring import FastLaneWriter
+        from mosaic.contract.paths import RunPaths
+        from mosaic.contract.ring import FastLaneWriter
         with live.keeping_clean(RunPaths("live-alone", Path(sys.argv[1])), {"GYM_GUI_FASTLANE_ENABLED": "1"}):
             FastLaneWriter.create("live-alone")
             os.abort()
@@ -117,7 +117,7 @@ def test_a_script_that_runs_on_unseen_is_told_of_once(tmp_path: Path) -> None:
 
 
 def test_a_run_that_starts_sweeps_up_what_a_killed_shell_of_another_left(tmp_path: Path) -> None:
-    code = "import os; from mosaic.wire.ring import FastLaneWriter as W; W.create('live-orphan'); os.abort()"
+    code = "import os; from mosaic.contract.ring import FastLaneWriter as W; W.create('live-orphan'); os.abort()"
     subprocess.run([sys.executable, "-c", code], check=False)
     with live.keeping_clean(RunPaths("live-next", tmp_path), ON):
         assert not list(Path("/dev/shm").glob(f"fl-{ring.run_digest('live-orphan')}-*"))

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from cleanrl_worker.lock import holding
-from mosaic.wire.errors import ConfigError, StorageError
-from mosaic.wire.paths import RunPaths
+from mosaic.contract.errors import ConfigError, StorageError
+from mosaic.contract.paths import RunPaths
 
 HOLD = """
 import sys, time
 from cleanrl_worker.lock import holding
-from mosaic.wire.paths import RunPaths
+from mosaic.contract.paths import RunPaths
 with holding(RunPaths("run-1")):
     print("held", flush=True)
     time.sleep(60)

@@ -15,7 +15,7 @@ from cleanrl_worker.fastlane import View
 from cleanrl_worker.kit import envs as kit_envs
 from cleanrl_worker.kit import episodes, play
 from cleanrl_worker.lane import Lane, Settings
-from mosaic.wire.frames import FastLaneReader, FastLaneWriter
+from mosaic.contract.frames import FastLaneReader, FastLaneWriter
 
 SETTINGS = Settings("single", 0, 8, 0.0, 1024, 1.0)
 

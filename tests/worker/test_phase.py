@@ -12,12 +12,12 @@ import pytest
 
 from cleanrl_worker.config import parse_worker_config
 from cleanrl_worker.phase import is_phase
-from mosaic.wire.checkpoints import find_all, mirror, write_checkpoint
-from mosaic.wire.errors import ConfigError
-from mosaic.wire.events import replay
-from mosaic.wire.metrics import read_rows
-from mosaic.wire.paths import RunPaths
-from mosaic.wire.phases import read_phases
+from mosaic.contract.checkpoints import find_all, mirror, write_checkpoint
+from mosaic.contract.errors import ConfigError
+from mosaic.contract.events import replay
+from mosaic.contract.metrics import read_rows
+from mosaic.contract.paths import RunPaths
+from mosaic.contract.phases import read_phases
 
 SRC = Path(__file__).resolve().parents[2] / "src"
 BASE = {"algo": "ppo", "env_id": "CartPole-v1", "seed": 1, "total_timesteps": 256}

@@ -16,8 +16,8 @@ from cleanrl_worker.algorithms import dqn, ppo
 from cleanrl_worker.config import parse_worker_config
 from cleanrl_worker.handover import hand_over
 from cleanrl_worker.runtime import CleanRLWorkerRuntime
-from mosaic.wire.errors import ConfigError
-from mosaic.wire.paths import RunPaths
+from mosaic.contract.errors import ConfigError
+from mosaic.contract.paths import RunPaths
 
 CARTPOLE = SimpleNamespace(
     single_observation_space=gym.spaces.Box(-1, 1, (4,), np.float32), single_action_space=gym.spaces.Discrete(2)

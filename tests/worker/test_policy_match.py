@@ -14,7 +14,7 @@ from torch import nn
 from cleanrl_worker.eval_registry import read_policy
 from cleanrl_worker.policy_algo import find_algo
 from cleanrl_worker.policy_match import matches
-from mosaic.wire.errors import ConfigError
+from mosaic.contract.errors import ConfigError
 
 
 class OwnQNetwork(nn.Module):

@@ -12,8 +12,8 @@ import pytest
 
 from cleanrl_worker.command import Plan
 from cleanrl_worker.process import AlgorithmProcess, child_environment
-from mosaic.wire.errors import StorageError, WorkerError
-from mosaic.wire.paths import RunPaths
+from mosaic.contract.errors import StorageError, WorkerError
+from mosaic.contract.paths import RunPaths
 
 Start = Callable[..., AlgorithmProcess]
 

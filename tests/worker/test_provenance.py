@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from mosaic.contract.paths import RunPaths
 from mosaic.contract.provenance import newest, read_provenance
-from mosaic.wire.paths import RunPaths
 
 KEY = "0123456789abcdef0123456789abcdef01234567"
 

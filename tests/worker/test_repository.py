@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cleanrl_worker import repository
-from mosaic.wire.secrets import mask_text
+from mosaic.contract.secrets import mask_text
 
 
 def git(folder: Path, *words: str) -> str:

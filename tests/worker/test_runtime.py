@@ -20,10 +20,10 @@ import pytest
 from cleanrl_worker.config import parse_worker_config
 from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
 from cleanrl_worker.runtime import CleanRLWorkerRuntime, RuntimeSummary
-from mosaic.wire.errors import ConfigError
-from mosaic.wire.events import decode
-from mosaic.wire.stopping import TOGETHER_SECONDS
-from mosaic.wire.tensorboard import ScalarReader
+from mosaic.contract.errors import ConfigError
+from mosaic.contract.events import decode
+from mosaic.contract.stopping import TOGETHER_SECONDS
+from mosaic.contract.tensorboard import ScalarReader
 
 StartRun = Callable[..., Any]
 Until = Callable[..., None]

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from cleanrl_worker.config import CleanRLWorkerConfig, parse_worker_config
-from mosaic.wire.checkpoints import sealed, write_checkpoint
-from mosaic.wire.errors import ConfigError
-from mosaic.wire.events import EventLog
-from mosaic.wire.paths import RunPaths
+from mosaic.contract.checkpoints import sealed, write_checkpoint
+from mosaic.contract.errors import ConfigError
+from mosaic.contract.events import EventLog
+from mosaic.contract.paths import RunPaths
 
 EVIL = "evilmod:X-v0"
 STAGES = [{"env_id": "CartPole-v1", "steps": 50}, {"env_id": EVIL}]

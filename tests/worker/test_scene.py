@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cleanrl_worker.scene import PoolEnv, Scene, encode_png, open_scene
-from mosaic.wire.errors import MosaicError
+from mosaic.contract.errors import MosaicError
 
 
 def decode_png(data: bytes) -> np.ndarray:

@@ -12,9 +12,9 @@ import pytest
 
 from cleanrl_worker import cli
 from cleanrl_worker.config import parse_worker_config
-from mosaic.wire.events import decode
-from mosaic.wire.metrics import read_rows
-from mosaic.wire.paths import RunPaths
+from mosaic.contract.events import decode
+from mosaic.contract.metrics import read_rows
+from mosaic.contract.paths import RunPaths
 
 POLES = [{"env_id": "CartPole-v1", "steps": 128}, {"env_id": "CartPole-v0"}]
 OWN = """

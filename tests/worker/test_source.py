@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from cleanrl_worker.source import Source, locate_module, package_exists
-from mosaic.wire.errors import ConfigError
+from mosaic.contract.errors import ConfigError
 
 
 def test_module_is_located_without_running_any_package_on_the_way(

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 from cleanrl_worker.config import parse_worker_config
-from mosaic.wire.checkpoints import find_all, read_checkpoint, write_checkpoint
-from mosaic.wire.errors import ConfigError, StoreError
-from mosaic.wire.manifest import Manifest, read_manifest
-from mosaic.wire.paths import RunPaths
-from mosaic.wire.storage import Storage
-from mosaic.wire.stored import StoredRun, fetch_newest
-from mosaic.wire.syncing import Syncer, fetch_stored
-from mosaic.wire.upload import Upload
+from mosaic.contract.checkpoints import find_all, read_checkpoint, write_checkpoint
+from mosaic.contract.errors import ConfigError, StoreError
+from mosaic.contract.paths import RunPaths
+from mosaic.store.manifest import Manifest, read_manifest
+from mosaic.store.storage import Storage
+from mosaic.store.stored import StoredRun, fetch_newest
+from mosaic.store.syncing import Syncer, fetch_stored
+from mosaic.store.upload import Upload
 
 LONG = 90.0
 

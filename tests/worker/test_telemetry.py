@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from cleanrl_worker.telemetry import LifecycleEmitter, MetricsRelay, Notes, Progress, ScriptScalars, rows_of
-from mosaic.wire.errors import EventError, StorageError
-from mosaic.wire.events import EventLog, decode, last_seq, replay
-from mosaic.wire.metrics import decode_row, encode_resumed, encode_row, read_rows
-from mosaic.wire.paths import RunPaths
-from mosaic.wire.tensorboard import ScalarReader, ScalarWriter
+from mosaic.contract.errors import EventError, StorageError
+from mosaic.contract.events import EventLog, decode, last_seq, replay
+from mosaic.contract.metrics import decode_row, encode_resumed, encode_row, read_rows
+from mosaic.contract.paths import RunPaths
+from mosaic.contract.tensorboard import ScalarReader, ScalarWriter
 
 RETURN, LENGTH = "charts/episodic_return", "charts/episodic_length"
 MEAN_RETURN = "charts/mean_return"
@@ -132,7 +132,7 @@ EMIT_MUCH = """
 import sys, time
 from pathlib import Path
 from cleanrl_worker.telemetry import LifecycleEmitter
-from mosaic.wire.events import EventLog
+from mosaic.contract.events import EventLog
 emitter = LifecycleEmitter(EventLog(Path(sys.argv[1]), "run-1"))
 emitter._outlet.PATIENCE_SECONDS = 0.3
 emitter.heartbeat("run-1", {})

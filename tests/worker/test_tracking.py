@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from cleanrl_worker.tracking import Tracker
-from mosaic.wire.metrics import encode_resumed, encode_row
-from mosaic.wire.paths import RunPaths
+from mosaic.contract.metrics import encode_resumed, encode_row
+from mosaic.contract.paths import RunPaths
 
 KEY = "0123456789abcdef0123456789abcdef01234567"
 RETURN = "charts/episodic_return"

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from cleanrl_worker.kit import checkpoint
-from mosaic.wire import metrics
-from mosaic.wire.checkpoints import find_all
-from mosaic.wire.events import decode
-from mosaic.wire.paths import RunPaths
+from mosaic.contract import metrics
+from mosaic.contract.checkpoints import find_all
+from mosaic.contract.events import decode
+from mosaic.contract.paths import RunPaths
 
 needs_syllabus = pytest.mark.skipif(importlib.util.find_spec("syllabus") is None, reason="needs mosaic-rl[curriculum]")
 TASKS = ["MiniGrid-Empty-5x5-v0", "MiniGrid-Empty-6x6-v0", "MiniGrid-DoorKey-5x5-v0"]

@@ -9,7 +9,7 @@ import pytest
 
 from cleanrl_worker.wrappers import curriculum
 from mosaic import catalog
-from mosaic.wire.curriculum import read_schedule
+from mosaic.contract.curriculum import read_schedule
 
 
 def test_ready_curricula_are_schedules_of_known_environments():

@@ -12,7 +12,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from .after_import import when_imported
 
-FORMAT = 1  # mosaic.wire.sidecars'
+FORMAT = 1  # mosaic.contract.sidecars'
 ENDINGS = (".cleanrl_model",)
 PACKAGES = ("torch", "jax", "flax", "numpy", "gymnasium")
 

@@ -12,15 +12,16 @@ from typing import Annotated, Literal, TypeVar
 
 import tyro
 
+from cleanrl_worker.envs import courses
+from mosaic.contract import flags, recipes
+from mosaic.contract.checkpoints import saved_args
+from mosaic.contract.errors import ConfigError
+from mosaic.contract.extras import told_by as told_by
+from mosaic.contract.limits import Limits as Limits
+from mosaic.contract.limits import check_batch as check_batch
+from mosaic.contract.limits import check_minibatches as check_minibatches
+from mosaic.contract.limits import require_within, settle_frames
 from mosaic.contract.typed import refuse_untyped, typed_for
-from mosaic.wire import courses, flags, recipes
-from mosaic.wire.checkpoints import saved_args
-from mosaic.wire.errors import ConfigError
-from mosaic.wire.extras import told_by as told_by
-from mosaic.wire.limits import Limits as Limits
-from mosaic.wire.limits import check_batch as check_batch
-from mosaic.wire.limits import check_minibatches as check_minibatches
-from mosaic.wire.limits import require_within, settle_frames
 
 LARGEST_SEED = 2**63 - 1  # what torch's generator takes
 # Fields that take any number are written int or float.

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mosaic.wire import twins as twins
+from mosaic.contract import twins as twins
 
 
 class Transitions(NamedTuple):

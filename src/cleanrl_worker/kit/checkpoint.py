@@ -13,10 +13,9 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
-from mosaic.contract import weights
+from mosaic.contract import checkpoints, weights
+from mosaic.contract.checkpoints import REPLAY, CheckpointError, read_checkpoint, write_checkpoint, write_segment
 from mosaic.contract.fields import TENSORS_BYTES, read_bytes
-from mosaic.wire import checkpoints
-from mosaic.wire.checkpoints import REPLAY, CheckpointError, read_checkpoint, write_checkpoint, write_segment
 
 STATE = "state.safetensors"
 SEGMENT_ROWS = 25_000  # a segment of frames is then 180 MB, which is in memory three times while it is written

@@ -20,15 +20,16 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 
+from cleanrl_worker.envs import courses
 from cleanrl_worker.kit import episodes, pools, registration
 from cleanrl_worker.kit.episodes import Episodes, StagedEnvs, Step, VectorEnvs, View, env_seeds
 from cleanrl_worker.kit.finite import Guard, wrong_step
 from cleanrl_worker.kit.registration import OWN
 from cleanrl_worker.kit.seeding import NewWorld, SeededEpisodes
 from cleanrl_worker.kit.video import FilmWrapper
-from mosaic.wire import courses, extras
-from mosaic.wire.drawing import choose_gl
-from mosaic.wire.stopping import heed_only
+from mosaic.contract import extras
+from mosaic.contract.drawing import choose_gl
+from mosaic.contract.stopping import heed_only
 
 if TYPE_CHECKING:
     from cleanrl_worker.kit.args import RunArgs

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from cleanrl_worker.envs import steps
 from cleanrl_worker.kit.finite import LARGE, Guard
-from mosaic.wire import steps
 
 LARGEST = 1e37  # of a sum of squares: what is larger may be beyond float32
 

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from cleanrl_worker.envs import steps
+from cleanrl_worker.envs.courses import course_of
 from cleanrl_worker.kit import episodes, play, pools
 from cleanrl_worker.kit import policy as policies
 from cleanrl_worker.kit.args import RunArgs, about, as_json
@@ -20,11 +22,11 @@ from cleanrl_worker.kit.episodes import Episode, StagedEnvs, VectorEnvs, View
 from cleanrl_worker.kit.finite import Guard
 from cleanrl_worker.kit.policy import Policy
 from cleanrl_worker.kit.resume import REQUEUE, Continuation
+from cleanrl_worker.run import heap
+from cleanrl_worker.run.record import Record, file_name, make_folder
+from cleanrl_worker.run.split import Split
+from mosaic.contract import companions
 from mosaic.contract.returns import BEST_EPISODES, MEAN_RETURN, RECENT_EPISODES
-from mosaic.wire import companions, heap, steps
-from mosaic.wire.courses import course_of
-from mosaic.wire.record import Record, file_name, make_folder
-from mosaic.wire.split import Split
 
 # A policy is the best by the return of its run, looked at this often; fewer than 20 episodes choose none.
 BEST_EVERY = 10_000

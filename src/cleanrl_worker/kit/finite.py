@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from mosaic.wire.errors import shown
+from mosaic.contract.errors import shown
 
 LARGE = 1e6  # a reward so large makes a value network's targets jump: hint at scaling once
 TOO_LARGE = 1e18  # of an observation: a layer sums squares and products of such numbers, which float32 cannot hold

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from cleanrl_worker.policy_files import Stored, as_array, read
-from mosaic.wire import versions
-from mosaic.wire.errors import StorageError
-from mosaic.wire.paths import write_atomic
-from mosaic.wire.sidecars import FORMAT, sidecar_of
+from mosaic.contract import versions
+from mosaic.contract.errors import StorageError
+from mosaic.contract.paths import write_atomic
+from mosaic.contract.sidecars import FORMAT, sidecar_of
 
 Policy = Callable[[np.ndarray, np.random.Generator | None], np.ndarray]
 """Rows of observations to rows of actions; the generator samples them, None asks for the greedy ones."""

@@ -18,11 +18,11 @@ import numpy as np
 from cleanrl_worker.kit import registration
 from cleanrl_worker.kit.episodes import Episode, Episodes, Step, View, env_seeds
 from cleanrl_worker.kit.video import EpisodeFilm
-from mosaic.wire import extras
-from mosaic.wire.errors import nearest as nearest
-from mosaic.wire.games import POOL_FROM, UNDRAWN, near_game, newer_version
-from mosaic.wire.games import atari_game as atari_game
-from mosaic.wire.games import same_game as same_game
+from mosaic.catalog.games import POOL_FROM, UNDRAWN, near_game, newer_version
+from mosaic.catalog.games import atari_game as atari_game
+from mosaic.catalog.games import same_game as same_game
+from mosaic.contract import extras
+from mosaic.contract.errors import nearest as nearest
 
 if TYPE_CHECKING:
     from cleanrl_worker.kit.args import RunArgs

@@ -20,11 +20,11 @@ from cleanrl_worker.kit import policy as policies
 from cleanrl_worker.kit.args import RunArgs, about, as_json
 from cleanrl_worker.kit.checkpoint import Checkpoint, Memory, Part
 from cleanrl_worker.kit.episodes import VectorEnvs, is_due, spaces_of
+from mosaic.contract import checkpoints as files
+from mosaic.contract import metrics, recipes, variables
+from mosaic.contract.limits import frequent_checkpoints
+from mosaic.contract.sidecars import read_sidecar
 from mosaic.contract.weights import is_torch, require_like
-from mosaic.wire import checkpoints as files
-from mosaic.wire import metrics, recipes, variables
-from mosaic.wire.limits import frequent_checkpoints
-from mosaic.wire.sidecars import read_sidecar
 
 EXIT_REFUSED = 2
 REQUEUE = 75  # EX_TEMPFAIL: the state is saved, start me again

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from mosaic.wire import variables
-from mosaic.wire.paths import resolve_home
-from mosaic.wire.workers import WorkerCapabilities, discover_workers
+from mosaic.contract import variables
+from mosaic.contract.paths import resolve_home
+from mosaic.contract.workers import WorkerCapabilities, discover_workers
 
 # Each dry run is a process of a third of a second.
 DRY_RUNS = 4

@@ -12,8 +12,8 @@ from urllib.parse import urlencode
 from mosaic.commands.connection import Steady, connect, connect_or_start, home_of, page_address
 from mosaic.commands.printing import add_json, print_json, say, waiting
 from mosaic.commands.settings import add_settings
-from mosaic.wire.errors import ConfigError, NoDaemonError, storage_error
-from mosaic.wire.paths import write_atomic
+from mosaic.contract.errors import ConfigError, NoDaemonError, storage_error
+from mosaic.contract.paths import write_atomic
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from mosaic.wire.errors import MosaicError
+from mosaic.contract.errors import MosaicError
 
 BASH = """\
 # Put this into ~/.bashrc:  source <(mosaic completion bash)
@@ -119,7 +119,7 @@ def _beginning(last: str, words: Iterable[str]) -> list[str]:
 
 
 def _algos(words: Sequence[str]) -> list[str]:
-    from mosaic.wire.workers import discover_workers
+    from mosaic.contract.workers import discover_workers
 
     return [name for worker in discover_workers()[0].values() for name in worker.schema()]
 
@@ -152,7 +152,7 @@ def _states(words: Sequence[str]) -> list[str]:
 
 def _settings(words: Sequence[str]) -> list[str]:
     """The parameters of the algorithm that was named."""
-    from mosaic.wire.workers import discover_workers
+    from mosaic.contract.workers import discover_workers
 
     for worker in discover_workers()[0].values():
         schema = worker.schema()

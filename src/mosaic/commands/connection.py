@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mosaic.commands.printing import say
-from mosaic.wire import variables
-from mosaic.wire.errors import ConfigError, NoDaemonError, UnavailableError
-from mosaic.wire.paths import make_var, resolve_home
-from mosaic.wire.stopping import ending_at_once
+from mosaic.contract import variables
+from mosaic.contract.errors import ConfigError, NoDaemonError, UnavailableError
+from mosaic.contract.paths import make_var, resolve_home
+from mosaic.contract.stopping import ending_at_once
 
 if TYPE_CHECKING:
     from mosaic.trainer.client import Client
@@ -71,7 +71,7 @@ def start_daemon(home: Path, listen: str | None = None, arguments: Sequence[str]
 
 def free_target() -> str:
     """The usual address, or any port where another program (another home's daemon, say) has that one."""
-    from mosaic.wire.channel import DEFAULT_TARGET
+    from mosaic.contract.channel import DEFAULT_TARGET
 
     host, _, port = DEFAULT_TARGET.rpartition(":")
     with socket.socket() as probe:
@@ -85,7 +85,7 @@ def free_target() -> str:
 
 def local_home(client: Client, health: dict[str, Any], what: str) -> Path:
     """The daemon's home where it is a folder of this machine; ConfigError for a daemon on another one."""
-    from mosaic.wire.channel import token_file
+    from mosaic.contract.channel import token_file
 
     home = Path(health["home"])
     try:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from mosaic.commands.connection import connect
 from mosaic.commands.naming import add_run, find_run
 from mosaic.commands.printing import add_json, print_json, shortest, size, waiting
-from mosaic.wire.checkpoints import find_all
-from mosaic.wire.errors import ConfigError, NoDaemonError, UnknownRunError
-from mosaic.wire.paths import RunPaths, check_run_id, resolve_home
-from mosaic.wire.stored import StoredRun, ensure, url_of
+from mosaic.contract.checkpoints import find_all
+from mosaic.contract.errors import ConfigError, NoDaemonError, UnknownRunError
+from mosaic.contract.paths import RunPaths, check_run_id, resolve_home
+from mosaic.store.stored import StoredRun, ensure, url_of
 
 if TYPE_CHECKING:
     from mosaic.trainer.run import Run

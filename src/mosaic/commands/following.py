@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 
 from mosaic import catalog
 from mosaic.commands.printing import short_id, shortest, stall_mark
-from mosaic.wire.errors import MosaicError, NoDaemonError
+from mosaic.contract.errors import MosaicError, NoDaemonError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from mosaic import console as view
+    from mosaic.contract.events import Event
     from mosaic.trainer.client import Client
     from mosaic.trainer.run import Run
-    from mosaic.wire.events import Event
 
 POLL_SECONDS = 0.5
 PLAIN_SECONDS = 2.0

@@ -9,7 +9,7 @@ from typing import Any
 from mosaic.commands.connection import connect
 from mosaic.commands.naming import add_run, find_run
 from mosaic.commands.printing import add_json, print_json, stall_mark
-from mosaic.wire.errors import MosaicError, NoDaemonError, UnknownRunError
+from mosaic.contract.errors import MosaicError, NoDaemonError, UnknownRunError
 
 
 def add_to(commands: Any) -> None:

@@ -14,12 +14,12 @@ from mosaic.commands.naming import find_run
 from mosaic.commands.printing import print_json
 from mosaic.commands.settings import add_settings, find_schema, parse_settings, payload_of, split_settings
 from mosaic.commands.submission import add_follow, submit
-from mosaic.wire.checkpoints import checkpoints_of, saved_state
-from mosaic.wire.errors import ConfigError
-from mosaic.wire.paths import resolve_home
-from mosaic.wire.scripts import find_script, list_scripts, shipped_folders
-from mosaic.wire.sidecars import POLICY, newest_policy, read_sidecar
-from mosaic.wire.workers import discover_workers
+from mosaic.contract.checkpoints import checkpoints_of, saved_state
+from mosaic.contract.errors import ConfigError
+from mosaic.contract.paths import resolve_home
+from mosaic.contract.scripts import find_script, list_scripts, shipped_folders
+from mosaic.contract.sidecars import POLICY, newest_policy, read_sidecar
+from mosaic.contract.workers import discover_workers
 
 if TYPE_CHECKING:
     from mosaic.trainer.client import Client

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from mosaic.commands.connection import connect, local_home
 from mosaic.commands.life import folder_bytes
 from mosaic.commands.printing import add_json, ago, print_json, say, size, waiting
-from mosaic.wire.checkpoints import PINNED, drop_segments, find_all, prune, unused_segments
-from mosaic.wire.errors import ConfigError, MosaicError
-from mosaic.wire.paths import RunPaths
+from mosaic.contract.checkpoints import PINNED, drop_segments, find_all, prune, unused_segments
+from mosaic.contract.errors import ConfigError, MosaicError
+from mosaic.contract.paths import RunPaths
 
 if TYPE_CHECKING:
     from mosaic.trainer.client import Client
@@ -135,7 +135,7 @@ def _all_runs(client: Client) -> Iterator[Run]:
 
 
 def _rings() -> Iterator[Waste]:
-    from mosaic.wire.frames import dead_rings, end
+    from mosaic.contract.frames import dead_rings, end
 
     for path in dead_rings():
         yield Waste("rings", str(path), path.stat().st_size, partial(end, path.name))

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from mosaic.contract.errors import ConfigError, RefusedError, UnknownRunError, storage_error
 from mosaic.contract.fields import NOTE_BYTES, parse_object
-from mosaic.wire.errors import ConfigError, RefusedError, UnknownRunError, storage_error
-from mosaic.wire.paths import check_run_id, new_run_id
+from mosaic.contract.paths import check_run_id, new_run_id
 
 if TYPE_CHECKING:
     from mosaic.trainer.client import Client

@@ -91,8 +91,8 @@ def delete(args: argparse.Namespace) -> int:
     """Delete after a question on a terminal; says what was freed."""
     from pathlib import Path
 
-    from mosaic.wire.paths import RunPaths
-    from mosaic.wire.stored import url_of
+    from mosaic.contract.paths import RunPaths
+    from mosaic.store.stored import url_of
 
     with connect() as client:
         runs = [client.get_run(run_id) for run_id in find_runs(client, args.runs)]

@@ -8,8 +8,8 @@ from typing import Any
 
 from mosaic import catalog
 from mosaic.commands.printing import add_json, print_json
-from mosaic.wire.errors import ConfigError, nearest
-from mosaic.wire.workers import discover_workers
+from mosaic.contract.errors import ConfigError, nearest
+from mosaic.contract.workers import discover_workers
 
 
 def add_to(commands: Any) -> None:

@@ -18,8 +18,8 @@ from mosaic.commands.fetch import fetch_for
 from mosaic.commands.following import LEFT
 from mosaic.commands.naming import add_run, find_run
 from mosaic.commands.printing import add_json, print_json, say, short_id
-from mosaic.wire.errors import ConfigError
-from mosaic.wire.events import EVENT_KINDS, Event, encode
+from mosaic.contract.errors import ConfigError
+from mosaic.contract.events import EVENT_KINDS, Event, encode
 
 if TYPE_CHECKING:
     from mosaic.trainer.client import Client
@@ -81,7 +81,7 @@ def logs(args: argparse.Namespace) -> int:
 
 def log_file(run: Run, *, stderr: bool, worker: bool) -> Path:
     """The file; ConfigError where the run lies on another machine or was never started."""
-    from mosaic.wire.paths import RunPaths
+    from mosaic.contract.paths import RunPaths
 
     folder = Path(run.folder)
     paths = RunPaths(run.run_id, folder.parents[3])

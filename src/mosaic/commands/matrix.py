@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mosaic.commands.settings import find_schema, parse_settings, payload_of, split_settings
-from mosaic.wire.errors import ConfigError, shown
-from mosaic.wire.groups import BENCHMARK, check_name, group_of
-from mosaic.wire.settings import parse_seeds
+from mosaic.contract.errors import ConfigError, shown
+from mosaic.contract.groups import BENCHMARK, check_name, group_of
+from mosaic.contract.settings import parse_seeds
 
 if TYPE_CHECKING:
     from mosaic.trainer.run import Run

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from mosaic.wire.errors import ConfigError, UnknownRunError
+from mosaic.contract.errors import ConfigError, UnknownRunError
 
 if TYPE_CHECKING:
     from mosaic.trainer.client import Client

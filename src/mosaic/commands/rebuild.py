@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from mosaic.commands.connection import connect
 from mosaic.commands.printing import add_json, print_json, say, waiting
-from mosaic.wire import variables
-from mosaic.wire.channel import daemon_card, read_card
-from mosaic.wire.errors import ConfigError
-from mosaic.wire.paths import RunPaths, resolve_home
+from mosaic.contract import variables
+from mosaic.contract.channel import daemon_card, read_card
+from mosaic.contract.errors import ConfigError
+from mosaic.contract.paths import RunPaths, resolve_home
 
 if TYPE_CHECKING:
     from mosaic.trainer.run import Rebuilt
@@ -53,6 +53,7 @@ def rebuild(args: argparse.Namespace) -> int:
 
 
 def _here(home: Path, *, quiet: bool) -> Rebuilt:
+    from mosaic.contract.happenings import Happenings
     from mosaic.trainer.daemon import take_lock
     from mosaic.trainer.database import set_aside_damaged
     from mosaic.trainer.folders import database_file
@@ -60,7 +61,6 @@ def _here(home: Path, *, quiet: bool) -> Rebuilt:
     from mosaic.trainer.rebuild import Rebuild
     from mosaic.trainer.registry import Registry
     from mosaic.trainer.submission import Submissions, Vault
-    from mosaic.wire.happenings import Happenings
 
     lock = take_lock(home)
     try:

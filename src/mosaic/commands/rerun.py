@@ -16,16 +16,16 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from mosaic.commands.windows import Record, Window
-from mosaic.contract.events import decoded
+from mosaic.contract import recipes, variables
+from mosaic.contract.checkpoints import REPLAY, adopt_segments
+from mosaic.contract.errors import ConfigError
+from mosaic.contract.event_reader import decoded
+from mosaic.contract.events import Event, from_line
 from mosaic.contract.fields import EVENT_BYTES, EXTRAS, ROW_BYTES
 from mosaic.contract.kinds import FieldError
 from mosaic.contract.lines import read_lines
+from mosaic.contract.paths import RunPaths
 from mosaic.contract.provenance import newest, read_provenance
-from mosaic.wire import recipes, variables
-from mosaic.wire.checkpoints import REPLAY, adopt_segments
-from mosaic.wire.errors import ConfigError
-from mosaic.wire.events import Event, from_line
-from mosaic.wire.paths import RunPaths
 
 POLL_SECONDS = 0.2
 STOP_SECONDS = 30.0

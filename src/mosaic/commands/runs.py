@@ -12,8 +12,8 @@ from mosaic.commands.naming import add_run, find_run
 from mosaic.commands.printing import add_json, ago, moment, print_json, say, short_id, shortest, stall_mark
 from mosaic.commands.run_table import PIPE_WIDTH, STYLES, steps_of, table, time_of
 from mosaic.commands.submission import document
-from mosaic.wire.errors import ConfigError
-from mosaic.wire.paths import RunPaths
+from mosaic.contract.errors import ConfigError
+from mosaic.contract.paths import RunPaths
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -93,7 +93,7 @@ def _hint(console: Console, runs: Sequence[Run], total: int, *, filtered: bool) 
 
 def parse_states(texts: Sequence[str]) -> list[str]:
     """The states that the words stand for."""
-    from mosaic.wire.errors import nearest
+    from mosaic.contract.errors import nearest
 
     found: list[str] = []
     for text in (word for given in texts for word in given.split(",")):

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mosaic.wire import variables
-from mosaic.wire.errors import ConfigError, WorkerError, nearest
-from mosaic.wire.paths import resolve_home
-from mosaic.wire.settings import EXECUTORS, parse_setting
-from mosaic.wire.workers import DRY_RUN, discover_workers
+from mosaic.contract import variables
+from mosaic.contract.errors import ConfigError, WorkerError, nearest
+from mosaic.contract.paths import resolve_home
+from mosaic.contract.settings import EXECUTORS, parse_setting
+from mosaic.contract.workers import DRY_RUN, discover_workers
 
 # The daemon was started somewhere else, at another time: what a person sets here for one run goes with the run.
 FORWARDED = (
@@ -136,7 +136,7 @@ def resources_of(args: argparse.Namespace) -> dict[str, Any]:
         pairs = (text.partition("=") for text in args.slurm)
         found["slurm"] = {key.strip().lstrip("-"): value if equals else True for key, equals, value in pairs}
     if args.resource:
-        from mosaic.wire.job import parse_resources  # pydantic, only for who asks
+        from mosaic.contract.job import parse_resources  # pydantic, only for who asks
 
         for name, value in parse_resources("\n".join(args.resource), "--resource").items():
             found[name] = {**found.get(name, {}), **value} if isinstance(value, dict) else value

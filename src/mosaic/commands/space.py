@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mosaic.wire.errors import ConfigError, nearest, shown
-from mosaic.wire.limits import Limits, number_of
-from mosaic.wire.settings import parse_setting
-from mosaic.wire.sweeps import Dimension
+from mosaic.contract.errors import ConfigError, nearest, shown
+from mosaic.contract.limits import Limits, number_of
+from mosaic.contract.settings import parse_setting
+from mosaic.contract.sweeps import Dimension
 
 KEYS = ("low", "high", "log", "step", "choices")
 # What is worth trying where nobody says: factors around the default ("×"), or fixed ends. A field that an algorithm

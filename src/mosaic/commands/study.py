@@ -10,8 +10,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from mosaic.wire.errors import ConfigError, StorageError
-from mosaic.wire.sweeps import Dimension, TrialState, Value, sweeps_folder
+from mosaic.contract.errors import ConfigError, StorageError
+from mosaic.contract.sweeps import Dimension, TrialState, Value, sweeps_folder
 
 ATTRIBUTE, REASON, DEFAULTS = "mosaic", "reason", "defaults"
 # Another command may be writing its own study into the same file.

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mosaic.contract.checkpoints import find_all
+from mosaic.contract.errors import ConfigError
 from mosaic.contract.fields import CONFIG_BYTES, read_object
 from mosaic.contract.kinds import FieldError
-from mosaic.wire.checkpoints import find_all
-from mosaic.wire.errors import ConfigError
-from mosaic.wire.paths import RunPaths
+from mosaic.contract.paths import RunPaths
 
 if TYPE_CHECKING:
     from mosaic.trainer.run import Run

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mosaic.commands.printing import print_json, say, short_id, shortest, waiting
-from mosaic.wire.errors import RefusedError
-from mosaic.wire.paths import resolve_home
+from mosaic.contract.errors import RefusedError
+from mosaic.contract.paths import resolve_home
 
 if TYPE_CHECKING:
     from mosaic.trainer.client import Client

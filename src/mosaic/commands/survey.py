@@ -13,8 +13,8 @@ from mosaic.commands.asking import refusals
 from mosaic.commands.settings import payload_of
 from mosaic.commands.study import Spec
 from mosaic.commands.trials import show_params
-from mosaic.wire.errors import ConfigError
-from mosaic.wire.sweeps import Dimension, Value
+from mosaic.contract.errors import ConfigError
+from mosaic.contract.sweeps import Dimension, Value
 
 # Each is a process of a third of a second, four at once; a grid of three by four is asked whole.
 MOST_ASKED = 12

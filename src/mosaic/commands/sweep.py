@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 from mosaic.commands.connection import Steady, connect_or_start, home_of, page_address
 from mosaic.commands.printing import add_json, print_json, say
 from mosaic.commands.settings import add_settings, find_schema, parse_settings, resources_of, split_settings
+from mosaic.contract.errors import ConfigError, nearest
 from mosaic.contract.returns import MEAN_RETURN, RECENT_EPISODES
-from mosaic.wire.errors import ConfigError, nearest
-from mosaic.wire.settings import parse_seeds
+from mosaic.contract.settings import parse_seeds
 
 if TYPE_CHECKING:
     from mosaic.commands.study import Spec, Study
-    from mosaic.wire.sweeps import Dimension, Summary
+    from mosaic.contract.sweeps import Dimension, Summary
 
 REPORTS, TRIALS, SEEDS = 10, 20, "1"
 SAMPLERS, PRUNERS = ("tpe", "random"), ("median", "hyperband", "none")
@@ -78,7 +78,7 @@ def sweep(args: argparse.Namespace) -> int:
         home = home_of(daemon.client)
         name = _name(args, home)
         from mosaic.commands.ledger import Ledger
-        from mosaic.wire.sweeps import sweeps_folder
+        from mosaic.contract.sweeps import sweeps_folder
 
         known = args.algo is not None or args.storage or (sweeps_folder(home) / name).is_dir()
         if not known:
@@ -113,7 +113,7 @@ def _delete(name: str, study: Study, folder: Path, home: Path) -> int:
     """Forget a sweep: its study and what pages show of it."""
     import shutil
 
-    from mosaic.wire.groups import SWEEP, group_of
+    from mosaic.contract.groups import SWEEP, group_of
 
     known = study.delete()
     if not known and not (folder / "summary.json").exists():
@@ -125,7 +125,7 @@ def _delete(name: str, study: Study, folder: Path, home: Path) -> int:
 
 
 def _name(args: argparse.Namespace, home: Path) -> str:
-    from mosaic.wire.groups import check_name
+    from mosaic.contract.groups import check_name
 
     if args.name:
         return check_name(args.name)
@@ -136,7 +136,7 @@ def _name(args: argparse.Namespace, home: Path) -> str:
 
 
 def _no_such(name: str, home: Path) -> str:
-    from mosaic.wire.sweeps import list_sweeps
+    from mosaic.contract.sweeps import list_sweeps
 
     names = list_sweeps(home)
     there = f"; there are: {', '.join(names[:10])}" if names else ""

@@ -9,8 +9,8 @@ from typing import Any
 from mosaic.commands.connection import connect_or_start
 from mosaic.commands.settings import add_settings, find_schema, parse_settings, payload_of, split_settings
 from mosaic.commands.submission import add_follow, submit
-from mosaic.wire.errors import ConfigError
-from mosaic.wire.settings import group_name, parse_seeds
+from mosaic.contract.errors import ConfigError
+from mosaic.contract.settings import group_name, parse_seeds
 
 
 def add_to(commands: Any) -> None:

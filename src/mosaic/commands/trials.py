@@ -22,11 +22,11 @@ from mosaic.commands.ledger import Ledger
 from mosaic.commands.settings import payload_of
 from mosaic.commands.study import DEFAULTS, REASON, Spec, Study, mean_of
 from mosaic.console import short
+from mosaic.contract.errors import ConfigError, MoveError, RefusedError, UnknownRunError
+from mosaic.contract.groups import SWEEP, group_of, parse_group
+from mosaic.contract.job import show_resources
 from mosaic.contract.returns import EPISODE_RETURNS, MEAN_RETURN, RECENT_EPISODES
-from mosaic.wire.errors import ConfigError, MoveError, RefusedError, UnknownRunError
-from mosaic.wire.groups import SWEEP, group_of, parse_group
-from mosaic.wire.job import show_resources
-from mosaic.wire.sweeps import Summary, Trial, TrialState, Value, write_summary
+from mosaic.contract.sweeps import Summary, Trial, TrialState, Value, write_summary
 
 if TYPE_CHECKING:
     from mosaic.trainer.client import Client

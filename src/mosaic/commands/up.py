@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from mosaic.commands.connection import connect, interruptible, local_home, start_daemon
 from mosaic.commands.printing import add_json, print_json, say, waiting
-from mosaic.wire import variables
-from mosaic.wire.channel import daemon_card, is_stale, names_running, read_card, user_card
-from mosaic.wire.errors import ConfigError, MosaicError, NoDaemonError, TrainerError, storage_error
-from mosaic.wire.paths import make_var, resolve_home
+from mosaic.contract import variables
+from mosaic.contract.channel import daemon_card, is_stale, names_running, read_card, user_card
+from mosaic.contract.errors import ConfigError, MosaicError, NoDaemonError, TrainerError, storage_error
+from mosaic.contract.paths import make_var, resolve_home
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -15,11 +15,11 @@ from mosaic.commands.printing import add_json, print_json, say
 from mosaic.commands.rerun import Rerun, config_from_checkpoint, config_from_zero, rerunning
 from mosaic.commands.subject import Subject, from_bundle, from_run, is_bundle
 from mosaic.commands.windows import Record, Window, count_rows, difference, windows_of
+from mosaic.contract.automatic import read_automatic
+from mosaic.contract.curriculum import read_schedule
+from mosaic.contract.errors import ConfigError, shown
 from mosaic.contract.provenance import differences, newest, read_provenance
-from mosaic.wire.automatic import read_automatic
-from mosaic.wire.curriculum import read_schedule
-from mosaic.wire.errors import ConfigError, shown
-from mosaic.wire.workers import discover_workers, schema_of
+from mosaic.contract.workers import discover_workers, schema_of
 
 PROGRESS_SECONDS = 10.0
 SELF_SECONDS = 20.0  # for the worker to describe itself

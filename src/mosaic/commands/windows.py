@@ -8,14 +8,14 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from mosaic.contract.events import decoded
+from mosaic.contract import metrics
+from mosaic.contract.checkpoints import CheckpointError, find_all, read_document
+from mosaic.contract.errors import ConfigError, EventError
+from mosaic.contract.event_reader import decoded
+from mosaic.contract.events import from_line
 from mosaic.contract.fields import EVENT_BYTES
 from mosaic.contract.lines import lines_of
-from mosaic.wire import metrics
-from mosaic.wire.checkpoints import CheckpointError, find_all, read_document
-from mosaic.wire.errors import ConfigError, EventError
-from mosaic.wire.events import from_line
-from mosaic.wire.paths import RunPaths
+from mosaic.contract.paths import RunPaths
 
 _KINDS = (b'"checkpoint"', b'"resumed"', b'"run_started"')
 _DAMAGED = (OSError, ValueError, KeyError, TypeError, CheckpointError)

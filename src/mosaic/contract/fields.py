@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from mosaic.contract.errors import shown
 from mosaic.contract.kinds import (
     ANYTHING,
     COUNT,
@@ -42,7 +43,6 @@ from mosaic.contract.kinds import (
     text,
     whole,
 )
-from mosaic.wire.errors import shown
 
 SEED_LIMIT = 1 << 32  # the limit of numpy's legacy seeding, which CleanRL-style scripts call
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from mosaic.wire.errors import ConfigError, nearest, shown
+from mosaic.contract.errors import ConfigError, nearest, shown
 
 DEPTH = 64
 """levels of objects and arrays within each other"""

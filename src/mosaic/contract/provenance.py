@@ -13,8 +13,8 @@ from typing import Any
 
 from mosaic.contract.fields import ATTEMPTS, CONFIG, CONFIG_BYTES, DIFF_BYTES, PROVENANCE_BYTES, read_object
 from mosaic.contract.kinds import COUNT, DIGEST, FLAG, FieldError, Table, list_of, map_of, number, text, whole
-from mosaic.wire.paths import RunPaths, write_atomic
-from mosaic.wire.secrets import mask_text
+from mosaic.contract.paths import RunPaths, write_atomic
+from mosaic.contract.secrets import mask_text
 
 FORMAT = 1
 # Of a run's packages, those that are named; all are in the file.

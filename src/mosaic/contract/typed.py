@@ -12,9 +12,9 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from mosaic.contract.errors import ConfigError, shown
 from mosaic.contract.fields import NOTE_BYTES, read_object
-from mosaic.wire.errors import ConfigError, shown
-from mosaic.wire.paths import RunPaths, resolve_home
+from mosaic.contract.paths import RunPaths, resolve_home
 
 CURRICULA = ("curriculum_schedule", "curriculum")
 

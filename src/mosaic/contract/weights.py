@@ -15,9 +15,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NamedTuple
 
+from mosaic.contract.errors import shown
 from mosaic.contract.fields import HEADER_BYTES, parse_object
 from mosaic.contract.kinds import MOST_INT
-from mosaic.wire.errors import shown
 
 MOST_TENSORS, MOST_DIMENSIONS = 10_000, 32
 RUNS_CODE = "it holds more than tensors and plain values, and loading it could run code"

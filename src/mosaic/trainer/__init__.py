@@ -3,7 +3,7 @@
 import signal
 import sys
 
-from mosaic.wire.stopping import end_at_once
+from mosaic.contract.stopping import end_at_once
 
 if sys.argv[0] == "-m":  # only while `python -m` looks for the program, before that imports anything
     if "mosaic.trainer.node" in sys.orig_argv:

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mosaic.contract.errors import AccessError, MoveError, UnknownRunError
 from mosaic.trainer.executors.contract import Identity
 from mosaic.trainer.registry import QUEUE, Registry
 from mosaic.trainer.rows import next_count, update
 from mosaic.trainer.run_warnings import added
 from mosaic.trainer.states import LIVE, State
-from mosaic.wire.errors import AccessError, MoveError, UnknownRunError
 
 # Stands for a session token where nobody needs one: the relay has registered on the worker's behalf.
 ON_BEHALF = "-"

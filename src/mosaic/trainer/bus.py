@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from mosaic.wire.events import Event
+from mosaic.contract.events import Event
 
 CREDITS = 200
 MOST_CREDITS = 400

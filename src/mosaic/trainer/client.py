@@ -19,15 +19,15 @@ from typing import Any, TypeVar
 
 import grpc
 
+from mosaic.contract import errors, variables
+from mosaic.contract.channel import Address, credentials, find_daemon, open_channel
+from mosaic.contract.events import Event
 from mosaic.contract.kinds import whole
+from mosaic.contract.proto import trainer_pb2 as pb
+from mosaic.contract.proto import trainer_pb2_grpc
 from mosaic.trainer import messages
 from mosaic.trainer.run import Change, Page, Rebuilt, Run, Series
 from mosaic.trainer.states import State, parse_state
-from mosaic.wire import errors, variables
-from mosaic.wire._pb import trainer_pb2 as pb
-from mosaic.wire._pb import trainer_pb2_grpc
-from mosaic.wire.channel import Address, credentials, find_daemon, open_channel
-from mosaic.wire.events import Event
 
 # A submission waits for a dry run of its worker; everything else is a look into the registry.
 SUBMIT_SECONDS, CALL_SECONDS, REBUILD_SECONDS = 150.0, 30.0, 86400.0

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
+from mosaic.contract.groups import recipe_of
+from mosaic.contract.job import JobConfig
 from mosaic.trainer.gpu import Claim
-from mosaic.wire.groups import recipe_of
-from mosaic.wire.job import JobConfig
 
 GRACE_SECONDS = 120.0
 

@@ -24,7 +24,19 @@ from typing import Any
 
 import grpc
 
+from mosaic.contract import channel
+from mosaic.contract.errors import (
+    ConfigError,
+    MosaicError,
+    NoDaemonError,
+    TrainerError,
+    UnavailableError,
+    storage_error,
+)
+from mosaic.contract.happenings import Happenings
 from mosaic.contract.identity import own_identity
+from mosaic.contract.paths import make_var, resolve_home, write_atomic
+from mosaic.contract.proto import trainer_pb2_grpc
 from mosaic.trainer.attempts import Attempts
 from mosaic.trainer.bus import Bus
 from mosaic.trainer.controls import Controls
@@ -39,11 +51,6 @@ from mosaic.trainer.relay import Relay
 from mosaic.trainer.remote import Handshakes
 from mosaic.trainer.service import THREADS, Parts, TokenCheck, TrainerService
 from mosaic.trainer.submission import Submissions, Vault
-from mosaic.wire import channel
-from mosaic.wire._pb import trainer_pb2_grpc
-from mosaic.wire.errors import ConfigError, MosaicError, NoDaemonError, TrainerError, UnavailableError, storage_error
-from mosaic.wire.happenings import Happenings
-from mosaic.wire.paths import make_var, resolve_home, write_atomic
 
 # Often enough that a number reaches the registry well within a second of being logged.
 TICK_SECONDS = 0.25

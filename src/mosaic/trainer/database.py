@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from mosaic.wire.errors import DamagedError, TrainerError, UnavailableError, storage_error
+from mosaic.contract.errors import DamagedError, TrainerError, UnavailableError, storage_error
 
 # How long a write waits for another program that holds the file (a backup, a curious `sqlite3`).
 BUSY_SECONDS = 5.0

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from mosaic.contract.errors import StorageError
 from mosaic.contract.fields import RUN_ROW
 from mosaic.contract.identity import is_running, start_ticks
+from mosaic.contract.paths import RunPaths
 from mosaic.trainer import metrics_store
-from mosaic.wire.errors import StorageError
-from mosaic.wire.paths import RunPaths
 
 # An answer names so many files, and the number of the others.
 NAMED = 3

@@ -10,6 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from mosaic.contract.errors import MosaicError, MoveError, StorageError, UnavailableError, UnknownRunError
+from mosaic.contract.frames import sweep
+from mosaic.contract.happenings import Happenings
 from mosaic.trainer.attempts import Attempts, identity_of
 from mosaic.trainer.border import Border
 from mosaic.trainer.bus import Bus
@@ -24,9 +27,6 @@ from mosaic.trainer.relay import Relay
 from mosaic.trainer.states import ENDED, State
 from mosaic.trainer.submission import Vault
 from mosaic.trainer.verdict import judge
-from mosaic.wire.errors import MosaicError, MoveError, StorageError, UnavailableError, UnknownRunError
-from mosaic.wire.frames import sweep
-from mosaic.wire.happenings import Happenings
 
 # A remote worker sends a heartbeat every 30 s; three missed ones are silence.
 SILENCE_SECONDS = 100.0

@@ -6,10 +6,10 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from mosaic.contract.events import decoded
+from mosaic.contract.event_reader import decoded
+from mosaic.contract.events import Event
 from mosaic.contract.fields import EVENT_BYTES
 from mosaic.contract.lines import lines_of
-from mosaic.wire.events import Event
 
 _BLOCK = 1 << 18
 

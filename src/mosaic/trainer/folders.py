@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from urllib.parse import quote
 
-from mosaic.wire.errors import DamagedError, RunIdError, UnavailableError
-from mosaic.wire.paths import RunPaths
+from mosaic.contract.errors import DamagedError, RunIdError, UnavailableError
+from mosaic.contract.paths import RunPaths
 
 # A line names so many ids, and the number of the others.
 NAMED = 3

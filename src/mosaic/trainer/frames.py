@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from mosaic.contract.errors import ConfigError
+from mosaic.contract.frame_messages import frame_message
+from mosaic.contract.frames import FastLaneReader, Frame, RingError
+from mosaic.contract.happenings import Happenings
+from mosaic.contract.proto import trainer_pb2 as pb
 from mosaic.trainer.registry import Registry
 from mosaic.trainer.states import ENDED
-from mosaic.wire._pb import trainer_pb2 as pb
-from mosaic.wire.errors import ConfigError
-from mosaic.wire.frame_messages import frame_message
-from mosaic.wire.frames import FastLaneReader, Frame, RingError
-from mosaic.wire.happenings import Happenings
 
 DEFAULT_FPS, MOST_FPS = 30.0, 60.0
 # How often a reader that gets no frame is told why.

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import psutil
 
-from mosaic.wire import variables
-from mosaic.wire.errors import ConfigError
+from mosaic.contract import variables
+from mosaic.contract.errors import ConfigError
 
 # The modes of runs that take an evaluation's slot.
 EVALUATING = ("policy_eval", "interactive")

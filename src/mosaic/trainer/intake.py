@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mosaic.contract.events import checked
+from mosaic.contract.errors import EventError, shown
+from mosaic.contract.event_reader import checked
+from mosaic.contract.events import Event
 from mosaic.contract.fields import EVENT_BYTES, ROW, ROW_BYTES, TAG
 from mosaic.contract.kinds import FieldError
 from mosaic.contract.lines import EVENT_DROPPED, ROW_DROPPED, Lines, over, read_lines
+from mosaic.contract.metrics import capped_row
 from mosaic.trainer.registry import Registry
-from mosaic.wire.errors import EventError, shown
-from mosaic.wire.events import Event
-from mosaic.wire.metrics import capped_row
 
 # Each takes back points of every series: a run that resumes more often within one look waits for the next one.
 MOST_RESUMPTIONS = 16

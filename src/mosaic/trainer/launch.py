@@ -8,13 +8,13 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mosaic.contract import variables
+from mosaic.contract.paths import RunPaths, write_atomic
 from mosaic.trainer.executors.contract import Claimed, Launch
 from mosaic.trainer.orders import mark_of
 from mosaic.trainer.resumption import checkpoints_of, next_attempt, start_over
 from mosaic.trainer.scripts import script_command
 from mosaic.trainer.submission import worker_environment
-from mosaic.wire import variables
-from mosaic.wire.paths import RunPaths, write_atomic
 
 
 def prepare(

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import grpc
 
-from mosaic.wire import channel
-from mosaic.wire.errors import ConfigError, TrainerError
+from mosaic.contract import channel
+from mosaic.contract.errors import ConfigError, TrainerError
 
 
 @dataclass(frozen=True)

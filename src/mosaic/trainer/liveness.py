@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from mosaic.contract.errors import UnknownRunError
+from mosaic.contract.events import Event
+from mosaic.contract.happenings import Happenings
 from mosaic.trainer import metrics_store
 from mosaic.trainer.events_file import last_events
 from mosaic.trainer.registry import Registry
 from mosaic.trainer.rows import note_change, problems_of, update
 from mosaic.trainer.states import LIVE, State
-from mosaic.wire.errors import UnknownRunError
-from mosaic.wire.events import Event
-from mosaic.wire.happenings import Happenings
 
 # A run is stalled after LEAST_SECONDS or GAPS_MISSED typical gaps between two steps, whichever is longer.
 LEAST_SECONDS, GAPS_MISSED, GAPS = 60.0, 5, 20

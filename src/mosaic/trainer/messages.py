@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from mosaic.contract.errors import EventError
+from mosaic.contract.events import NOT_FINITE, Event, from_line, to_line
 from mosaic.contract.fields import RUN_TEXT_BYTES, WARNING_BYTES, WARNINGS_BYTES
+from mosaic.contract.proto import trainer_pb2 as pb
 from mosaic.trainer.run import Artifact, Change, Page, Run, Series
 from mosaic.trainer.run_warnings import bounded, cut
 from mosaic.trainer.states import State
-from mosaic.wire._pb import trainer_pb2 as pb
-from mosaic.wire.errors import EventError
-from mosaic.wire.events import NOT_FINITE, Event, from_line, to_line
 
 _PLAIN = (
     *("run_id", "reason", "run_name", "worker_type", "algo", "env_id", "mode", "total_timesteps", "priority"),

@@ -21,20 +21,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from mosaic.contract import variables
+from mosaic.contract.errors import ConfigError, MosaicError
+from mosaic.contract.events import EventLog
+from mosaic.contract.frames import sweep
+from mosaic.contract.paths import RunPaths, write_atomic
+from mosaic.contract.publisher import CANCEL, GO_ON, PAUSE
+from mosaic.contract.stopping import Stops
+from mosaic.store.syncing import fetch_stored, storage_of
 from mosaic.trainer.executors.contract import Exit, Identity, Launch
 from mosaic.trainer.executors.local import LocalExecutor
 from mosaic.trainer.orders import Order, mark_of, write_exit
 from mosaic.trainer.resumption import checkpoints_of, next_attempt, start_over
 from mosaic.trainer.verdict import REQUEUE
 from mosaic.trainer.versions import differences
-from mosaic.wire import variables
-from mosaic.wire.errors import ConfigError, MosaicError
-from mosaic.wire.events import EventLog
-from mosaic.wire.frames import sweep
-from mosaic.wire.paths import RunPaths, write_atomic
-from mosaic.wire.publisher import CANCEL, GO_ON, PAUSE
-from mosaic.wire.stopping import Stops
-from mosaic.wire.syncing import fetch_stored, storage_of
 
 LOOK_SECONDS = 0.1
 # How often a node that shares the home looks whether the run was started anew elsewhere.

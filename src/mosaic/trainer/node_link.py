@@ -13,14 +13,14 @@ from typing import Any
 
 import grpc
 
+from mosaic.contract.channel import ATTEMPT_KEY, PROTO_VERSION, Address, credentials, open_channel
 from mosaic.contract.identity import boot_id, start_ticks
+from mosaic.contract.paths import RunPaths, write_atomic
+from mosaic.contract.proto import trainer_pb2 as pb
+from mosaic.contract.proto import trainer_pb2_grpc
+from mosaic.contract.publisher import FINAL, Publisher
+from mosaic.contract.publisher import Order as Ask
 from mosaic.trainer.orders import Order
-from mosaic.wire._pb import trainer_pb2 as pb
-from mosaic.wire._pb import trainer_pb2_grpc
-from mosaic.wire.channel import ATTEMPT_KEY, PROTO_VERSION, Address, credentials, open_channel
-from mosaic.wire.paths import RunPaths, write_atomic
-from mosaic.wire.publisher import FINAL, Publisher
-from mosaic.wire.publisher import Order as Ask
 
 # A busy daemon may take seconds to answer; one that is away does not hold up the training.
 ANSWER_SECONDS, PATIENCE_SECONDS, RETRY_SECONDS = 10.0, 20.0, 2.0

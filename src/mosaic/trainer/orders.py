@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from mosaic.contract.errors import ConfigError
 from mosaic.contract.files import EXIT, read_note
+from mosaic.contract.paths import RunPaths, write_atomic
 from mosaic.trainer.executors.contract import Exit
-from mosaic.wire.errors import ConfigError
-from mosaic.wire.paths import RunPaths, write_atomic
 
 FORMAT = 1
 # The kernel takes no variable above 128 KiB, and Ray puts all of a job's variables into one, as JSON.

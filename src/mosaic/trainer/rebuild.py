@@ -14,6 +14,9 @@ from typing import Any
 
 import psutil
 
+from mosaic.contract import variables
+from mosaic.contract.errors import MosaicError
+from mosaic.contract.events import Event
 from mosaic.contract.fields import (
     EVENT_PAYLOADS,
     PAYLOAD_BYTES,
@@ -23,7 +26,10 @@ from mosaic.contract.fields import (
     read_bytes,
     read_object,
 )
+from mosaic.contract.happenings import Happenings
 from mosaic.contract.identity import boot_id, start_ticks
+from mosaic.contract.job import JobConfig
+from mosaic.contract.paths import RunPaths
 from mosaic.trainer.attempts import ON_BEHALF
 from mosaic.trainer.bus import Bus
 from mosaic.trainer.columns import claim_of, columns_of
@@ -38,12 +44,6 @@ from mosaic.trainer.run import Rebuilt
 from mosaic.trainer.states import State
 from mosaic.trainer.submission import Submissions
 from mosaic.trainer.verdict import judge
-from mosaic.wire import variables
-from mosaic.wire.errors import MosaicError
-from mosaic.wire.events import Event
-from mosaic.wire.happenings import Happenings
-from mosaic.wire.job import JobConfig
-from mosaic.wire.paths import RunPaths
 
 # The reason of a row that is being filled; one that a crash left is made anew.
 UNFINISHED = "being rebuilt from its folder"

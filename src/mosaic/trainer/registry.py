@@ -12,7 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mosaic.contract.errors import ConfigError, MosaicError, MoveError, TrainerError, UnknownRunError, shown
+from mosaic.contract.events import Event
 from mosaic.contract.fields import RUN_ROW
+from mosaic.contract.paths import RunPaths, check_run_id
 from mosaic.contract.returns import EPISODE_RETURNS
 from mosaic.trainer import metrics_store
 from mosaic.trainer.database import Database
@@ -32,9 +35,6 @@ from mosaic.trainer.rows import (
 )
 from mosaic.trainer.run import Artifact, Change, Page, Run, Series
 from mosaic.trainer.states import ENDED, LIVE, State, check_move
-from mosaic.wire.errors import ConfigError, MosaicError, MoveError, TrainerError, UnknownRunError, shown
-from mosaic.wire.events import Event
-from mosaic.wire.paths import RunPaths, check_run_id
 
 PAGE_SIZE, LARGEST_PAGE, LONGEST_CURVE = 50, 1000, 100
 MOST_KEYS = 1000

@@ -9,7 +9,10 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from mosaic.contract.errors import MoveError, UnknownRunError
+from mosaic.contract.events import NOT_FINITE, Event, resumed_total
 from mosaic.contract.fields import SERIES
+from mosaic.contract.happenings import Happenings
 from mosaic.contract.returns import EPISODE_LENGTHS, EPISODE_RETURNS, MEAN_RETURN, RECENT_EPISODES
 from mosaic.trainer import metrics_store
 from mosaic.trainer.attempts import ON_BEHALF
@@ -20,9 +23,6 @@ from mosaic.trainer.registry import Registry
 from mosaic.trainer.rows import update
 from mosaic.trainer.run_warnings import SERIES_DROPPED, added
 from mosaic.trainer.states import LIVE, State
-from mosaic.wire.errors import MoveError, UnknownRunError
-from mosaic.wire.events import NOT_FINITE, Event, resumed_total
-from mosaic.wire.happenings import Happenings
 
 TELEMETRY = frozenset({"episode", "step", "metrics", "eval_batch"})
 EVALUATION = {

@@ -7,21 +7,21 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from mosaic.contract.events import checked
+from mosaic.contract.channel import PROTO_VERSION
+from mosaic.contract.errors import ConfigError, EventError, MosaicError, shown, storage_error
+from mosaic.contract.event_reader import checked
+from mosaic.contract.events import Event, cut_torn_tail, encode, end_of_last_line, last_seq
 from mosaic.contract.fields import EVENT_BYTES
+from mosaic.contract.happenings import Happenings
 from mosaic.contract.identity import boot_id
 from mosaic.contract.kinds import FieldError
 from mosaic.contract.lines import EVENT_DROPPED, over
+from mosaic.contract.paths import RunPaths, check_run_id
+from mosaic.contract.proto import trainer_pb2 as pb
 from mosaic.trainer import messages
 from mosaic.trainer.attempts import Attempts, Registration
 from mosaic.trainer.executors.contract import Identity
 from mosaic.trainer.registry import Registry
-from mosaic.wire._pb import trainer_pb2 as pb
-from mosaic.wire.channel import PROTO_VERSION
-from mosaic.wire.errors import ConfigError, EventError, MosaicError, shown, storage_error
-from mosaic.wire.events import Event, cut_torn_tail, encode, end_of_last_line, last_seq
-from mosaic.wire.happenings import Happenings
-from mosaic.wire.paths import RunPaths, check_run_id
 
 # What a publisher may send before it hears that something was stored.
 PUBLISHER_CREDITS = 400

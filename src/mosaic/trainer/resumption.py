@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from mosaic.contract import variables
+from mosaic.contract.checkpoints import find_all, saved_state
+from mosaic.contract.events import cut_torn_tail
+from mosaic.contract.metrics import encode_resumed
+from mosaic.contract.paths import RunPaths
 from mosaic.contract.typed import CURRICULA
-from mosaic.wire import variables
-from mosaic.wire.checkpoints import find_all, saved_state
-from mosaic.wire.events import cut_torn_tail
-from mosaic.wire.metrics import encode_resumed
-from mosaic.wire.paths import RunPaths
 
 
 def next_attempt(config: Mapping[str, Any], paths: RunPaths, checkpoints: Path) -> dict[str, Any]:

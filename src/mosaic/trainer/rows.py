@@ -10,6 +10,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mosaic.contract.errors import MoveError, shown
 from mosaic.contract.fields import (
     PAYLOAD_BYTES,
     REASON_LENGTH,
@@ -22,7 +23,6 @@ from mosaic.contract.fields import (
 )
 from mosaic.trainer.run import Change, Run
 from mosaic.trainer.states import State
-from mosaic.wire.errors import MoveError, shown
 
 # Stands for the id of a run whose own is unreadable; `row-7` is the row with the number 7.
 NAMELESS = "row-"

@@ -27,14 +27,14 @@ from typing import Any
 
 import psutil
 
+from mosaic.contract import variables
+from mosaic.contract.events import EventLog
+from mosaic.contract.paths import RunPaths
+from mosaic.contract.phases import COMPLETED, STOPPED, PhaseRecord, last_step, read_phases
+from mosaic.contract.secrets import is_secret, mask_secrets
+from mosaic.contract.stopping import STOP_SIGNALS, Stops
+from mosaic.store.syncing import FLUSH_SECONDS, STOPPED_FLUSH_SECONDS, Syncer, storage_of
 from mosaic.trainer.executors.local import catches
-from mosaic.wire import variables
-from mosaic.wire.events import EventLog
-from mosaic.wire.paths import RunPaths
-from mosaic.wire.phases import COMPLETED, STOPPED, PhaseRecord, last_step, read_phases
-from mosaic.wire.secrets import is_secret, mask_secrets
-from mosaic.wire.stopping import STOP_SIGNALS, Stops
-from mosaic.wire.syncing import FLUSH_SECONDS, STOPPED_FLUSH_SECONDS, Syncer, storage_of
 
 POLL_SECONDS = 0.25
 HEARTBEAT_SECONDS = 30.0

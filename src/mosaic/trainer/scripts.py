@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mosaic.wire import variables
-from mosaic.wire.paths import RunPaths, write_atomic
-from mosaic.wire.scripts import find_script
+from mosaic.contract import variables
+from mosaic.contract.paths import RunPaths, write_atomic
+from mosaic.contract.scripts import find_script
 
 # These have places of their own in a config.
 _NOT_PARAMS = frozenset(

@@ -17,6 +17,12 @@ from typing import Any, NoReturn, TypeVar
 import grpc
 import psutil
 
+from mosaic.contract import errors
+from mosaic.contract.channel import ATTEMPT_KEY, PROTO_VERSION, SESSION_KEY, TOKEN_KEY
+from mosaic.contract.happenings import Happenings
+from mosaic.contract.paths import check_run_id
+from mosaic.contract.proto import trainer_pb2 as pb
+from mosaic.contract.proto import trainer_pb2_grpc
 from mosaic.trainer import messages
 from mosaic.trainer.attempts import Attempts
 from mosaic.trainer.bus import Bus
@@ -29,12 +35,6 @@ from mosaic.trainer.registry import Registry
 from mosaic.trainer.remote import Handshakes, kept_lines
 from mosaic.trainer.streams import EventStream, PublisherStream, frame_controls, watch_runs
 from mosaic.trainer.submission import Submissions, Vault
-from mosaic.wire import errors
-from mosaic.wire._pb import trainer_pb2 as pb
-from mosaic.wire._pb import trainer_pb2_grpc
-from mosaic.wire.channel import ATTEMPT_KEY, PROTO_VERSION, SESSION_KEY, TOKEN_KEY
-from mosaic.wire.happenings import Happenings
-from mosaic.wire.paths import check_run_id
 
 # Each open stream holds a thread; some are kept back for calls that end at once.
 THREADS, MOST_STREAMS = 256, 200

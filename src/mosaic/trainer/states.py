@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from mosaic.wire.errors import ConfigError, MoveError, nearest, shown
+from mosaic.contract.errors import ConfigError, MoveError, nearest, shown
 
 
 class State(StrEnum):

@@ -10,6 +10,9 @@ from typing import Any
 
 import grpc
 
+from mosaic.contract.errors import ConfigError, MosaicError, StorageError
+from mosaic.contract.happenings import Happenings
+from mosaic.contract.proto import trainer_pb2 as pb
 from mosaic.trainer import messages
 from mosaic.trainer.attempts import Attempts
 from mosaic.trainer.bus import CREDITS, MOST_CREDITS, Bus, Ended, Resumed, Starved, Subscription
@@ -20,9 +23,6 @@ from mosaic.trainer.registry import Registry
 from mosaic.trainer.remote import PUBLISHER_CREDITS, Mirror, received
 from mosaic.trainer.run import Change, Run
 from mosaic.trainer.states import ENDED, LIVE, State
-from mosaic.wire._pb import trainer_pb2 as pb
-from mosaic.wire.errors import ConfigError, MosaicError, StorageError
-from mosaic.wire.happenings import Happenings
 
 # How long a stream that has nothing to say waits before it looks whether anybody still listens.
 IDLE_SECONDS = 1.0

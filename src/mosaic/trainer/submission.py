@@ -11,8 +11,18 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from mosaic.contract import variables
+from mosaic.contract.errors import ConfigError, MosaicError, RefusedError, WorkerError, nearest, shown
 from mosaic.contract.fields import SUBMISSION_BYTES, parse_object
+from mosaic.contract.happenings import Happenings
+from mosaic.contract.job import JobConfig
 from mosaic.contract.kinds import FieldError
+from mosaic.contract.paths import check_run_id, new_run_id, write_atomic
+from mosaic.contract.scripts import find_script
+from mosaic.contract.secrets import is_secret, mask_secrets, proxy_variables, without_secrets
+from mosaic.contract.versions import installed
+from mosaic.contract.workers import WorkerCapabilities, discover_workers, schema_of
+from mosaic.store.storage import default_url
 from mosaic.trainer.columns import claim_of, columns_of
 from mosaic.trainer.executors.choice import Executors
 from mosaic.trainer.gpu import Machine, check_claim
@@ -21,16 +31,6 @@ from mosaic.trainer.resumption import with_curriculum
 from mosaic.trainer.run import Run
 from mosaic.trainer.run_warnings import added
 from mosaic.trainer.scripts import all_params
-from mosaic.wire import variables
-from mosaic.wire.errors import ConfigError, MosaicError, RefusedError, WorkerError, nearest, shown
-from mosaic.wire.happenings import Happenings
-from mosaic.wire.job import JobConfig
-from mosaic.wire.paths import check_run_id, new_run_id, write_atomic
-from mosaic.wire.scripts import find_script
-from mosaic.wire.secrets import is_secret, mask_secrets, proxy_variables, without_secrets
-from mosaic.wire.storage import default_url
-from mosaic.wire.versions import installed
-from mosaic.wire.workers import WorkerCapabilities, discover_workers, schema_of
 
 DRY_RUN_SECONDS = 120.0
 # Each dry run is a process of a third of a second; more at once only wait for each other.

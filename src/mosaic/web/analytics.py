@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from mosaic import stats
+from mosaic.contract.errors import ConfigError, shown
+from mosaic.contract.groups import parse_group, recipe_of
+from mosaic.contract.paths import check_run_id
 from mosaic.trainer.client import Run, Series, State
-from mosaic.wire.errors import ConfigError, shown
-from mosaic.wire.groups import parse_group, recipe_of
-from mosaic.wire.paths import check_run_id
 
 # As many as a curve of a page's width can show.
 POINTS = 200

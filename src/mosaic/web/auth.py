@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from mosaic.wire.errors import storage_error
+from mosaic.contract.errors import storage_error
 
 CODE_SECONDS = 24 * 3600.0
 COOKIE_SECONDS = 30 * 24 * 3600.0

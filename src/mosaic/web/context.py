@@ -11,13 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from mosaic.contract.channel import daemon_card, read_card
+from mosaic.contract.errors import MosaicError
+from mosaic.contract.happenings import Happenings
+from mosaic.contract.workers import WorkerCapabilities, discover_workers, schema_of
 from mosaic.trainer.client import Client, Run
 from mosaic.web.disk import DiskWatch
 from mosaic.web.live import Hub
-from mosaic.wire.channel import daemon_card, read_card
-from mosaic.wire.errors import MosaicError
-from mosaic.wire.happenings import Happenings
-from mosaic.wire.workers import WorkerCapabilities, discover_workers, schema_of
 
 # Calls wait for the daemon, not for a core: enough that one slow answer does not hold up another person's page.
 THREADS = 16

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mosaic.contract.errors import MosaicError, NoDaemonError
 from mosaic.trainer.client import Client
 from mosaic.web import words
-from mosaic.wire.errors import MosaicError, NoDaemonError
 
 AMBER, RED = 90, 95  # percent
 LOOK_SECONDS = 3.0

@@ -7,9 +7,9 @@ from urllib.parse import unquote
 
 from starlette.responses import FileResponse, PlainTextResponse, Response
 
-from mosaic.wire.errors import ConfigError, StorageError, StoreError, shown
-from mosaic.wire.paths import RunPaths
-from mosaic.wire.stored import ensure
+from mosaic.contract.errors import ConfigError, StorageError, StoreError, shown
+from mosaic.contract.paths import RunPaths
+from mosaic.store.stored import ensure
 
 # What a browser may show by itself. Everything else, a page or a drawing that could hold a script above all, is
 # only ever downloaded.

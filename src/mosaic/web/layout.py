@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 from nicegui import app, background_tasks, context, ui
 
+from mosaic.contract.errors import MosaicError
 from mosaic.trainer.client import Change, State
 from mosaic.web.context import Web
-from mosaic.wire.errors import MosaicError
 
 # Where a person can go: address, word, icon. The order is that of a day's work.
 PLACES = (

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from mosaic.contract.errors import MosaicError
 from mosaic.trainer.client import Change, Client
-from mosaic.wire.errors import MosaicError
 
 # Four times a second is as fast as people read, and far from filling a browser's socket.
 FLUSH_SECONDS = 0.25

@@ -10,13 +10,13 @@ from collections import deque
 from collections.abc import Collection
 from pathlib import Path
 
-from mosaic.contract.events import decoded
+from mosaic.contract.errors import MosaicError
+from mosaic.contract.event_reader import decoded
+from mosaic.contract.events import Event
 from mosaic.contract.fields import EVENT_BYTES
 from mosaic.contract.lines import lines_of
-from mosaic.wire.errors import MosaicError
-from mosaic.wire.events import Event
-from mosaic.wire.paths import RunPaths
-from mosaic.wire.stored import ensure
+from mosaic.contract.paths import RunPaths
+from mosaic.store.stored import ensure
 
 # As much of a log as a browser scrolls through without effort; the whole is a download away.
 LOG_BYTES = 400_000

@@ -17,9 +17,9 @@ from typing import Any
 
 import psutil
 
+from mosaic.contract import variables
+from mosaic.contract.errors import WorkerError
 from mosaic.trainer.client import Run
-from mosaic.wire import variables
-from mosaic.wire.errors import WorkerError
 
 # Walking through ten thousand run folders takes a second: once a minute is often enough.
 DISK_SECONDS = 60.0

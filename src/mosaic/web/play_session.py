@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from mosaic.contract import variables
+from mosaic.contract.errors import ConfigError, WorkerError, shown
 from mosaic.web.forms.found import POLICY, policy_inside
-from mosaic.wire import variables
-from mosaic.wire.errors import ConfigError, WorkerError, shown
 
 # torch takes seconds to load, on a busy machine many.
 START_SECONDS = 120.0

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from mosaic.contract import checkpoints
+from mosaic.contract.errors import ConfigError, MosaicError, storage_error
 from mosaic.contract.files import ANALYTICS, STORAGE, read_note
-from mosaic.wire import checkpoints
-from mosaic.wire.errors import ConfigError, MosaicError, storage_error
-from mosaic.wire.paths import RunPaths, write_atomic
-from mosaic.wire.stored import StoredRun, url_of
-from mosaic.wire.upload import STATUS
+from mosaic.contract.paths import RunPaths, write_atomic
+from mosaic.store.stored import StoredRun, url_of
+from mosaic.store.upload import STATUS
 
 MOST_FILES = 500
 MOST_NOTES = 200_000

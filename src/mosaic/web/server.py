@@ -13,12 +13,12 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from mosaic.contract import channel
+from mosaic.contract.errors import ConfigError, NoDaemonError, TrainerError
 from mosaic.contract.fields import WEB_CARD
 from mosaic.contract.identity import own_identity
+from mosaic.contract.paths import make_var, write_atomic
 from mosaic.web.auth import Keeper, read_key
-from mosaic.wire import channel
-from mosaic.wire.errors import ConfigError, NoDaemonError, TrainerError
-from mosaic.wire.paths import make_var, write_atomic
 
 HOST, DEFAULT_PORT = "127.0.0.1", 8080
 # Open pages hold sockets that would wait for ever.

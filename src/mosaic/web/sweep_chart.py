@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from mosaic.contract.sweeps import Dimension, Summary, Trial, Value
 from mosaic.web.curves import QUIET
 from mosaic.web.layout import BLUE, ORANGE
-from mosaic.wire.sweeps import Dimension, Summary, Trial, Value
 
 # From bad to good, told apart by the colour-blind and on white as on black.
 SCALE = ("#CC79A7", "#E69F00", "#009E73")

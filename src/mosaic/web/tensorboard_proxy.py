@@ -8,9 +8,9 @@ import httpx
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
 
+from mosaic.contract.errors import MosaicError
+from mosaic.contract.paths import check_run_id
 from mosaic.web.tensorboard_server import TensorBoards
-from mosaic.wire.errors import MosaicError
-from mosaic.wire.paths import check_run_id
 
 # What TensorBoard may see of a request; our cookie above all is none of its business.
 ASKED = frozenset(("accept", "accept-encoding", "accept-language", "content-type", "range", "user-agent"))

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import httpx
 
+from mosaic.contract.errors import ConfigError, WorkerError
 from mosaic.contract.fields import NOTE_BYTES, read_object
+from mosaic.contract.paths import RunPaths
+from mosaic.store.stored import ensure
 from mosaic.web.tensorboard_process import READY
-from mosaic.wire.errors import ConfigError, WorkerError
-from mosaic.wire.paths import RunPaths
-from mosaic.wire.stored import ensure
 
 # From the last request or sign of an open tab on. Starting one takes seconds, keeping one 150 MB.
 IDLE_SECONDS = 300.0

@@ -7,10 +7,10 @@ from typing import Any, cast
 import pytest
 from web_site import PATIENCE, Site, in_a_loop
 
+from mosaic.contract.errors import ConfigError
 from mosaic.web.context import Web
 from mosaic.web.forms.again import fill_in, same_again, train_again
 from mosaic.web.forms.requests import TrainValues, build_policy_eval_request, build_train_request
-from mosaic.wire.errors import ConfigError
 
 FULL: dict[str, Any] = {
     "algo": "ppo",

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from mosaic.contract.workers import discover_workers
 from mosaic.web.forms.check import dry_run, faulty_field
 from mosaic.web.forms.requests import TrainValues, build_policy_eval_request, build_resume_request, build_train_request
-from mosaic.wire.workers import discover_workers
 
 WORKER = discover_workers()[0]["cleanrl"]
 KNOWN = (

@@ -14,6 +14,7 @@ from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
 from mosaic import cli
 from mosaic.commands import further, train
 from mosaic.commands.settings import find_schema, payload_of
+from mosaic.contract.paths import RunPaths
 from mosaic.web.forms.command_line import policy_command, resume_command, setting, train_command
 from mosaic.web.forms.requests import (
     PolicyValues,
@@ -25,7 +26,6 @@ from mosaic.web.forms.requests import (
     train_requests,
 )
 from mosaic.web.forms.rows import read_all, schema_rows
-from mosaic.wire.paths import RunPaths
 
 ROWS = schema_rows(find_schema("ppo"))
 PARAMS, _ = read_all(ROWS.values(), {"target_kl": "0.02", "anneal_lr": False, "exp_name": "it's 1"})
@@ -125,7 +125,7 @@ def test_secrets_are_left_out_and_their_place_is_shown() -> None:
 
 @pytest.mark.parametrize("value", ["plain", "12", "true", "Null", '"quoted"', "[1]", "a=b", " 1e5", "", 3, 0.5, False])
 def test_a_setting_is_read_back_as_it_was(value: Any) -> None:
-    from mosaic.wire.settings import parse_setting
+    from mosaic.contract.settings import parse_setting
 
     assert parse_setting(setting("x", value)) == ("x", value)
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from mosaic import catalog
+from mosaic.contract.workers import discover_workers
 from mosaic.web.forms.fit import about, algorithm_for, describe, families, lacking, look_again, offers
-from mosaic.wire.workers import discover_workers
 
 SCHEMA: dict[str, Any] = discover_workers()[0]["cleanrl"].schema()
 

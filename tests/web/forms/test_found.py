@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from mosaic.contract.errors import ConfigError
+from mosaic.contract.paths import RunPaths
 from mosaic.web.forms.found import (
     MOST_UPLOAD_BYTES,
     UPLOADS,
@@ -19,8 +21,6 @@ from mosaic.web.forms.found import (
     refuse_code,
     safe_name,
 )
-from mosaic.wire.errors import ConfigError
-from mosaic.wire.paths import RunPaths
 
 
 def test_checkpoints_are_found_with_what_they_are_of(trained: Path) -> None:

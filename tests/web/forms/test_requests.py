@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from mosaic.contract.errors import ConfigError
+from mosaic.contract.job import JobConfig
 from mosaic.web.forms.requests import (
     PolicyValues,
     ResumeValues,
@@ -16,8 +18,6 @@ from mosaic.web.forms.requests import (
     build_train_request,
     train_requests,
 )
-from mosaic.wire.errors import ConfigError
-from mosaic.wire.job import JobConfig
 
 PARAMS = {"gamma": 0.9, "target_kl": None, "anneal_lr": False, "save_model": True, "grace_seconds": 30.0}
 TRAIN = TrainValues(algo="ppo", env_id="CartPole-v1", params=PARAMS)

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from mosaic.contract.errors import ConfigError
+from mosaic.contract.workers import discover_workers
 from mosaic.web.forms.own_rows import TRAIN
 from mosaic.web.forms.rows import OWN_PLACE, Row, by_section, changed, read_all, schema_rows
-from mosaic.wire.errors import ConfigError
-from mosaic.wire.workers import discover_workers
 
 
 def schema() -> dict[str, Any]:

@@ -13,13 +13,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from mosaic.contract.paths import RunPaths
 from mosaic.trainer import versions
 from mosaic.trainer.controls import Controls
 from mosaic.trainer.executors.contract import ClusterError, Exit, Identity, Launch
 from mosaic.trainer.node import PYTHON
 from mosaic.trainer.orders import Order, mark_of
 from mosaic.trainer.verdict import REQUEUE
-from mosaic.wire.paths import RunPaths
 
 # Often enough that a run's end is seen soon, seldom enough for a scheduler that hundreds of people ask.
 LOOK_SECONDS = 1.0

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from mosaic.wire.errors import UnavailableError
+from mosaic.contract.errors import UnavailableError
 
 
 @dataclass(frozen=True)

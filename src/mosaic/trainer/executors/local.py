@@ -13,10 +13,10 @@ from typing import Any
 
 import psutil
 
+from mosaic.contract import variables
+from mosaic.contract.errors import ConfigError, WorkerError, storage_error
 from mosaic.contract.identity import LINUX, TICKS_PER_SECOND, boot_id, is_running, start_ticks
 from mosaic.trainer.executors.contract import Exit, Identity, Launch
-from mosaic.wire import variables
-from mosaic.wire.errors import ConfigError, WorkerError, storage_error
 
 
 class LocalExecutor:

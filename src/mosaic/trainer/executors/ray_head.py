@@ -24,12 +24,12 @@ from typing import Any
 
 import psutil
 
+from mosaic.contract import variables
+from mosaic.contract.channel import read_card
 from mosaic.contract.fields import RAY_CARD
 from mosaic.contract.identity import boot_id, start_ticks
+from mosaic.contract.paths import write_atomic
 from mosaic.trainer.executors.contract import Identity
-from mosaic.wire import variables
-from mosaic.wire.channel import read_card
-from mosaic.wire.paths import write_atomic
 
 START_SECONDS, AGAIN_SECONDS = 120.0, 60.0
 # A run may wait long for its turn; Ray gives a waiting job up after 15 minutes unless it is told otherwise.

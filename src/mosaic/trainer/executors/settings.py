@@ -10,6 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mosaic.contract import variables
+from mosaic.contract.channel import is_loopback
+from mosaic.contract.errors import ConfigError, nearest, shown
+from mosaic.contract.settings import EXECUTORS
 from mosaic.trainer.controls import Controls
 from mosaic.trainer.executors.choice import Executors
 from mosaic.trainer.executors.cluster import Site
@@ -17,10 +21,6 @@ from mosaic.trainer.executors.contract import Executor
 from mosaic.trainer.executors.ray import RayExecutor
 from mosaic.trainer.executors.ray_head import PrivateHead, ray_problem
 from mosaic.trainer.executors.slurm import SlurmExecutor
-from mosaic.wire import variables
-from mosaic.wire.channel import is_loopback
-from mosaic.wire.errors import ConfigError, nearest, shown
-from mosaic.wire.settings import EXECUTORS
 
 
 @dataclass(frozen=True)

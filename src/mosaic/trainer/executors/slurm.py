@@ -13,15 +13,15 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mosaic.contract import variables
+from mosaic.contract.errors import ConfigError, shown
+from mosaic.contract.paths import RunPaths
+from mosaic.contract.secrets import is_secret
 from mosaic.trainer.controls import Controls
 from mosaic.trainer.executors.cluster import ClusterExecutor, Job, Phase, Site
 from mosaic.trainer.executors.contract import ClusterError, Exit, Launch
 from mosaic.trainer.orders import Order
 from mosaic.trainer.verdict import REQUEUE
-from mosaic.wire import variables
-from mosaic.wire.errors import ConfigError, shown
-from mosaic.wire.paths import RunPaths
-from mosaic.wire.secrets import is_secret
 
 COMMANDS = ("sbatch", "squeue", "scancel")
 COMMAND_SECONDS = 30.0

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from mosaic.contract.errors import ConfigError
+from mosaic.contract.job import show_resources
 from mosaic.contract.typed import without_code
 from mosaic.web.forms.own_rows import DEFAULT_EXECUTOR
 from mosaic.web.forms.requests import IN_EXTRAS
-from mosaic.wire.errors import ConfigError
-from mosaic.wire.job import show_resources
 
 if TYPE_CHECKING:
     from mosaic.trainer.client import Run

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mosaic.wire import variables
-from mosaic.wire.errors import ConfigError
-from mosaic.wire.job import JobConfig
-from mosaic.wire.secrets import without_secrets
-from mosaic.wire.workers import DRY_RUN, WorkerCapabilities
+from mosaic.contract import variables
+from mosaic.contract.errors import ConfigError
+from mosaic.contract.job import JobConfig
+from mosaic.contract.secrets import without_secrets
+from mosaic.contract.workers import DRY_RUN, WorkerCapabilities
 
 SECONDS = 120.0
 REFUSED = 2

@@ -7,6 +7,9 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from mosaic.contract import variables
+from mosaic.contract.job import parse_resources, show_resources
+from mosaic.contract.secrets import mask_secrets
 from mosaic.web.forms.own_rows import DEFAULT_EXECUTOR
 from mosaic.web.forms.requests import (
     TENSORBOARD,
@@ -18,9 +21,6 @@ from mosaic.web.forms.requests import (
     TrainValues,
 )
 from mosaic.web.forms.rows import Row, changed
-from mosaic.wire import variables
-from mosaic.wire.job import parse_resources, show_resources
-from mosaic.wire.secrets import mask_secrets
 
 KEY_PLACE = f"{variables.WANDB_API_KEY}=…"
 

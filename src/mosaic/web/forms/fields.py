@@ -8,9 +8,9 @@ from typing import Any
 
 from nicegui import ui
 
+from mosaic.contract.errors import ConfigError
 from mosaic.web.forms.own_rows import SECRET
 from mosaic.web.forms.rows import Row
-from mosaic.wire.errors import ConfigError
 
 # Typing sends every keystroke at once otherwise; nobody sees a mark that is this late.
 DEBOUNCE_MS = 250

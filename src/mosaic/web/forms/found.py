@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from mosaic.contract.checkpoints import PINNED, find_all, saved_state
+from mosaic.contract.errors import ConfigError, shown
 from mosaic.contract.fields import SIDECAR_BYTES, parse_object, read_object
 from mosaic.contract.kinds import FieldError
+from mosaic.contract.paths import RunPaths, check_run_id, write_atomic
+from mosaic.contract.sidecars import checked
 from mosaic.contract.typed import imported_by, typed_for
-from mosaic.wire.checkpoints import PINNED, find_all, saved_state
-from mosaic.wire.errors import ConfigError, shown
-from mosaic.wire.paths import RunPaths, check_run_id, write_atomic
-from mosaic.wire.sidecars import checked
 
 POLICY = ".cleanrl_model"
 UPLOADS = Path("var", "trainer", "uploads")

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping, MutableMapping
 from typing import Any
 
+from mosaic.contract.secrets import is_secret, mask_secrets
 from mosaic.web.forms.own_rows import SECRET
-from mosaic.wire.secrets import is_secret, mask_secrets
 
 _PLACE = "forms"
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from nicegui import ui
 
+from mosaic.contract.errors import ConfigError
 from mosaic.web.forms.command_line import folded
 from mosaic.web.forms.own_rows import SECRET
 from mosaic.web.layout import code_box
-from mosaic.wire.errors import ConfigError
 
 if TYPE_CHECKING:
     from mosaic.web.forms.page import JobPage

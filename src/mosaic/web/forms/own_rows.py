@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from mosaic.contract.job import parse_resources
+from mosaic.contract.settings import EXECUTORS
+from mosaic.store.storage import OFF, check_url
 from mosaic.web.forms.rows import Row
-from mosaic.wire.job import parse_resources
-from mosaic.wire.settings import EXECUTORS
-from mosaic.wire.storage import OFF, check_url
 
 MODES = ("single", "grid", "off")
 SEED_LIMIT = 2**32 - 1

@@ -9,6 +9,9 @@ from typing import Any, ClassVar
 
 from nicegui import app, ui
 
+from mosaic.contract.errors import ConfigError, MosaicError
+from mosaic.contract.settings import parse_setting
+from mosaic.contract.workers import WorkerCapabilities
 from mosaic.trainer.client import Client
 from mosaic.web.context import Web
 from mosaic.web.forms.check import Checked, dry_run, faulty_field
@@ -18,9 +21,6 @@ from mosaic.web.forms.output import Aside, Output
 from mosaic.web.forms.own_rows import LANE, LIMITS, NAMES, SECRET
 from mosaic.web.forms.rows import Row
 from mosaic.web.layout import confirmed, tell
-from mosaic.wire.errors import ConfigError, MosaicError
-from mosaic.wire.settings import parse_setting
-from mosaic.wire.workers import WorkerCapabilities
 
 CSS = """
 .mosaic-changed .q-field__control { border-left: 3px solid #0072B2; }

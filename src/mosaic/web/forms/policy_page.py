@@ -6,6 +6,8 @@ from typing import Any
 
 from nicegui import context, events, ui
 
+from mosaic.contract.errors import ConfigError, MosaicError
+from mosaic.store.stored import ensure
 from mosaic.web.context import Web
 from mosaic.web.forms.command_line import policy_command
 from mosaic.web.forms.fields import Field, draw_rows
@@ -27,8 +29,6 @@ from mosaic.web.forms.page import JobPage
 from mosaic.web.forms.requests import PolicyValues, build_policy_eval_request
 from mosaic.web.forms.rows import Row
 from mosaic.web.layout import page_at, tell
-from mosaic.wire.errors import ConfigError, MosaicError
-from mosaic.wire.stored import ensure
 
 TOLD = ("env_id", "algo", "seed")
 OVERRIDE = Row(

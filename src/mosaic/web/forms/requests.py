@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar
 
+from mosaic.contract import variables
+from mosaic.contract.job import parse_resources
+from mosaic.contract.settings import group_name, parse_seeds
+from mosaic.contract.workers import DRY_RUN
 from mosaic.web.forms.own_rows import DEFAULT_EXECUTOR
-from mosaic.wire import variables
-from mosaic.wire.job import parse_resources
-from mosaic.wire.settings import group_name, parse_seeds
-from mosaic.wire.workers import DRY_RUN
 
 # Parameters that the worker or the daemon looks for among the extras, not among the algorithm's own.
 IN_EXTRAS = frozenset({"save_model", "capture_video", "grace_seconds"})

@@ -9,6 +9,10 @@ from typing import Any
 
 from nicegui import context, ui
 
+from mosaic.contract.checkpoints import checkpoints_of
+from mosaic.contract.errors import ConfigError, RunIdError
+from mosaic.contract.paths import RunPaths, check_run_id
+from mosaic.store.stored import ensure
 from mosaic.web.context import Web
 from mosaic.web.forms.command_line import resume_command
 from mosaic.web.forms.fields import Field, draw_rows
@@ -20,10 +24,6 @@ from mosaic.web.forms.rows import Row, changed, schema_rows
 from mosaic.web.forms.training import TrainingPage
 from mosaic.web.layout import page_at
 from mosaic.web.words import number
-from mosaic.wire.checkpoints import checkpoints_of
-from mosaic.wire.errors import ConfigError, RunIdError
-from mosaic.wire.paths import RunPaths, check_run_id
-from mosaic.wire.stored import ensure
 
 
 class ResumePage(TrainingPage):

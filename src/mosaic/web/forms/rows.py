@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mosaic.wire.errors import ConfigError, nearest, shown
-from mosaic.wire.limits import COMPUTED, Limits
+from mosaic.contract.errors import ConfigError, nearest, shown
+from mosaic.contract.limits import COMPUTED, Limits
 
 # Fields of an algorithm that a form has places of its own for, or that the worker sets.
 OWN_PLACE = frozenset(

@@ -6,6 +6,8 @@ from typing import Any
 
 from nicegui import ui
 
+from mosaic.contract.errors import ConfigError
+from mosaic.contract.scripts import Script, list_scripts
 from mosaic.web.context import Web
 from mosaic.web.forms.command_line import train_command
 from mosaic.web.forms.fields import Field
@@ -15,8 +17,6 @@ from mosaic.web.forms.rows import Row, schema_rows
 from mosaic.web.forms.train_page import TrainPage
 from mosaic.web.layout import page_at
 from mosaic.web.words import number
-from mosaic.wire.errors import ConfigError
-from mosaic.wire.scripts import Script, list_scripts
 
 # A script is read by a person; what is longer was not written by one.
 MOST_SOURCE = 100_000

@@ -7,6 +7,8 @@ from typing import Any
 
 from nicegui import context, ui
 
+from mosaic.contract.paths import check_run_id
+from mosaic.contract.settings import parse_seeds
 from mosaic.trainer.client import Run
 from mosaic.web.context import Web
 from mosaic.web.forms.again import Filled, fill_in
@@ -19,8 +21,6 @@ from mosaic.web.forms.requests import TrainValues, train_requests
 from mosaic.web.forms.rows import Row, schema_rows
 from mosaic.web.forms.training import TrainingPage
 from mosaic.web.layout import page_at
-from mosaic.wire.paths import check_run_id
-from mosaic.wire.settings import parse_seeds
 
 STEP = 2048
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from nicegui import ui
 
+from mosaic.contract.errors import ConfigError
 from mosaic.web.forms.fields import Field, draw_rows
 from mosaic.web.forms.own_rows import MACHINE, TRACKING, WANDB
 from mosaic.web.forms.page import JobPage
 from mosaic.web.forms.rows import Row, by_section, schema_rows
-from mosaic.wire.errors import ConfigError
 
 ICONS = {"Hyper-parameters": "tune", "Saving and checkpoints": "save", "Environments and machine": "memory"}
 

@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 
 from nicegui import events, ui
 
+from mosaic.contract.errors import ConfigError, MosaicError, UnknownRunError, shown
 from mosaic.contract.returns import EPISODE_RETURNS, MEAN_RETURN
 from mosaic.trainer.client import Change, Run, Series
 from mosaic.web import analytics, compare_chart, words
@@ -18,7 +19,6 @@ from mosaic.web.compare_chart import Look
 from mosaic.web.context import Web
 from mosaic.web.layout import STATES, on_changes, page_at, tell, trouble
 from mosaic.web.pages.run_picker import choose_runs
-from mosaic.wire.errors import ConfigError, MosaicError, UnknownRunError, shown
 
 # Means of so many neighbours: finer than the axis, so that its bins have something to average.
 FETCHED_POINTS = 1000

@@ -8,14 +8,14 @@ from urllib.parse import urlencode
 from nicegui import background_tasks, context, ui
 
 from mosaic import catalog
+from mosaic.contract.errors import ConfigError, MosaicError
+from mosaic.store.stored import ensure
 from mosaic.web import words
 from mosaic.web.context import Web
 from mosaic.web.forms.found import Found, find_policies
 from mosaic.web.layout import page_at, tell, trouble
 from mosaic.web.pages.play_stage import Stage
 from mosaic.web.play_session import PlaySession, find_policy
-from mosaic.wire.errors import ConfigError, MosaicError
-from mosaic.wire.stored import ensure
 
 # A forgotten page holds a process of half a gigabyte.
 IDLE_SECONDS = 600.0

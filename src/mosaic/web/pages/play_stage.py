@@ -9,12 +9,12 @@ from typing import Any
 
 from nicegui import background_tasks, events, ui
 
+from mosaic.contract.errors import ConfigError, MosaicError
 from mosaic.web import words
 from mosaic.web.context import Web
 from mosaic.web.layout import tell
 from mosaic.web.play_controls import ARROWS, NUMBER_KEYS, Controls, controls_for
 from mosaic.web.play_session import PlaySession
-from mosaic.wire.errors import ConfigError, MosaicError
 
 PACES = {1: "1/s", 5: "5/s", 15: "15/s", 30: "30/s", 60: "60/s"}
 PACE = 15

@@ -13,6 +13,8 @@ from fastapi import Request, Response, WebSocket
 from nicegui import app, background_tasks, context, ui
 from starlette.responses import PlainTextResponse, StreamingResponse
 
+from mosaic.contract.errors import MosaicError, UnknownRunError
+from mosaic.contract.paths import RunPaths, check_run_id
 from mosaic.trainer.client import Change, Run, Series
 from mosaic.web import curves, files, tensorboard_proxy
 from mosaic.web.context import Web
@@ -22,8 +24,6 @@ from mosaic.web.pages import run_header
 from mosaic.web.pages.tabs import config, events, live, logs, metrics, notes, tensorboard, wandb
 from mosaic.web.pages.tabs import files as files_tab
 from mosaic.web.tensorboard_server import TensorBoards
-from mosaic.wire.errors import MosaicError, UnknownRunError
-from mosaic.wire.paths import RunPaths, check_run_id
 
 SCRIPT = (Path(__file__).parents[1] / "run_page.js").read_text(encoding="utf-8")
 # Artefacts (a first policy, a checkpoint) and new metrics come without a change of state.

@@ -9,6 +9,8 @@ from urllib.parse import quote
 
 from nicegui import background_tasks, ui
 
+from mosaic.contract.errors import MosaicError
+from mosaic.store.syncing import storage_of
 from mosaic.trainer.client import Client, Run, State
 from mosaic.web import words
 from mosaic.web.forms.again import train_again
@@ -16,8 +18,6 @@ from mosaic.web.layout import busy, code_box, confirmed, state_badge, tell
 from mosaic.web.log_files import last_words
 from mosaic.web.pages.split_bar import SplitBar
 from mosaic.web.run_rows import STALLED_COLOUR
-from mosaic.wire.errors import MosaicError
-from mosaic.wire.syncing import storage_of
 
 if TYPE_CHECKING:
     from mosaic.web.pages.run import RunPage

@@ -10,12 +10,12 @@ from urllib.parse import urlencode
 
 from nicegui import events, ui
 
+from mosaic.contract.errors import ConfigError, MosaicError
 from mosaic.trainer.client import Change, Client, Page, Run, State
 from mosaic.web import run_rows
 from mosaic.web.context import Web
 from mosaic.web.layout import STATES, busy, confirmed, on_changes, on_freshness, page_at, tell
 from mosaic.web.pages.runs_table import RunsTable
-from mosaic.wire.errors import ConfigError, MosaicError
 
 PAGE_SIZES = (25, 50, 100, 200)
 CURVE_POINTS = 32

@@ -9,13 +9,13 @@ from urllib.parse import urlencode
 
 from nicegui import ui
 
+from mosaic.contract.errors import ConfigError, MosaicError
+from mosaic.contract.groups import SWEEP, group_of
+from mosaic.contract.sweeps import Summary, Trial, list_sweeps, read_summary
 from mosaic.trainer.client import Change, Client, Run, State
 from mosaic.web import sweep_chart, words
 from mosaic.web.context import Web
 from mosaic.web.layout import STATES, code_box, on_changes, page_at, trouble
-from mosaic.wire.errors import ConfigError, MosaicError
-from mosaic.wire.groups import SWEEP, group_of
-from mosaic.wire.sweeps import Summary, Trial, list_sweeps, read_summary
 
 REFRESH_SECONDS = 2.0
 PAGE = 1000
@@ -176,7 +176,7 @@ class SweepPage:
         self.show()
 
     def _moved(self) -> float:
-        from mosaic.wire.sweeps import summary_file
+        from mosaic.contract.sweeps import summary_file
 
         try:
             return os.stat(summary_file(self.web.home, self.name)).st_mtime

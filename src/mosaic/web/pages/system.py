@@ -8,12 +8,12 @@ from typing import Any
 
 from nicegui import ui
 
+from mosaic.contract.errors import MosaicError
 from mosaic.trainer.client import Client, Run, State
 from mosaic.web import words
 from mosaic.web.context import Web
 from mosaic.web.layout import BLUE, STATES, code_box, page_at, trouble
 from mosaic.web.machine import DISK_SECONDS, DiskUse, Machine, RunUse, Usage
-from mosaic.wire.errors import MosaicError
 
 REFRESH_SECONDS = 3.0
 LIVE = (State.HANDSHAKE, State.READY, State.EXECUTING, State.PAUSED, State.LOST)

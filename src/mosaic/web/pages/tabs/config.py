@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from nicegui import ui
 
 from mosaic.contract import provenance
+from mosaic.contract.errors import ConfigError
 from mosaic.web.layout import code_box
-from mosaic.wire.errors import ConfigError
 
 if TYPE_CHECKING:
+    from mosaic.contract.paths import RunPaths
     from mosaic.web.pages.run import RunPage
-    from mosaic.wire.paths import RunPaths
 
 MOST_DIFF = 50_000  # characters that a page shows
 

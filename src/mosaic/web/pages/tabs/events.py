@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from nicegui import ui
 
+from mosaic.contract.events import EVENT_KINDS, Event
 from mosaic.web.log_files import EventTail
 from mosaic.web.pages.run_header import BUTTON
-from mosaic.wire.events import EVENT_KINDS, Event
 
 if TYPE_CHECKING:
     from mosaic.web.pages.run import RunPage

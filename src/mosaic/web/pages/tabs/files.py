@@ -10,13 +10,13 @@ from urllib.parse import quote
 
 from nicegui import background_tasks, ui
 
+from mosaic.contract.errors import MosaicError
+from mosaic.contract.paths import RunPaths
+from mosaic.store.stored import url_of
 from mosaic.web import run_files, words
 from mosaic.web.layout import tell, trouble
 from mosaic.web.pages.run_header import home_path
 from mosaic.web.run_files import Elsewhere, File, Saved
-from mosaic.wire.errors import MosaicError
-from mosaic.wire.paths import RunPaths
-from mosaic.wire.stored import url_of
 
 if TYPE_CHECKING:
     from mosaic.web.pages.run import RunPage

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from nicegui import ui
 
+from mosaic.contract.errors import MosaicError
 from mosaic.web import words
 from mosaic.web.layout import confirmed, tell
 from mosaic.web.run_files import read_notes, write_notes
-from mosaic.wire.errors import MosaicError
 
 if TYPE_CHECKING:
     from mosaic.web.pages.run import RunPage

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from nicegui import background_tasks, ui
 
+from mosaic.contract.errors import MosaicError
 from mosaic.web.layout import trouble
 from mosaic.web.tensorboard_server import log_folder
-from mosaic.wire.errors import MosaicError
 
 if TYPE_CHECKING:
     from mosaic.web.pages.run import RunPage
