@@ -26,7 +26,7 @@ from typing import Any
 
 from report import markdown, save
 
-from cleanrl_worker.kit.experiment import Run
+from cleanrl_worker.run.training import Run
 from mosaic.contract.metrics import read_rows
 
 

@@ -20,9 +20,9 @@ from report import markdown, save
 from saved import newest_of, weights
 
 from cleanrl_worker.algorithms.ppo_rnd_envpool import Agent, FrameScale, Novelty
-from cleanrl_worker.kit.episodes import env_seeds
-from cleanrl_worker.kit.pools import atari_game, make_pool
-from cleanrl_worker.wrappers.atari import Shrinker
+from cleanrl_worker.envs.atari import Shrinker
+from cleanrl_worker.envs.episodes import env_seeds
+from cleanrl_worker.envs.pools import atari_game, make_pool
 
 ALGO, GAME, ACTIONS = "ppo_rnd_envpool", "MontezumaRevenge", 18
 GAMES, SEED = 64, 7  # games side by side keep two cores busy; no training of ours has that seed

@@ -22,7 +22,7 @@ from curves import GRID, IMAGES, Curve, episodes_of, smoothed, write_svg
 from learning import seeds
 from report import RESULTS, machine, markdown, save
 
-from cleanrl_worker.wrappers.curriculum import BABYAI_DOORKEY_CURRICULUM, BABYAI_GOTO_CURRICULUM
+from cleanrl_worker.envs.curriculum import BABYAI_DOORKEY_CURRICULUM, BABYAI_GOTO_CURRICULUM
 from mosaic.contract.metrics import read_rows
 from mosaic.contract.paths import RunPaths, resolve_home
 from mosaic.stats import bootstrap_interval, iqm

@@ -19,9 +19,9 @@ from gymnasium.vector import AutoresetMode
 from report import markdown, save
 from speed import Case, Contender, measure, ours
 
-from cleanrl_worker.kit.args import RunArgs
-from cleanrl_worker.kit.envs import EnvMaker, SyncEnvs, atari
-from cleanrl_worker.wrappers.minigrid import GridView
+from cleanrl_worker.envs.minigrid import GridView
+from cleanrl_worker.envs.vectors import EnvMaker, SyncEnvs, atari
+from cleanrl_worker.run.args import RunArgs
 
 Step = Callable[[np.ndarray], Any]
 ENVS = ("CartPole-v1", "Acrobot-v1", "HalfCheetah-v5", "Hopper-v5", "Pong-v5")

@@ -182,7 +182,7 @@ def train(name: str, mode: str, flag: str, seconds: float, block: float) -> None
     module = importlib.import_module(f"cleanrl_worker.algorithms.{algo}")
     onlooker = importlib.import_module("cleanrl_worker.onlooker")
     onlooker.install()
-    episodes = importlib.import_module("cleanrl_worker.kit.episodes")
+    episodes = importlib.import_module("cleanrl_worker.envs.episodes")
     looking_on = episodes.onlooker.training
     given = module.Args(
         **{

@@ -123,7 +123,7 @@ def outcome(folder: Path) -> tuple[dict[str, float], float]:
 
 NOT_ALL_MEMORY = """
 from cleanrl_worker.algorithms.dqn_jax import Args
-from cleanrl_worker.agents.jax_trees import prepare
+from cleanrl_worker.nets.jax.trees import prepare
 prepare(Args())
 import jax, jax.numpy as jnp
 found = jax.devices()[0]
@@ -180,9 +180,9 @@ print("what cannot be recorded goes on with one warning:", *(message for _, mess
 TRANSFERS = """
 import numpy as np, torch
 from cleanrl_worker.agents import batches
-from cleanrl_worker.agents.courier import Courier
-from cleanrl_worker.kit.episodes import Step
-from cleanrl_worker.wrappers.frames import FrameReplay
+from cleanrl_worker.learn.courier import Courier
+from cleanrl_worker.envs.episodes import Step
+from cleanrl_worker.learn.frame_buffer import FrameReplay
 
 gpu = torch.device("cuda")
 for largest in (batches.LARGEST_TWIN, 0):  # with a twin on the GPU, and where there is no room for one

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from report import markdown, save
 
-from cleanrl_worker.kit.episodes import Episode, Episodes
-from cleanrl_worker.kit.finite import Guard
+from cleanrl_worker.envs.episodes import Episode, Episodes
+from cleanrl_worker.envs.finite import Guard
 from mosaic.contract.metrics import read_rows
 
 # algorithm, environment, the step from which the clock counts, options

@@ -24,9 +24,9 @@ from pathlib import Path
 import numpy as np
 import report
 
-from cleanrl_worker.agents.normalize import RunningStatistics
-from cleanrl_worker.kit import checkpoint
-from cleanrl_worker.kit.buffers import ReplayBuffer
+from cleanrl_worker.learn.buffers import ReplayBuffer
+from cleanrl_worker.learn.normalize import RunningStatistics
+from cleanrl_worker.run import checkpoint
 from mosaic.contract.checkpoints import CheckpointError, find_all, prune
 
 ROWS_PER_SAVE = 200

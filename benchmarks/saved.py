@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from cleanrl_worker.kit.checkpoint import Checkpoint, newest
+from cleanrl_worker.run.checkpoint import Checkpoint, newest
 from mosaic.contract.checkpoints import CheckpointError
 
 

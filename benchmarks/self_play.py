@@ -20,8 +20,8 @@ from report import markdown, save
 from saved import newest_of, weights
 
 from cleanrl_worker.algorithms.ppo_pettingzoo_ma_atari import load_policy
-from cleanrl_worker.kit.checkpoint import Checkpoint
-from cleanrl_worker.wrappers.players import Match, register
+from cleanrl_worker.envs.players import Match, register
+from cleanrl_worker.run.checkpoint import Checkpoint
 
 ALGO, NAME = "ppo_pettingzoo_ma_atari", "self_play"
 SEED = 7  # no training of ours has it

@@ -38,7 +38,7 @@ RUNS: dict[str, tuple[str, int, dict[str, Any]]] = {
 # Run by the worker instead of the algorithm's file: the same main(), and the time of the optimizer's first step.
 NOTING = """
 import pathlib, sys, time
-from cleanrl_worker.agents.adam import FlatAdam
+from cleanrl_worker.learn.optim import FlatAdam
 from cleanrl_worker.algorithms import {algo}
 
 apply = FlatAdam.apply

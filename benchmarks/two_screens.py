@@ -18,7 +18,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from cleanrl_worker.kit import envs
+from cleanrl_worker.envs import vectors as envs
 
 SMALL = {"total_timesteps": 3072, "num_envs": 4, "num_steps": 16, "num_minibatches": 2, "learning_rate": 1e-3}
 TWICE = {"update_epochs": 2}

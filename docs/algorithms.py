@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from cleanrl_worker.kit.args import RunArgs
+from cleanrl_worker.run.args import RunArgs
 from cleanrl_worker.schema import describe
 from mosaic import catalog
 

@@ -1,6 +1,6 @@
 """Backends: who makes an environment of the catalog with what is installed here, and what they cannot do with it.
 
-These are the rules of `kit.envs` and `kit.pools`, told before a run starts.
+These are the rules of `envs.vectors` and `envs.pools`, told before a run starts.
 """
 
 from __future__ import annotations

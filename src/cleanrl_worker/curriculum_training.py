@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from cleanrl_worker.wrappers.curriculum import BABYAI_GOTO_CURRICULUM
+from cleanrl_worker.envs.curriculum import BABYAI_GOTO_CURRICULUM
 from mosaic.contract.curriculum import read_schedule
 from mosaic.contract.errors import ConfigError
 

@@ -9,14 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from cleanrl_worker import algorithms, policy_files
-from cleanrl_worker.kit import policy as policies
-from cleanrl_worker.kit.episodes import spaces_of
-from cleanrl_worker.kit.policy import Policy, normalized
-from cleanrl_worker.policy_files import UNREADABLE
+from cleanrl_worker import algorithms
+from cleanrl_worker.envs.episodes import spaces_of
+from cleanrl_worker.envs.views import plays_frames
 from cleanrl_worker.policy_match import loader_of, matches
 from cleanrl_worker.policy_match import policy_algos as policy_algos
-from cleanrl_worker.wrappers.views import plays_frames
+from cleanrl_worker.run import policy as policies
+from cleanrl_worker.run import policy_files
+from cleanrl_worker.run.policy import Policy, normalized
+from cleanrl_worker.run.policy_files import UNREADABLE
 from mosaic.contract.errors import ConfigError
 from mosaic.contract.files import ACTING
 from mosaic.contract.kinds import PARAMETERS

@@ -16,10 +16,10 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
+from cleanrl_worker.envs import episodes, play
+from cleanrl_worker.envs.views import view_of
 from cleanrl_worker.eval_registry import SavedPolicy, build_policy, read_policy
-from cleanrl_worker.kit import episodes, play
-from cleanrl_worker.kit.policy import Policy
-from cleanrl_worker.wrappers.views import view_of
+from cleanrl_worker.run.policy import Policy
 from mosaic.contract import metrics
 from mosaic.contract.errors import ConfigError, MosaicError
 from mosaic.contract.paths import write_atomic

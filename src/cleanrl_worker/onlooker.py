@@ -1,6 +1,6 @@
 """The live view of our own algorithms: whole vectors of environments, evaluations, and probes where those cannot draw.
 
-The launcher lets it in (`kit.episodes.onlooker`) between the import of an algorithm and its `main`. What it puts around
+The launcher lets it in (`envs.episodes.onlooker`) between the import of an algorithm and its `main`. What it puts around
 environments passes everything through; an unwatched step costs one comparison of times.
 """
 
@@ -14,16 +14,16 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv
 
-from cleanrl_worker.agents.normalize import RunningStatistics
+from cleanrl_worker.envs import episodes, play
+from cleanrl_worker.envs.episodes import Episode, Episodes, Step, VectorEnvs
+from cleanrl_worker.envs.pools import PoolEnvs, can_draw
+from cleanrl_worker.envs.vectors import GymnasiumEnvs, SyncEnvs
+from cleanrl_worker.envs.views import plays_frames, view_of
 from cleanrl_worker.fastlane import View, current, why_no_picture
-from cleanrl_worker.kit import episodes, play
-from cleanrl_worker.kit.args import RunArgs
-from cleanrl_worker.kit.envs import GymnasiumEnvs, SyncEnvs
-from cleanrl_worker.kit.episodes import Episode, Episodes, Step, VectorEnvs
-from cleanrl_worker.kit.policy import Policy, normalized
-from cleanrl_worker.kit.pools import PoolEnvs, can_draw
 from cleanrl_worker.lane import NoPicture, tiled
-from cleanrl_worker.wrappers.views import plays_frames, view_of
+from cleanrl_worker.learn.normalize import RunningStatistics
+from cleanrl_worker.run.args import RunArgs
+from cleanrl_worker.run.policy import Policy, normalized
 
 POLICY_SECONDS = 2.0  # how old the policy of a probe may grow
 EVAL, PROBE = "(Eval)", "(Probe)"

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from cleanrl_worker.envs import play
+from cleanrl_worker.envs.views import view_of
 from cleanrl_worker.eval_registry import SavedPolicy, build_policy, read_policy
-from cleanrl_worker.kit import play
 from cleanrl_worker.policy_match import matches, preferred
-from cleanrl_worker.wrappers.views import view_of
 from mosaic.contract.errors import ConfigError, shown
 
 EXIT_REFUSED = 2

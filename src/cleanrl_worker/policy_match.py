@@ -13,8 +13,8 @@ import gymnasium as gym
 import numpy as np
 
 from cleanrl_worker import algorithms
-from cleanrl_worker.kit.policy import Policy
-from cleanrl_worker.policy_files import UNREADABLE
+from cleanrl_worker.run.policy import Policy
+from cleanrl_worker.run.policy_files import UNREADABLE
 from mosaic.contract.errors import ConfigError, nearest, shown
 from mosaic.contract.extras import pip_line
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 LAUNCHER = Path(__file__).with_name("launcher.py")
 ONLOOKER = "cleanrl_worker.onlooker"
-CHOOSERS = "cleanrl_worker.wrappers.automatic"
+CHOOSERS = "cleanrl_worker.envs.automatic"
 STDERR_LINES = 20
 # Enough for 20 lines of a traceback, little enough to read at once whatever the log has grown to.
 _TAIL_BYTES = 64 * 1024

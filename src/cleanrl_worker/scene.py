@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 import gymnasium as gym
 import numpy as np
 
-from cleanrl_worker.kit import pools
-from cleanrl_worker.kit.envs import EnvMaker, plain_refusals, register_plugins
-from cleanrl_worker.kit.episodes import View
-from cleanrl_worker.wrappers.views import view_of
+from cleanrl_worker.envs import pools
+from cleanrl_worker.envs.episodes import View
+from cleanrl_worker.envs.vectors import EnvMaker, plain_refusals, register_plugins
+from cleanrl_worker.envs.views import view_of
 from mosaic.contract.errors import ConfigError, WorkerError
 from mosaic.contract.frames import encode_png
 
@@ -28,8 +28,8 @@ def open_scene(
 ) -> "Scene":
     """One environment, ready to be drawn: as it is, or with the observations that a policy was trained on.
 
-    `flat` is for the policies of `kit.envs.vector` (with the `view` that they had, if any), `atari` for those of
-    `kit.envs.atari`: a game is then played whole, a lost life ends no episode, and rewards are the game's own.
+    `flat` is for the policies of `envs.vectors.vector` (with the `view` that they had, if any), `atari` for those of
+    `envs.vectors.atari`: a game is then played whole, a lost life ends no episode, and rewards are the game's own.
     """
 
     def make() -> tuple[Any, str | None]:

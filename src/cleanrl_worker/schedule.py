@@ -15,7 +15,7 @@ from mosaic.contract.automatic import read_automatic
 from mosaic.contract.curriculum import read_schedule
 from mosaic.contract.errors import ConfigError, shown
 
-LOOK = "cleanrl_worker.wrappers.curriculum"
+LOOK = "cleanrl_worker.envs.curriculum"
 PLACE = "extras.curriculum_schedule"
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from cleanrl_worker.kit.play import for_episode
-from cleanrl_worker.kit.policy import Policy
+from cleanrl_worker.envs.play import for_episode
+from cleanrl_worker.envs.views import view_of
+from cleanrl_worker.run.policy import Policy
 from cleanrl_worker.scene import EnvironmentFailure, Scene, open_scene
-from cleanrl_worker.wrappers.views import view_of
 from mosaic.contract.errors import ConfigError, EventError, MosaicError, nearest, shown
 from mosaic.contract.events import from_line
 

@@ -5,7 +5,7 @@ import jax
 import numpy as np
 import pytest
 
-from cleanrl_worker.agents.actor_critic_jax import Agent, Conv, first_params, forward, network_of
+from cleanrl_worker.nets.jax.actor_critic import Agent, Conv, first_params, forward, network_of
 
 
 @pytest.mark.parametrize(("size", "stride", "side"), [(8, 4, 20), (4, 2, 9), (3, 1, 5)])

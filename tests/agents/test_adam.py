@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from cleanrl_worker.agents.adam import FlatAdam, FlatRAdam, flattened
+from cleanrl_worker.learn.optim import FlatAdam, FlatRAdam, flattened
 
 
 @pytest.mark.parametrize(("kind", "original"), [(FlatAdam, torch.optim.Adam), (FlatRAdam, torch.optim.RAdam)])
@@ -92,7 +92,7 @@ def test_the_moments_of_units_that_never_fire_stay_numbers_that_a_cpu_is_fast_wi
 
 @pytest.mark.parametrize("kind", [RecordableAdam, RecordableRAdam])
 def test_adam_that_can_be_recorded_moves_in_pieces_as_it_does_in_one(kind, monkeypatch):
-    monkeypatch.setattr("cleanrl_worker.agents.adam.PIECE", 5)
+    monkeypatch.setattr("cleanrl_worker.learn.optim.PIECE", 5)
     torch.manual_seed(0)
     ours, theirs = nn.Linear(3, 4), nn.Linear(3, 4)
     theirs.load_state_dict(ours.state_dict())

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from cleanrl_worker.agents import batches
-from cleanrl_worker.agents.batches import Batches, FrameBatches
-from cleanrl_worker.kit.buffers import ReplayBuffer
-from cleanrl_worker.kit.episodes import Step
-from cleanrl_worker.wrappers.frames import FrameReplay
+from cleanrl_worker.envs.episodes import Step
+from cleanrl_worker.learn import batches
+from cleanrl_worker.learn.batches import Batches, FrameBatches
+from cleanrl_worker.learn.buffers import ReplayBuffer
+from cleanrl_worker.learn.frame_buffer import FrameReplay
 
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from cleanrl_worker.agents.courier import Courier
+from cleanrl_worker.learn.courier import Courier
 
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from cleanrl_worker.agents.critics import TwinLinear, action_slopes, least_slopes, twin_values, twin_vjp
+from cleanrl_worker.nets.critics import TwinLinear, action_slopes, least_slopes, twin_values, twin_vjp
 
 KINDS = [(torch.float64, {"rtol": 1e-10, "atol": 1e-10}), (torch.float32, {"rtol": 1e-4, "atol": 1e-6})]
 

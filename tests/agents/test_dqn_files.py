@@ -5,15 +5,15 @@ import subprocess
 import sys
 from collections import OrderedDict
 
-from cleanrl_worker.agents.jax_trees import tree_of
+from cleanrl_worker.nets.jax.trees import tree_of
 
 import numpy as np
 import pytest
 import torch
 from safetensors.numpy import save
 
-from cleanrl_worker import policy_files as policies
-from cleanrl_worker.agents import dqn_files
+from cleanrl_worker.learn import dqn_files
+from cleanrl_worker.run import policy_files as policies
 
 
 def nature(rng):

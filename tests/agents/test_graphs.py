@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from cleanrl_worker.agents import graphs
+from cleanrl_worker.learn import graphs
 
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 

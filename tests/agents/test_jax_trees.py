@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from cleanrl_worker.agents.jax_trees import Trees, arrays_of, dense, prepare
+from cleanrl_worker.nets.jax.trees import Trees, arrays_of, dense, prepare
 
 import flax.linen as nn
 import jax
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from cleanrl_worker.kit.args import RunArgs
+from cleanrl_worker.run.args import RunArgs
 
 WHOLE = "XLA_PYTHON_CLIENT_PREALLOCATE"
 
@@ -54,8 +54,8 @@ def test_no_cuda_is_the_cpu_and_memory_is_taken_whole_only_where_somebody_asks(m
 def test_xla_has_as_many_threads_as_are_asked_for_or_one_for_each_core() -> None:
     told = (
         "from pathlib import Path\n"
-        "from cleanrl_worker.agents.jax_trees import prepare\n"
-        "from cleanrl_worker.kit.args import RunArgs\n"
+        "from cleanrl_worker.nets.jax.trees import prepare\n"
+        "from cleanrl_worker.run.args import RunArgs\n"
         "prepare(RunArgs(cuda=False, num_threads=3))\n"
         "names = [path.read_text().strip() for path in Path('/proc/self/task').glob('*/comm')]\n"
         "print(sum(name.startswith('tf_XLAEigen') for name in names))\n"

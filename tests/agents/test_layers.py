@@ -3,7 +3,7 @@ import pytest
 import torch
 from torch import nn
 
-from cleanrl_worker.agents.layers import NumpyNet, orthogonal
+from cleanrl_worker.nets.layers import NumpyNet, orthogonal
 
 
 def test_the_numpy_network_gives_what_torch_gives_and_follows_the_weights():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from cleanrl_worker.agents.minigrid import FEATURES, MinigridAgent, MinigridCNN
+from cleanrl_worker.nets.grid import FEATURES, MinigridAgent, MinigridCNN
 
 WORDS = 5
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from cleanrl_worker.agents.mlp import MLPAgent, SeparateMLPAgent
+from cleanrl_worker.nets.mlp import MLPAgent, SeparateMLPAgent
 
 ENVS = SimpleNamespace(single_observation_space=SimpleNamespace(shape=(4,)), single_action_space=SimpleNamespace(n=3))
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cleanrl_worker.agents.normalize import ObservationNormalizer, RewardNormalizer, RunningStatistics
+from cleanrl_worker.learn.normalize import ObservationNormalizer, RewardNormalizer, RunningStatistics
 
 PRIOR = 1e-4
 """weight of the mean 0 and variance 1 that the statistics start with"""

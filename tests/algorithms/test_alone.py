@@ -88,8 +88,8 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path
     """Runs an algorithm's main() with flags, in an empty current folder; returns where its runs lie."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MOSAIC_SHELL_PID", raising=False)
-    monkeypatch.setattr("cleanrl_worker.kit.experiment.EVAL_MAX_STEPS", 5)  # ten games of Pong take half a minute
-    monkeypatch.setattr("cleanrl_worker.kit.experiment.EVAL_EPISODES", 2)
+    monkeypatch.setattr("cleanrl_worker.run.training.EVAL_MAX_STEPS", 5)  # ten games of Pong take half a minute
+    monkeypatch.setattr("cleanrl_worker.run.training.EVAL_EPISODES", 2)
 
     def run(name: str, *flags: str) -> Path:
         needed(name)

@@ -10,8 +10,9 @@ import tiny_envs
 from needs import needed
 
 from cleanrl_worker.config import parse_worker_config
-from cleanrl_worker.kit import checkpoint, envs, experiment
+from cleanrl_worker.envs import vectors as envs
 from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
+from cleanrl_worker.run import checkpoint, training
 from cleanrl_worker.runtime import CleanRLWorkerRuntime
 from cleanrl_worker.schema import describe
 from mosaic.contract import metrics
@@ -83,11 +84,11 @@ def test_checkpoints_cut_less_than_five_percent_of_the_steps(name, times, tmp_pa
     for maker in ("vector", "atari"):
         monkeypatch.setattr(envs, maker, make)
     if name == "ppo_jax":
-        monkeypatch.setattr(importlib.import_module("cleanrl_worker.wrappers.classic_jax"), "make", lambda args: None)
+        monkeypatch.setattr(importlib.import_module("cleanrl_worker.envs.jax.classic"), "make", lambda args: None)
     cut = []
-    save = experiment.Run.checkpoint
+    save = training.Run.checkpoint
     monkeypatch.setattr(
-        experiment.Run,
+        training.Run,
         "checkpoint",
         lambda run, step, given: (cut.append((step, int(made[0].episodes.lengths.sum()))), save(run, step, given))[1],
     )

@@ -13,9 +13,9 @@ import pytest
 import tiny_envs
 from needs import needed
 
-from cleanrl_worker.agents import teachers
-from cleanrl_worker.kit.args import parse, require
+from cleanrl_worker.learn import teachers
 from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
+from cleanrl_worker.run.args import parse, require
 from mosaic.contract import metrics
 from mosaic.contract.checkpoints import read_finished
 

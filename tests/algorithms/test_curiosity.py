@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from cleanrl_worker.agents.normalize import RunningStatistics
 from cleanrl_worker.algorithms.ppo_rnd_envpool import Args, CuriosityScale, FrameScale, Novelty, main
-from cleanrl_worker.kit.resume import REQUEUE
+from cleanrl_worker.learn.normalize import RunningStatistics
+from cleanrl_worker.run.resume import REQUEUE
 
 
 @pytest.mark.parametrize(("steps", "envs"), [(3, 1), (5, 7), (3, 128), (2, 300)])

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import tiny_envs
 
-from cleanrl_worker.kit import checkpoint
 from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
+from cleanrl_worker.run import checkpoint
 from mosaic.contract import metrics
 from mosaic.contract.checkpoints import find_all
 from mosaic.contract.sidecars import read_sidecar

@@ -12,8 +12,9 @@ import pytest
 import tiny_envs
 from needs import needed
 
-from cleanrl_worker.kit import envs, experiment
+from cleanrl_worker.envs import vectors as envs
 from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
+from cleanrl_worker.run import training
 from cleanrl_worker.schema import describe
 from mosaic.contract import metrics
 
@@ -101,7 +102,7 @@ def test_a_rollout_goes_on_with_the_last_frames_of_what_was_cut_off_and_with_not
     monkeypatch.setattr(envs, "atari", dawns)
     monkeypatch.setattr(envs, "vector", dawns)
     monkeypatch.setattr(module, "register", lambda _env_id: 2, raising=False)
-    monkeypatch.setattr(experiment.Run, "evaluate", lambda *_given, **_more: None)  # there is no such game to play
+    monkeypatch.setattr(training.Run, "evaluate", lambda *_given, **_more: None)  # there is no such game to play
     count = "local_num_envs" if "multigpu" in name else "num_envs"
     sizes = {count: 2, "total_timesteps": 20, "num_steps": 10, "num_minibatches": 1}
     train(name, tmp_path, learning_rate=0.0, **sizes, **ROLLOUTS[name])

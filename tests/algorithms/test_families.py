@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from cleanrl_worker import evaluation
-from cleanrl_worker.kit import envs as kit_envs
-from cleanrl_worker.kit.args import RunArgs
+from cleanrl_worker.envs import vectors
 from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
+from cleanrl_worker.run.args import RunArgs
 from mosaic import catalog
 from mosaic.contract import extras
 
@@ -49,7 +49,7 @@ def test_a_family_trains_and_its_policy_is_evaluated(
     env_id, algo, options = TRAINED[case]
     installed(env_id, options.get("env_backend"))
     monkeypatch.chdir(tmp_path)  # MuJoCo leaves a MUJOCO_LOG.TXT where it is when it warns
-    monkeypatch.setattr("cleanrl_worker.kit.experiment.EVAL_MAX_STEPS", 2)
+    monkeypatch.setattr("cleanrl_worker.run.training.EVAL_MAX_STEPS", 2)
     module = importlib.import_module(DEFAULT_ALGO_REGISTRY[algo])
     module.main(module.Args(env_id=env_id, run_dir=tmp_path / "run", cuda=False, save_model=True, **options))
     (policy,) = (tmp_path / "run").glob("runs/*/*[!t].cleanrl_model")
@@ -65,7 +65,7 @@ def test_every_robot_of_mujoco_steps(tmp_path: Path, monkeypatch: pytest.MonkeyP
     installed(robots[0])
     monkeypatch.chdir(tmp_path)
     for env_id in robots:
-        envs = kit_envs.vector(RunArgs(env_id=env_id, num_envs=1))
+        envs = vectors.vector(RunArgs(env_id=env_id, num_envs=1))
         first = envs.reset(seed=1)
         step = envs.step(np.zeros((1, *envs.single_action_space.shape), np.float32))
         assert (
@@ -77,7 +77,7 @@ def test_every_robot_of_mujoco_steps(tmp_path: Path, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("env_id", ["FrozenLake-v1", "CliffWalking-v1", "CheetahRun-v1", "HumanoidWalk-v1"])
 def test_envpools_observations_are_flat_as_gymnasiums_are(env_id: str) -> None:
     installed(env_id, "envpool")
-    envs = kit_envs.vector(RunArgs(env_id=env_id, num_envs=2, env_backend="envpool"))
+    envs = vectors.vector(RunArgs(env_id=env_id, num_envs=2, env_backend="envpool"))
     obs = envs.reset(seed=1)
     sizes = {"FrozenLake-v1": 16, "CliffWalking-v1": 48, "CheetahRun-v1": 17, "HumanoidWalk-v1": 95}
     assert obs.shape == (2, sizes[env_id]) == (2, *envs.single_observation_space.shape)
@@ -109,9 +109,9 @@ def test_a_family_that_is_not_installed_names_its_extra(
     backend = "envpool" if package == "envpool" else "gymnasium"
     with pytest.raises(SystemExit) as refused:
         if how == "trained":
-            kit_envs.vector(RunArgs(env_id=env_id, num_envs=1, env_backend=backend))
+            vectors.vector(RunArgs(env_id=env_id, num_envs=1, env_backend=backend))
         else:
-            from cleanrl_worker.kit import play
+            from cleanrl_worker.envs import play
 
             play.make_game(env_id, atari=False, backend=backend)
     assert line in str(refused.value.code)
@@ -135,7 +135,7 @@ def test_a_reset_by_seed_forgets_all_that_was_before(env_id: str) -> None:
     installed(env_id)
 
     def steps_after(seeds: tuple[int, ...]) -> np.ndarray:
-        envs = kit_envs.vector(RunArgs(env_id=env_id, num_envs=1))
+        envs = vectors.vector(RunArgs(env_id=env_id, num_envs=1))
         for seed in seeds:
             seen = [envs.reset(seed)]
             envs.single_action_space.seed(seed)

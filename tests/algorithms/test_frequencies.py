@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from needs import needed
 
-from cleanrl_worker.kit import checkpoint
 from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
+from cleanrl_worker.run import checkpoint
 
 FLAT = {"env_id": "CartPole-v1", "total_timesteps": 320, "learning_starts": 64, "train_frequency": 4}
 FLAT |= {"buffer_size": 400, "batch_size": 8, "target_network_frequency": 40}

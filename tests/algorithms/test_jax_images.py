@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from cleanrl_worker.agents.jax_trees import arrays_of, outputs_of, params_of
+from cleanrl_worker.nets.jax.trees import arrays_of, outputs_of, params_of
 
 import gymnasium as gym
 import jax
@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from cleanrl_worker.agents import dqn_files
-from cleanrl_worker.agents.jax_images import ImpalaNetwork, NatureNetwork
 from cleanrl_worker.algorithms import c51_atari, c51_atari_jax, dqn_atari, dqn_atari_jax
 from cleanrl_worker.algorithms import qdagger_dqn_atari_impalacnn as qdagger
 from cleanrl_worker.algorithms import qdagger_dqn_atari_jax_impalacnn as qdagger_jax
-from cleanrl_worker.kit.buffers import Transitions
+from cleanrl_worker.learn import dqn_files
+from cleanrl_worker.learn.buffers import Transitions
+from cleanrl_worker.nets.jax.images import ImpalaNetwork, NatureNetwork
 
 SPACES = SimpleNamespace(
     single_observation_space=gym.spaces.Box(0, 255, (4, 84, 84), np.uint8), single_action_space=gym.spaces.Discrete(3)

@@ -5,7 +5,7 @@ import json
 from functools import partial
 from pathlib import Path
 
-from cleanrl_worker.agents.jax_trees import dense_layers, tree_of
+from cleanrl_worker.nets.jax.trees import dense_layers, tree_of
 
 import gymnasium as gym
 import jax.numpy as jnp
@@ -14,9 +14,9 @@ import pytest
 import tiny_envs
 from needs import needed
 
-from cleanrl_worker.kit import experiment
+from cleanrl_worker.envs.jax.classic import CLASSICS, Classic
+from cleanrl_worker.run import training
 from cleanrl_worker.schema import describe
-from cleanrl_worker.wrappers.classic_jax import CLASSICS, Classic
 from mosaic.contract import metrics
 
 tiny_envs.register()
@@ -293,7 +293,7 @@ class Duel(gym.Env):
 
 def test_the_returns_of_each_player_are_logged(tmp_path, monkeypatch):
     from cleanrl_worker.algorithms import ppo_pettingzoo_ma_atari
-    from cleanrl_worker.kit import envs
+    from cleanrl_worker.envs import vectors as envs
 
     def duels(args, _video_folder, view):
         made = envs.SyncEnvs([Duel] * args.num_envs)
@@ -311,7 +311,7 @@ def test_the_returns_of_each_player_are_logged(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["ppo_atari_lstm", "pqn_atari_envpool_lstm"])
 def test_a_memory_begins_anew_with_each_life(name, tmp_path, monkeypatch):
     """Corridors of five steps whose ends are lost lives: no game is over, and yet all before is forgotten."""
-    from cleanrl_worker.kit import envs
+    from cleanrl_worker.envs import vectors as envs
 
     class Lives(envs.SyncEnvs):
         def _over(self, ends):
@@ -335,14 +335,14 @@ def test_a_memory_begins_anew_with_each_life(name, tmp_path, monkeypatch):
 @pytest.mark.parametrize(("paid", "score"), [((1.0, -1.0), 0.0), ((1.0, 4.0), 2.5)])
 def test_a_policy_of_several_players_is_judged_by_all_of_them(paid, score, tmp_path, monkeypatch, capsys):
     needed("ppo_pettingzoo_ma_atari")
-    from cleanrl_worker.wrappers.players import Match
+    from cleanrl_worker.envs.players import Match
 
     def step(self, action):
         self.rewards = np.array(paid)
         return self._obs(), paid[0], True, False, {}
 
     monkeypatch.setattr(Match, "step", step)
-    monkeypatch.setattr(experiment.Run, "evaluate", lambda *_given, **_more: None)
+    monkeypatch.setattr(training.Run, "evaluate", lambda *_given, **_more: None)
     # a game is set up anew after each step, which takes its time
     sizes = {"total_timesteps": 4, "num_envs": 2, "num_steps": 2, "num_minibatches": 1, "num_threads": 1}
     rows = train("ppo_pettingzoo_ma_atari", tmp_path, update_epochs=1, save_model=True, **sizes)

@@ -8,12 +8,12 @@ import pytest
 import tiny_envs
 import torch
 
-from cleanrl_worker.agents import dqn_files
-from cleanrl_worker.agents.jax_images import TORCH_PADDING, ImpalaNetwork
 from cleanrl_worker.algorithms import dqn_atari, qdagger_dqn_atari_impalacnn, qdagger_dqn_atari_jax_impalacnn
 from cleanrl_worker.algorithms.qdagger_dqn_atari_impalacnn import Args, load_teacher, main, teacher_network
-from cleanrl_worker.kit import envs as kit_envs
-from cleanrl_worker.kit import experiment
+from cleanrl_worker.envs import vectors
+from cleanrl_worker.learn import dqn_files
+from cleanrl_worker.nets.jax.images import TORCH_PADDING, ImpalaNetwork
+from cleanrl_worker.run import training
 from mosaic.contract import metrics
 
 SMALL = {"env_id": "mosaic/Catch-v0", "learning_starts": 10, "batch_size": 4, "buffer_size": 64, "num_threads": 1}
@@ -22,7 +22,7 @@ FILES = (qdagger_dqn_atari_impalacnn, qdagger_dqn_atari_jax_impalacnn)
 
 @pytest.mark.parametrize("module", FILES)
 def test_the_phases_are_stages_in_the_events(module, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(experiment.Run, "_begin_line", lambda _run: True)
+    monkeypatch.setattr(training.Run, "_begin_line", lambda _run: True)
     monkeypatch.setenv("MOSAIC_SHELL_PID", str(os.getppid()))
     (tmp_path / "logs").mkdir()
     lesson = tiny_envs.small_lesson(offline_steps=4)
@@ -41,7 +41,7 @@ def test_the_phases_are_stages_in_the_events(module, tmp_path, monkeypatch, caps
 
 
 def test_a_student_copies_a_teacher_that_knows_what_it_wants(tmp_path):
-    teacher, envs = dqn_atari.QNetwork, kit_envs.atari(Args(env_id="mosaic/Catch-v0"))
+    teacher, envs = dqn_atari.QNetwork, vectors.atari(Args(env_id="mosaic/Catch-v0"))
     torch.manual_seed(0)
     state = teacher(envs).state_dict()
     state["network.9.weight"] *= 0.0
@@ -57,7 +57,7 @@ def test_a_student_copies_a_teacher_that_knows_what_it_wants(tmp_path):
 
 @pytest.mark.parametrize("network", [dqn_atari.QNetwork, qdagger_dqn_atari_impalacnn.QNetwork])
 def test_dqn_policies_of_either_network_are_teachers(network, tmp_path):
-    envs = kit_envs.atari(Args(env_id="mosaic/Catch-v0"))
+    envs = vectors.atari(Args(env_id="mosaic/Catch-v0"))
     given = network(envs)
     torch.save(given.state_dict(), tmp_path / "x.cleanrl_model")
     args = Args(env_id="mosaic/Catch-v0", teacher_policy_path=tmp_path / "x.cleanrl_model")
@@ -69,7 +69,7 @@ def test_dqn_policies_of_either_network_are_teachers(network, tmp_path):
 @pytest.mark.parametrize("network", [dqn_atari.QNetwork, qdagger_dqn_atari_impalacnn.QNetwork])
 def test_a_teacher_thinks_the_same_in_torch_and_in_jax_whoever_wrote_its_file(network):
     """The IMPALA networks of the two halve their frames differently: each is played as it was trained."""
-    envs, in_jax = kit_envs.atari(Args(env_id="mosaic/Catch-v0")), qdagger_dqn_atari_jax_impalacnn.teacher_network
+    envs, in_jax = vectors.atari(Args(env_id="mosaic/Catch-v0")), qdagger_dqn_atari_jax_impalacnn.teacher_network
     torch.manual_seed(0)
     of_torch = {name: tensor.numpy() for name, tensor in network(envs).state_dict().items()}
     obs = np.random.default_rng(0).integers(0, 256, (2, 4, 84, 84), dtype=np.uint8)

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from cleanrl_worker.algorithms.rainbow_atari import NoisyLinear, Priorities, QNetwork, look_ahead
-from cleanrl_worker.kit.episodes import Step
-from cleanrl_worker.wrappers.frames import FrameReplay
+from cleanrl_worker.envs.episodes import Step
+from cleanrl_worker.learn.frame_buffer import FrameReplay
 
 SHAPE = (4, 2, 2)
 

@@ -20,9 +20,9 @@ from needs import needed
 from safetensors.numpy import load_file
 
 from cleanrl_worker.algorithms import ppo
-from cleanrl_worker.kit import checkpoint
-from cleanrl_worker.kit.args import parse
 from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
+from cleanrl_worker.run import checkpoint
+from cleanrl_worker.run.args import parse
 from mosaic.contract import metrics
 from mosaic.contract.checkpoints import find_all, read_checkpoint, write_checkpoint
 

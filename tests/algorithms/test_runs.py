@@ -12,10 +12,8 @@ import pytest
 import tiny_envs
 from needs import needed
 
-from cleanrl_worker import policy_files
-from cleanrl_worker.kit import experiment
 from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
-from cleanrl_worker.run import split
+from cleanrl_worker.run import policy_files, split, training
 from mosaic.contract import metrics
 
 CLEANRL = json.loads((Path(__file__).parent / "cleanrl_args.json").read_text())
@@ -85,8 +83,8 @@ def run(name, folder, episodes=2, **options):
     needed(name)
     module = importlib.import_module(DEFAULT_ALGO_REGISTRY[name.split()[0]])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(experiment, "EVAL_MAX_STEPS", 5)
-        patch.setattr(experiment, "EVAL_EPISODES", episodes)
+        patch.setattr(training, "EVAL_MAX_STEPS", 5)
+        patch.setattr(training, "EVAL_EPISODES", episodes)
         # one thread: on a busy machine more of them wait for each other
         module.main(module.Args(run_dir=folder, cuda=False, **({"num_threads": 1} | TINY[name] | options)))
     return folder / "metrics.jsonl"
@@ -209,7 +207,7 @@ def test_a_saved_policy_has_a_sidecar_with_all_an_evaluation_needs(name, trained
 
 
 def test_ten_episodes_close_a_training_as_in_cleanrl(tmp_path):
-    rows = metrics.read_rows(run("ppo", tmp_path, episodes=experiment.EVAL_EPISODES, save_model=True))
+    rows = metrics.read_rows(run("ppo", tmp_path, episodes=training.EVAL_EPISODES, save_model=True))
     assert sum("eval/episodic_return" in row for row in rows) == 10
 
 

@@ -34,7 +34,7 @@ def other(**values: object) -> dict[str, object]:
 
 def test_digests_cover_what_the_algorithm_imports_and_not_the_command_line() -> None:
     names = set(sources.digests_of("ppo"))
-    assert {"src/cleanrl_worker/algorithms/ppo.py", "src/cleanrl_worker/kit/envs.py"} <= names
+    assert {"src/cleanrl_worker/algorithms/ppo.py", "src/cleanrl_worker/envs/vectors.py"} <= names
     assert not {name for name in names if "/mosaic/" in name or name.endswith(("cli.py", "dqn.py"))}
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium
 import pytest
 
-from cleanrl_worker.kit import pools
+from cleanrl_worker.envs import pools
 from mosaic.catalog import find, ids, successor
 
 Registries = dict[str, dict[str, Any]]
@@ -22,7 +22,7 @@ import ale_py, envpool, gymnasium, minigrid
 from envpool.registration import registry
 gymnasium.register_envs(ale_py)
 gymnasium.register_envs(minigrid)
-from cleanrl_worker.kit.envs import register_plugins
+from cleanrl_worker.envs.vectors import register_plugins
 register_plugins("mosaic/Catch-v0")
 if importlib.util.find_spec("shimmy") and importlib.util.find_spec("dm_control"):
     import shimmy

@@ -6,7 +6,7 @@ import gymnasium
 import pytest
 from gymnasium import spaces
 
-from cleanrl_worker.kit import pools
+from cleanrl_worker.envs import pools
 from cleanrl_worker.schema import describe
 from mosaic.catalog import find, ids, misfit, missing_package
 
@@ -58,7 +58,7 @@ def registered() -> None:
     import ale_py
     import minigrid
 
-    from cleanrl_worker.kit.envs import register_plugins
+    from cleanrl_worker.envs.vectors import register_plugins
 
     gymnasium.register_envs(ale_py)
     gymnasium.register_envs(minigrid)

@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import nn
 
-from cleanrl_worker import policy_files
+from cleanrl_worker.run import policy_files
 from mosaic.contract import weights
 
 

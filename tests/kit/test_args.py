@@ -9,8 +9,8 @@ from typing import Literal
 
 import pytest
 
-from cleanrl_worker.kit.args import Count, RunArgs, Share, as_json, check_minibatches, parse, require
 from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
+from cleanrl_worker.run.args import Count, RunArgs, Share, as_json, check_minibatches, parse, require
 from cleanrl_worker.schema import describe
 
 

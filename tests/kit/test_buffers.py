@@ -5,7 +5,7 @@ from collections import deque
 import numpy as np
 import pytest
 
-from cleanrl_worker.kit.buffers import ReplayBuffer
+from cleanrl_worker.learn.buffers import ReplayBuffer
 
 
 def fill(buffer: ReplayBuffer, num_envs: int, steps: int, kept: deque[int]) -> None:

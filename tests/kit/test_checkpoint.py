@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 import torch
 
-from cleanrl_worker.agents.normalize import RewardNormalizer, RunningStatistics
-from cleanrl_worker.kit import checkpoint
-from cleanrl_worker.kit.buffers import ReplayBuffer
+from cleanrl_worker.learn.buffers import ReplayBuffer
+from cleanrl_worker.learn.normalize import RewardNormalizer, RunningStatistics
+from cleanrl_worker.run import checkpoint
 from mosaic.contract import checkpoints
 from mosaic.contract.checkpoints import CheckpointError
 

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 import tiny_envs
 
-from cleanrl_worker.kit import envs as kit_envs
-from cleanrl_worker.kit import episodes, pools, registration
-from cleanrl_worker.kit.args import RunArgs
-from cleanrl_worker.wrappers.minigrid import GridView
+from cleanrl_worker.envs import episodes, pools, registration, vectors
+from cleanrl_worker.envs.minigrid import GridView
+from cleanrl_worker.run.args import RunArgs
 
 tiny_envs.register()
 VECTORIZATIONS = ("sync", "async", "native")
@@ -23,7 +22,7 @@ def steps_of(envs, count, action=0):
 @pytest.mark.parametrize("vectorization", VECTORIZATIONS)
 @pytest.mark.parametrize("ending", ["Terminating", "Truncating"])
 def test_an_episode_ends_in_the_same_step_on_every_gymnasium_backend(vectorization, ending):
-    envs = kit_envs.vector(RunArgs(env_id=f"Tiny/{ending}-v0", num_envs=3, vectorization=vectorization))
+    envs = vectors.vector(RunArgs(env_id=f"Tiny/{ending}-v0", num_envs=3, vectorization=vectorization))
     assert envs.reset(seed=1)[:, 0].tolist() == [0, 0, 0]
     for t, step in enumerate(steps_of(envs, 11), start=1):
         ended = t % 5 == 0
@@ -38,7 +37,7 @@ def test_an_episode_ends_in_the_same_step_on_every_gymnasium_backend(vectorizati
 
 @pytest.mark.parametrize("vectorization", VECTORIZATIONS)
 def test_a_step_is_not_overwritten_by_the_next(vectorization):
-    envs = kit_envs.vector(RunArgs(env_id="Tiny/Terminating-v0", num_envs=2, vectorization=vectorization))
+    envs = vectors.vector(RunArgs(env_id="Tiny/Terminating-v0", num_envs=2, vectorization=vectorization))
     first = envs.reset(seed=1)
     steps = list(steps_of(envs, 6))
     assert first[:, 0].tolist() == [0, 0]
@@ -49,7 +48,7 @@ def test_a_step_is_not_overwritten_by_the_next(vectorization):
 
 def test_environments_that_end_at_different_times_keep_their_own_final_observation():
     lengths = (2, 3)
-    envs = kit_envs.SyncEnvs([lambda n=n: tiny_envs.Corridor(length=n) for n in lengths])
+    envs = vectors.SyncEnvs([lambda n=n: tiny_envs.Corridor(length=n) for n in lengths])
     envs.reset(seed=0)
     for t, step in enumerate(steps_of(envs, 12), start=1):
         assert step.final_obs[:, 0].tolist() == [(t - 1) % n + 1 for n in lengths]
@@ -60,19 +59,19 @@ def test_a_native_environment_that_resets_one_step_late_is_refused():
     if "Tiny/Late-v0" not in gym.registry:
         gym.register("Tiny/Late-v0", entry_point=tiny_envs.Corridor, vector_entry_point=tiny_envs.LateCorridor)
     with pytest.raises(SystemExit, match="resets one step late"):
-        kit_envs.vector(RunArgs(env_id="Tiny/Late-v0", vectorization="native"))
+        vectors.vector(RunArgs(env_id="Tiny/Late-v0", vectorization="native"))
 
 
 @pytest.mark.parametrize("vectorization", ["sync", "native"])
 def test_an_image_is_taken_for_no_row_whoever_makes_the_vector(vectorization):
     pytest.importorskip("ale_py")
     with pytest.raises(SystemExit, match=r"of ALE/Pong-v5 cannot be made flat: .*; for images take ppo_jax"):
-        kit_envs.vector(RunArgs(env_id="ALE/Pong-v5", vectorization=vectorization))
+        vectors.vector(RunArgs(env_id="ALE/Pong-v5", vectorization=vectorization))
 
 
 def test_a_native_environment_that_does_not_exist_is_refused():
     with pytest.raises(SystemExit, match="no vector version of its own"):
-        kit_envs.vector(RunArgs(env_id="Acrobot-v1", vectorization="native"))
+        vectors.vector(RunArgs(env_id="Acrobot-v1", vectorization="native"))
 
 
 def test_envpool_truncates_with_the_final_observation():
@@ -120,7 +119,7 @@ def test_envpool_repeats_itself_after_a_reset_with_the_same_seed():
 )
 def test_an_atari_episode_spans_all_lives_while_the_learner_sees_each_one_end(backend, vectorization):
     asked = {"env_backend": backend, "vectorization": vectorization}
-    envs = kit_envs.atari(RunArgs(env_id="SpaceInvaders-v5", num_envs=2, **asked))
+    envs = vectors.atari(RunArgs(env_id="SpaceInvaders-v5", num_envs=2, **asked))
     obs = envs.reset(1)
     assert obs.shape == (2, 4, 84, 84)
     assert obs.dtype == np.uint8
@@ -143,7 +142,7 @@ def test_an_atari_episode_spans_all_lives_while_the_learner_sees_each_one_end(ba
     ("backend", "vectorization"), [("gymnasium", "sync"), ("gymnasium", "native"), ("envpool", "sync")]
 )
 def test_a_game_is_made_whatever_its_capitals(env_id, backend, vectorization):
-    envs = kit_envs.atari(RunArgs(env_id=env_id, env_backend=backend, vectorization=vectorization))
+    envs = vectors.atari(RunArgs(env_id=env_id, env_backend=backend, vectorization=vectorization))
     assert envs.backend == backend
     envs.close()
 
@@ -155,21 +154,21 @@ def test_a_game_is_made_whatever_its_capitals(env_id, backend, vectorization):
 def test_auto_takes_envpool_for_several_games_but_where_their_native_vector_is_asked_for(
     num_envs, vectorization, backend
 ):
-    envs = kit_envs.atari(RunArgs(env_id="ALE/Pong-v5", num_envs=num_envs, vectorization=vectorization))
+    envs = vectors.atari(RunArgs(env_id="ALE/Pong-v5", num_envs=num_envs, vectorization=vectorization))
     assert envs.backend == backend
     envs.close()
 
 
 def test_auto_takes_envpool_for_a_single_game_too_where_it_alone_is_installed(monkeypatch):
     monkeypatch.setattr(pools, "find_spec", lambda name: None if name == "ale_py" else name)
-    envs = kit_envs.atari(RunArgs(env_id="ALE/Pong-v5"))
+    envs = vectors.atari(RunArgs(env_id="ALE/Pong-v5"))
     assert envs.backend == "envpool"
     envs.close()
 
 
 def test_an_environment_of_another_family_is_not_taken_for_a_misspelled_game():
     with pytest.raises(SystemExit, match="'CartPole-v1' is no id of an Atari game here; other environments: ppo"):
-        kit_envs.atari(RunArgs(env_id="CartPole-v1"))
+        vectors.atari(RunArgs(env_id="CartPole-v1"))
 
 
 @pytest.mark.parametrize(
@@ -186,18 +185,18 @@ def test_an_id_that_means_another_preparation_of_a_game_is_refused_with_the_near
     game = "Tetris" if "Tetris" in env_id else "Pong"
     near = rf"did you mean '(ALE/)?{game}-v5'\? Other"
     with pytest.raises(SystemExit, match=f"'{env_id}' is no id of an Atari game here; {near}"):
-        kit_envs.atari(RunArgs(env_id=env_id, env_backend=backend))
+        vectors.atari(RunArgs(env_id=env_id, env_backend=backend))
 
 
 def test_discrete_observations_become_flat():
-    envs = kit_envs.vector(RunArgs(env_id="FrozenLake-v1", num_envs=2))
+    envs = vectors.vector(RunArgs(env_id="FrozenLake-v1", num_envs=2))
     assert envs.reset(1).shape == (2, 16)
 
 
 def test_video_of_the_first_environment_is_an_mp4_per_filmed_episode(tmp_path):
     import av
 
-    envs = kit_envs.vector(RunArgs(env_id="CartPole-v1", num_envs=2), video_folder=tmp_path)
+    envs = vectors.vector(RunArgs(env_id="CartPole-v1", num_envs=2), video_folder=tmp_path)
     envs.reset(1)
     lengths = [e.length for step in steps_of(envs, 40, action=1) for e in step.episodes if e.env == 0]
     envs.close()
@@ -208,23 +207,23 @@ def test_video_of_the_first_environment_is_an_mp4_per_filmed_episode(tmp_path):
 
 def test_a_native_or_pooled_environment_says_that_it_is_not_filmed(tmp_path):
     with pytest.raises(SystemExit, match="capture-video needs"):
-        kit_envs.vector(RunArgs(env_id="Tiny/Terminating-v0", vectorization="native"), video_folder=tmp_path)
+        vectors.vector(RunArgs(env_id="Tiny/Terminating-v0", vectorization="native"), video_folder=tmp_path)
     with pytest.raises(SystemExit, match="capture-video needs"):
         native = {"env_backend": "gymnasium", "vectorization": "native"}
-        kit_envs.atari(RunArgs(env_id="Pong-v5", **native), video_folder=tmp_path)
+        vectors.atari(RunArgs(env_id="Pong-v5", **native), video_folder=tmp_path)
 
 
 def test_what_envpool_cannot_draw_is_refused_with_a_film_before_anything_is_stepped(tmp_path):
     pytest.importorskip("envpool")
     with pytest.raises(SystemExit, match=r"cannot be filmed: leave the video out, or use --env-backend gymnasium$"):
-        kit_envs.vector(RunArgs(env_id="FrozenLake-v1", env_backend="envpool"), video_folder=tmp_path)
+        vectors.vector(RunArgs(env_id="FrozenLake-v1", env_backend="envpool"), video_folder=tmp_path)
 
 
 def test_an_environment_that_envpool_lacks_is_refused():
     with pytest.raises(SystemExit, match=r"EnvPool has no environment '.*', or use --env-backend gymnasium"):
-        kit_envs.vector(RunArgs(env_id="Tiny/Terminating-v0", env_backend="envpool"))
+        vectors.vector(RunArgs(env_id="Tiny/Terminating-v0", env_backend="envpool"))
     with pytest.raises(SystemExit, match=r"EnvPool has no environment 'None-v0'$"):
-        kit_envs.vector(RunArgs(env_id="None-v0", env_backend="envpool"))
+        vectors.vector(RunArgs(env_id="None-v0", env_backend="envpool"))
 
 
 @pytest.mark.parametrize(
@@ -247,7 +246,7 @@ def test_another_backend_is_offered_where_it_has_the_environment_and_only_there(
     if "not installed" in said:
         monkeypatch.setitem(sys.modules, "envpool", None)
     with pytest.raises(SystemExit, match=said) as refused:
-        kit_envs.vector(RunArgs(env_id=env_id, env_backend=backend))
+        vectors.vector(RunArgs(env_id=env_id, env_backend=backend))
     assert ("or use --env-backend gymnasium" in str(refused.value)) is (backend == "envpool")
     assert "EnvPool alone" not in str(refused.value)
 
@@ -256,12 +255,12 @@ def test_another_backend_is_offered_where_it_has_the_environment_and_only_there(
 def test_auto_is_envpool_for_the_whole_run_where_nobody_else_makes_the_environment(env_id):
     pytest.importorskip("envpool")
     args = RunArgs(env_id=env_id, num_envs=2)
-    envs = kit_envs.vector(args, view=GridView(flat=True) if "Grid" in env_id else None)
+    envs = vectors.vector(args, view=GridView(flat=True) if "Grid" in env_id else None)
     assert (envs.backend, args.env_backend) == ("envpool", "envpool")
     assert envs.reset(seed=1).shape == (2, *envs.single_observation_space.shape)
     envs.close()
     with pytest.raises(SystemExit, match=rf"'{env_id}'.* \(ids of EnvPool alone need --env-backend envpool\)$"):
-        kit_envs.vector(RunArgs(env_id=env_id, env_backend="gymnasium"))
+        vectors.vector(RunArgs(env_id=env_id, env_backend="gymnasium"))
 
 
 @pytest.mark.parametrize(
@@ -275,14 +274,14 @@ def test_a_version_that_envpool_keeps_and_gymnasium_has_replaced_is_refused_with
     pytest.importorskip("envpool")
     for backend in ("envpool",) if env_id == "HalfCheetah-v3" else ("auto", "envpool"):
         with pytest.raises(SystemExit, match=f"^environment '{env_id}' is out of date; use '{newer}'$"):
-            kit_envs.vector(RunArgs(env_id=env_id, env_backend=backend))
+            vectors.vector(RunArgs(env_id=env_id, env_backend=backend))
 
 
 def test_auto_stays_gymnasium_where_one_stage_of_a_curriculum_is_its_own():
     stages = [{"env_id": "CheetahRun-v1", "steps": 10}, {"env_id": "Tiny/Terminating-v0", "steps": 10}]
     args = RunArgs(env_id="Tiny/Terminating-v0", curriculum_schedule=json.dumps(stages))
     with pytest.raises(SystemExit, match="'CheetahRun-v1'"):
-        kit_envs.vector(args)
+        vectors.vector(args)
     assert args.env_backend == "auto"
 
 
@@ -298,7 +297,7 @@ def test_auto_stays_gymnasium_where_one_stage_of_a_curriculum_is_its_own():
 def test_without_envpool_a_line_says_what_installs_it_and_names_only_a_way_that_is_open(env_id, said, monkeypatch):
     monkeypatch.setitem(sys.modules, "envpool", None)
     env_id, _, backend = env_id.partition(" ")
-    make = kit_envs.atari if env_id == "Pong-v5" else kit_envs.vector
+    make = vectors.atari if env_id == "Pong-v5" else vectors.vector
     with pytest.raises(SystemExit, match=said):
         make(RunArgs(env_id=env_id, env_backend=backend or "auto"))
 
@@ -314,14 +313,14 @@ def test_without_envpool_a_line_says_what_installs_it_and_names_only_a_way_that_
 def test_a_plugin_that_is_not_installed_is_named_with_what_installs_it(module, env_id, said, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(SystemExit) as refused:
-        kit_envs.register_plugins(env_id)
+        vectors.register_plugins(env_id)
     assert str(refused.value) == f"{env_id} {said}"
 
 
 def test_dm_control_is_made_through_shimmy():
     pytest.importorskip("dm_control")
     pytest.importorskip("shimmy")
-    envs = kit_envs.vector(RunArgs(env_id="dm_control/cartpole-balance-v0", num_envs=2))
+    envs = vectors.vector(RunArgs(env_id="dm_control/cartpole-balance-v0", num_envs=2))
     assert envs.reset(seed=1).shape == (2, 5)
     assert envs.step(np.zeros((2, 1), np.float32)).obs.shape == (2, 5)
     envs.close()
@@ -343,7 +342,7 @@ def test_every_episode_can_be_played_again_from_its_seed_alone(env_id, vectoriza
     if frames and vectorization == "async":
         pytest.skip("games of frames are stepped in one process")
     args = RunArgs(env_id=env_id, num_envs=2, vectorization=vectorization, env_backend="gymnasium")
-    both = kit_envs.atari(args) if frames else kit_envs.vector(args, view=view)
+    both = vectors.atari(args) if frames else vectors.vector(args, view=view)
     both.reset(7)
     space, rng, played, taken = both.single_action_space, np.random.default_rng(3), [], [[], []]
     for _ in range(2500):
@@ -363,7 +362,7 @@ def test_every_episode_can_be_played_again_from_its_seed_alone(env_id, vectoriza
     assert len(played) >= 2, "the first of each environment is followed by others"
     number = [0, 0]
     for index, actions, ret, last in played:
-        env = kit_envs.EnvMaker(env_id, view=view, frames=frames)()
+        env = vectors.EnvMaker(env_id, view=view, frames=frames)()
         own = episodes.env_seeds(7, 2)[index]
         env.reset(seed=episodes.episode_seed(own, number[index]) if number[index] else own)
         number[index] += 1

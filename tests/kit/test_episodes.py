@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cleanrl_worker.kit.episodes import Episode, Episodes, is_due
+from cleanrl_worker.envs.episodes import Episode, Episodes, is_due
 
 
 def test_an_episode_is_handed_out_once_with_its_own_sum_and_length() -> None:

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cleanrl_worker.kit import experiment, policy
-from cleanrl_worker.kit.args import RunArgs
-from cleanrl_worker.kit.episodes import Episode
+from cleanrl_worker.envs.episodes import Episode
+from cleanrl_worker.run import policy, training
+from cleanrl_worker.run.args import RunArgs
 from mosaic.contract import companions, metrics
 from mosaic.contract.tensorboard import ScalarReader
 
@@ -22,18 +22,18 @@ RETURN, LENGTH = "charts/episodic_return", "charts/episodic_length"
 
 
 @pytest.fixture
-def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., experiment.Run]:
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., training.Run]:
     """Starts a run in an empty current folder, where nobody hosts it and nobody ever logged in."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "nobody"))
     monkeypatch.setenv("MOSAIC_HOME", str(tmp_path))
     for name in ("MOSAIC_SHELL_PID", "WANDB_API_KEY", "WANDB_MODE", "NETRC"):
         monkeypatch.delenv(name, raising=False)
-    return lambda **options: experiment.start(RunArgs(cuda=False, **options))
+    return lambda **options: training.start(RunArgs(cuda=False, **options))
 
 
 @pytest.fixture
-def hosted(monkeypatch: pytest.MonkeyPatch, start: Callable[..., experiment.Run]) -> None:
+def hosted(monkeypatch: pytest.MonkeyPatch, start: Callable[..., training.Run]) -> None:
     monkeypatch.setenv("MOSAIC_SHELL_PID", str(os.getppid()))
 
 
@@ -50,7 +50,7 @@ def as_scalars(rows: list[dict[str, Any]]) -> list[tuple[int, str, float]]:
     return [(step, tag, float(np.float32(value))) for step, tag, value in tags]
 
 
-def test_rows_come_in_order_with_numbers_that_json_lacks_as_words(start: Callable[..., experiment.Run]) -> None:
+def test_rows_come_in_order_with_numbers_that_json_lacks_as_words(start: Callable[..., training.Run]) -> None:
     run = start(run_dir=Path("mine"))
     began = time.time()
     run.log(4, {"losses/value_loss": 0.5, "losses/explained_variance": math.nan})
@@ -79,7 +79,7 @@ def test_rows_come_in_order_with_numbers_that_json_lacks_as_words(start: Callabl
     assert [metrics.is_episode(row) for row in rows] == [False, True, True, False, False]
 
 
-def test_alone_tensorboard_holds_every_row(start: Callable[..., experiment.Run]) -> None:
+def test_alone_tensorboard_holds_every_row(start: Callable[..., training.Run]) -> None:
     run = start()
     for step in range(1, 300):
         run.log(step, {"losses/a": step / 7, "losses/b": -step})
@@ -91,7 +91,7 @@ def test_alone_tensorboard_holds_every_row(start: Callable[..., experiment.Run])
     assert scalars(run.folder / "tensorboard") == as_scalars(rows)
 
 
-def test_alone_tensorboard_grows_while_training(start: Callable[..., experiment.Run]) -> None:
+def test_alone_tensorboard_grows_while_training(start: Callable[..., training.Run]) -> None:
     run = start(tensorboard_dir=Path("elsewhere"))
     run.log(1, {"losses/a": 1.5})
     end = time.monotonic() + 60
@@ -103,7 +103,7 @@ def test_alone_tensorboard_grows_while_training(start: Callable[..., experiment.
 
 
 def test_tensorboard_that_fails_is_said_once_and_training_goes_on(
-    start: Callable[..., experiment.Run], capsys: pytest.CaptureFixture[str]
+    start: Callable[..., training.Run], capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = start(run_dir=Path("mine"))
     with open("mine/metrics.jsonl", "ab") as file:
@@ -115,7 +115,7 @@ def test_tensorboard_that_fails_is_said_once_and_training_goes_on(
 
 
 @pytest.mark.usefixtures("hosted")
-def test_hosted_only_rows_are_written(start: Callable[..., experiment.Run]) -> None:
+def test_hosted_only_rows_are_written(start: Callable[..., training.Run]) -> None:
     run = start(run_dir=Path("mine"), track=True, tensorboard_dir=Path("mine/tensorboard"))
     assert run.hosted
     run.log(1, {"losses/a": 1.0})
@@ -124,7 +124,7 @@ def test_hosted_only_rows_are_written(start: Callable[..., experiment.Run]) -> N
 
 
 def test_a_shell_that_is_not_the_parent_hosts_nothing(
-    start: Callable[..., experiment.Run], monkeypatch: pytest.MonkeyPatch
+    start: Callable[..., training.Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MOSAIC_SHELL_PID", str(os.getpid()))
     run = start()
@@ -132,7 +132,7 @@ def test_a_shell_that_is_not_the_parent_hosts_nothing(
     assert not run.hosted and (run.folder / "tensorboard").is_dir()
 
 
-def test_runs_of_the_same_second_have_folders_of_their_own(start: Callable[..., experiment.Run]) -> None:
+def test_runs_of_the_same_second_have_folders_of_their_own(start: Callable[..., training.Run]) -> None:
     runs = [start(seed=7, exp_name="a/b:c", env_id="ALE/Pong-v5") for _ in range(3)]
     for index, run in enumerate(runs):
         run.log(index, {"losses/a": index})
@@ -145,7 +145,7 @@ def test_runs_of_the_same_second_have_folders_of_their_own(start: Callable[..., 
     assert [len(metrics.read_rows(run.folder / "metrics.jsonl")) for run in runs] == [1, 1, 1]
 
 
-def test_a_second_run_in_a_folder_cuts_the_torn_tail_and_appends(start: Callable[..., experiment.Run]) -> None:
+def test_a_second_run_in_a_folder_cuts_the_torn_tail_and_appends(start: Callable[..., training.Run]) -> None:
     first = start(run_dir=Path("mine"))
     first.log(1, {"losses/a": 1.0})
     first.finish(1)
@@ -160,7 +160,7 @@ def test_a_second_run_in_a_folder_cuts_the_torn_tail_and_appends(start: Callable
     assert [ScalarReader(path).read()[0][3] for path in files] == [1.0, 2.0], "each file has its own run's rows"
 
 
-def test_time_spent_paused_is_left_out_of_the_speed(start: Callable[..., experiment.Run]) -> None:
+def test_time_spent_paused_is_left_out_of_the_speed(start: Callable[..., training.Run]) -> None:
     run = start(run_dir=Path("mine"))
     run._started -= 300.0  # as if it had begun so long ago
     plain = run.steps_per_second(1000)
@@ -177,7 +177,7 @@ def test_time_spent_paused_is_left_out_of_the_speed(start: Callable[..., experim
 
 
 def test_the_terminal_is_told_how_far_training_is(
-    start: Callable[..., experiment.Run], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    start: Callable[..., training.Run], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = start(total_timesteps=2000)
     run.log_speed(500)
@@ -193,9 +193,9 @@ def test_the_terminal_is_told_how_far_training_is(
 
 
 def test_a_long_closing_evaluation_says_how_far_it_is(
-    start: Callable[..., experiment.Run], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    start: Callable[..., training.Run], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(experiment, "EVAL_EPISODES", 2)
+    monkeypatch.setattr(training, "EVAL_EPISODES", 2)
     run = start(env_id="Pendulum-v1")
     run._tell_every = 0.0
     run.evaluate(0, lambda obs, _rng: np.zeros((len(obs), 1), np.float32))
@@ -215,7 +215,7 @@ def test_a_long_closing_evaluation_says_how_far_it_is(
     ],
 )
 def test_a_closing_evaluation_of_a_game_plays_on_the_backend_of_the_training(
-    options: dict[str, Any], backend: str, start: Callable[..., experiment.Run], monkeypatch: pytest.MonkeyPatch
+    options: dict[str, Any], backend: str, start: Callable[..., training.Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, asked = start(**options), []
 
@@ -223,14 +223,14 @@ def test_a_closing_evaluation_of_a_game_plays_on_the_backend_of_the_training(
         asked.append(given["backend"])
         raise InterruptedError
 
-    monkeypatch.setattr(experiment.play, "make_game", make_game)
+    monkeypatch.setattr(training.play, "make_game", make_game)
     with pytest.raises(InterruptedError):
         run.evaluate(0, lambda obs, _rng: obs, atari=True)
     assert asked == [backend]
     run.finish(0)
 
 
-def test_a_torch_policy_and_its_sidecar_come_back_as_saved(start: Callable[..., experiment.Run]) -> None:
+def test_a_torch_policy_and_its_sidecar_come_back_as_saved(start: Callable[..., training.Run]) -> None:
     import torch
 
     run = start(run_dir=Path("mine"), seed=5, exp_name="best", env_id="Pendulum-v1")
@@ -253,9 +253,9 @@ def test_a_torch_policy_and_its_sidecar_come_back_as_saved(start: Callable[..., 
 
 
 def test_the_best_policy_is_the_newest_of_equals_and_judged_by_scores_where_there_are_some(
-    start: Callable[..., experiment.Run], monkeypatch: pytest.MonkeyPatch
+    start: Callable[..., training.Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(experiment, "BEST_EVERY", 1)
+    monkeypatch.setattr(training, "BEST_EVERY", 1)
     run = start(run_dir=Path("mine"), save_model=True)
 
     def step_of_best(step: int, ret: float, score: float) -> int:
@@ -271,7 +271,7 @@ def test_the_best_policy_is_the_newest_of_equals_and_judged_by_scores_where_ther
     run.finish(4)
 
 
-def test_a_policy_of_numpy_arrays_comes_back_as_saved(start: Callable[..., experiment.Run]) -> None:
+def test_a_policy_of_numpy_arrays_comes_back_as_saved(start: Callable[..., training.Run]) -> None:
     from safetensors.numpy import load_file
 
     run = start()
@@ -284,7 +284,7 @@ def test_a_policy_of_numpy_arrays_comes_back_as_saved(start: Callable[..., exper
 
 
 def test_runs_that_break_off_in_one_process_leave_no_growing_chain_of_handlers(
-    start: Callable[..., experiment.Run],
+    start: Callable[..., training.Run],
 ) -> None:
     kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
@@ -304,7 +304,7 @@ def refusal(start: Callable[[], object]) -> str:
     return line
 
 
-def test_folders_that_cannot_be_written_are_refused_in_one_line(start: Callable[..., experiment.Run]) -> None:
+def test_folders_that_cannot_be_written_are_refused_in_one_line(start: Callable[..., training.Run]) -> None:
     Path("file").touch()
     assert refusal(lambda: start(run_dir=Path("file"))).startswith("cannot write into the run folder")
     assert "file/run: Not a directory" in refusal(lambda: start(run_dir=Path("file/run")))
@@ -317,7 +317,7 @@ def test_folders_that_cannot_be_written_are_refused_in_one_line(start: Callable[
 
 
 @pytest.mark.usefixtures("hosted")  # alone, TensorBoard's thread would read /dev/full, which never ends
-def test_a_full_disk_is_said_in_one_line(start: Callable[..., experiment.Run]) -> None:
+def test_a_full_disk_is_said_in_one_line(start: Callable[..., training.Run]) -> None:
     Path("mine").mkdir()
     Path("mine/metrics.jsonl").symlink_to("/dev/full")
     run = start(run_dir=Path("mine"))
@@ -329,7 +329,7 @@ def test_a_full_disk_is_said_in_one_line(start: Callable[..., experiment.Run]) -
 
 
 def test_wandb_offline_gets_every_row_and_blocks_nothing(
-    start: Callable[..., experiment.Run], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    start: Callable[..., training.Run], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setattr(companions, "TRACKER_PATIENCE", 240.0)  # a busy machine takes its time to import W&B
@@ -372,7 +372,7 @@ def fake_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str
 
 
 def test_without_a_key_it_is_said_that_tracking_is_offline(
-    start: Callable[..., experiment.Run],
+    start: Callable[..., training.Run],
     fake_wandb: Callable[[str], None],
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
@@ -385,7 +385,7 @@ def test_without_a_key_it_is_said_that_tracking_is_offline(
 
 
 def test_wandb_that_hangs_is_ended_and_wandb_that_dies_is_named(
-    start: Callable[..., experiment.Run],
+    start: Callable[..., training.Run],
     fake_wandb: Callable[[str], None],
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],

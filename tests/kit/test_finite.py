@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from needs import needed
 
-from cleanrl_worker.kit import envs as kit_envs
-from cleanrl_worker.kit.args import RunArgs
-from cleanrl_worker.kit.finite import NotFinite
+from cleanrl_worker.envs import vectors
+from cleanrl_worker.envs.finite import NotFinite
 from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
+from cleanrl_worker.run.args import RunArgs
 from cleanrl_worker.schema import describe
 from mosaic.contract import metrics
 
@@ -66,8 +66,8 @@ class Odd(gym.Env[np.ndarray, Any]):
 
 def make(kind: str, **more: Any) -> Any:
     def maker(args: RunArgs, *_given: Any, **_options: Any) -> Any:
-        made = kit_envs.SyncEnvs([lambda: Odd(kind, **more)] * args.num_envs)
-        made.episodes.guard = kit_envs.Guard(args.nonfinite, "Odd-v0")
+        made = vectors.SyncEnvs([lambda: Odd(kind, **more)] * args.num_envs)
+        made.episodes.guard = vectors.Guard(args.nonfinite, "Odd-v0")
         return made
 
     return maker
@@ -149,7 +149,7 @@ def test_every_algorithm_stops_at_the_first_bad_number_and_saves_none(
         pytest.skip("images are whole numbers; players and lessons share the loop of the others")
     maker = make(kind, continuous="discrete" not in entry["action_spaces"], images=images)
     for one in ("vector", "atari"):
-        monkeypatch.setattr(kit_envs, one, maker)
+        monkeypatch.setattr(vectors, one, maker)
     module = importlib.import_module(DEFAULT_ALGO_REGISTRY[name])
     if name == "ppo_jax":
         monkeypatch.setattr(module.classic_jax, "make", lambda args: None)

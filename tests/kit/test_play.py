@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from cleanrl_worker.agents.memory import RememberingPolicy
-from cleanrl_worker.kit.play import make_game, play_episode
-from cleanrl_worker.kit.policy import Policy
+from cleanrl_worker.envs.play import make_game, play_episode
+from cleanrl_worker.nets.memory import RememberingPolicy
+from cleanrl_worker.run.policy import Policy
 from cleanrl_worker.scene import open_scene
 from cleanrl_worker.session import Request, Session
 

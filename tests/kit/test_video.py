@@ -11,10 +11,9 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from cleanrl_worker.kit import envs as kit_envs
-from cleanrl_worker.kit import play, pools
-from cleanrl_worker.kit.args import RunArgs
-from cleanrl_worker.kit.video import EpisodeFilm, FilmWrapper, is_filmed
+from cleanrl_worker.envs import play, pools, vectors
+from cleanrl_worker.envs.video import EpisodeFilm, FilmWrapper, is_filmed
+from cleanrl_worker.run.args import RunArgs
 
 
 def frames_of(path: Path) -> list[np.ndarray]:
@@ -82,7 +81,7 @@ def test_a_gymnasium_environment_is_filmed_from_its_first_observation_to_its_las
 
 
 def test_an_environment_in_a_process_of_its_own_is_filmed_too(tmp_path: Path) -> None:
-    envs = kit_envs.vector(RunArgs(env_id="CartPole-v1", num_envs=2, vectorization="async"), video_folder=tmp_path)
+    envs = vectors.vector(RunArgs(env_id="CartPole-v1", num_envs=2, vectorization="async"), video_folder=tmp_path)
     envs.reset(1)
     for _ in range(5):
         envs.step(np.array([0, 1]))
@@ -113,7 +112,7 @@ def test_envpool_atari_is_filmed_game_by_game(tmp_path: Path) -> None:
 
 
 def test_atari_with_a_video_folder_takes_raw_screens_while_the_learner_sees_its_own(tmp_path: Path) -> None:
-    envs = kit_envs.atari(RunArgs(env_id="ALE/Pong-v5", num_envs=2), video_folder=tmp_path)
+    envs = vectors.atari(RunArgs(env_id="ALE/Pong-v5", num_envs=2), video_folder=tmp_path)
     assert envs.reset(1).shape == (2, 4, 84, 84)
     for _ in range(3):
         assert envs.step(np.array([0, 0])).obs.shape == (2, 4, 84, 84)
@@ -134,7 +133,7 @@ import sys
 from pathlib import Path
 import numpy as np
 from cleanrl_worker.kit import envs
-from cleanrl_worker.kit.args import RunArgs
+from cleanrl_worker.run.args import RunArgs
 made = envs.vector(RunArgs(env_id="InvertedPendulum-v5"), video_folder=Path(sys.argv[1]))
 made.reset(1)
 for _ in range(3):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from cleanrl_worker import backends
-from cleanrl_worker.kit import pools
+from cleanrl_worker.envs import pools
 from mosaic import catalog
 from mosaic.catalog import games, requirements
 

@@ -4,11 +4,10 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from cleanrl_worker.catch import BALL, LANDING, MOVE, PADDLE, SIZE, Catch
+from cleanrl_worker.envs import play, vectors
+from cleanrl_worker.envs.catch import BALL, LANDING, MOVE, PADDLE, SIZE, Catch
 from cleanrl_worker.evaluation import play_all
-from cleanrl_worker.kit import envs as kit_envs
-from cleanrl_worker.kit import play
-from cleanrl_worker.kit.args import RunArgs
+from cleanrl_worker.run.args import RunArgs
 from cleanrl_worker.scene import open_scene
 
 CATCH = "mosaic/Catch-v0"
@@ -55,7 +54,7 @@ def test_random_play_loses_most_balls_and_a_paddle_that_follows_catches_them(pol
 
 
 def test_learners_see_it_as_they_see_an_atari_game() -> None:
-    envs = kit_envs.atari(RunArgs(env_id=CATCH, num_envs=2))
+    envs = vectors.atari(RunArgs(env_id=CATCH, num_envs=2))
     assert envs.backend == "gymnasium" and envs.reset(1).shape == (2, 4, SIZE, SIZE)
     reached = [envs.step(np.array([0, 1])) for _ in range(LANDING)]
     assert [len(step.episodes) for step in reached] == [0] * (LANDING - 1) + [2]
@@ -70,13 +69,13 @@ def test_people_see_a_picture_and_envpool_is_refused(tmp_path) -> None:
     scene.step(1)
     picture = scene.picture()
     assert scene.no_picture is None and picture is not None and picture["width"] == picture["height"] == 4 * SIZE
-    envs = kit_envs.atari(RunArgs(env_id=CATCH, num_envs=2), video_folder=tmp_path)
+    envs = vectors.atari(RunArgs(env_id=CATCH, num_envs=2), video_folder=tmp_path)
     envs.reset(1)
     envs.step(np.zeros(2, np.int64))
     envs.close()
     assert (tmp_path / "episode-0.mp4").is_file()
     with pytest.raises(SystemExit, match="EnvPool has no mosaic/Catch-v0; use --env-backend gymnasium or auto"):
-        kit_envs.atari(RunArgs(env_id=CATCH, env_backend="envpool"))
+        vectors.atari(RunArgs(env_id=CATCH, env_backend="envpool"))
     with pytest.raises(SystemExit, match="has no vector version of its own"):
-        kit_envs.atari(RunArgs(env_id=CATCH, vectorization="native"))
+        vectors.atari(RunArgs(env_id=CATCH, vectorization="native"))
     assert gym.spec(CATCH).reward_threshold == 0.9

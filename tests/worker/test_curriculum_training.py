@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from cleanrl_worker.curriculum_training import run_curriculum_training
-from cleanrl_worker.wrappers.curriculum import BABYAI_DOORKEY_CURRICULUM
+from cleanrl_worker.envs.curriculum import BABYAI_DOORKEY_CURRICULUM
 from mosaic.contract.errors import ConfigError
 from mosaic.contract.metrics import read_rows
 

@@ -7,7 +7,7 @@ import pytest
 
 from cleanrl_worker import environments
 from cleanrl_worker.environments import ask_registry, check_environment
-from cleanrl_worker.kit.envs import make_native
+from cleanrl_worker.envs.vectors import make_native
 from mosaic import catalog
 from mosaic.catalog import requirements
 from mosaic.contract.errors import ConfigError

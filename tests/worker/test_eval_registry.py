@@ -10,7 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from cleanrl_worker.agents.jax_trees import tree_of
+from cleanrl_worker.nets.jax.trees import tree_of
 
 import gymnasium as gym
 import numpy as np
@@ -20,8 +20,6 @@ from safetensors.numpy import save
 from torch import nn
 
 from cleanrl_worker import eval_registry
-from cleanrl_worker.agents import dqn_files
-from cleanrl_worker.agents.mlp import MLPAgent, SeparateMLPAgent
 from cleanrl_worker.algorithms import (
     c51,
     c51_atari,
@@ -37,8 +35,10 @@ from cleanrl_worker.algorithms import (
     sac_continuous_action,
     td3_continuous_action,
 )
+from cleanrl_worker.envs.play import for_episode
 from cleanrl_worker.eval_registry import SavedPolicy, build_policy, read_policy
-from cleanrl_worker.kit.play import for_episode
+from cleanrl_worker.learn import dqn_files
+from cleanrl_worker.nets.mlp import MLPAgent, SeparateMLPAgent
 from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
 from mosaic.contract.errors import ConfigError
 

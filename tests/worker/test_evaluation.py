@@ -21,12 +21,12 @@ from needs import needed
 
 from cleanrl_worker import evaluation
 from cleanrl_worker.algorithms import ppo
+from cleanrl_worker.envs import play
+from cleanrl_worker.envs.episodes import spaces_of
+from cleanrl_worker.envs.views import view_of
 from cleanrl_worker.eval_registry import build_policy, read_policy
 from cleanrl_worker.evaluation import BATCH_NUMBERS, EvalArgs, run_batched_evaluation
-from cleanrl_worker.kit import play
-from cleanrl_worker.kit.episodes import spaces_of
 from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
-from cleanrl_worker.wrappers.views import view_of
 from mosaic.contract import metrics
 from mosaic.contract.events import Event, replay
 from mosaic.contract.paths import RunPaths
@@ -128,8 +128,8 @@ def test_every_algorithm_is_evaluated_from_its_files_where_the_seed_decides_and_
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     needed(case)
-    monkeypatch.setattr("cleanrl_worker.kit.experiment.EVAL_EPISODES", 1)
-    monkeypatch.setattr("cleanrl_worker.kit.experiment.EVAL_MAX_STEPS", 8)
+    monkeypatch.setattr("cleanrl_worker.run.training.EVAL_EPISODES", 1)
+    monkeypatch.setattr("cleanrl_worker.run.training.EVAL_MAX_STEPS", 8)
     name = case.split()[0]
     module = importlib.import_module(DEFAULT_ALGO_REGISTRY[name])
     train = partial(module.Args, run_dir=tmp_path / "run", save_model=True, cuda=False, **TINY[case])

@@ -24,7 +24,7 @@ from needs import needed
 
 import cleanrl_worker
 from cleanrl_worker import fastlane, lane, onlooker
-from cleanrl_worker.kit import episodes
+from cleanrl_worker.envs import episodes
 from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
 from mosaic.contract import metrics, ring, variables
 from mosaic.contract.frames import FastLaneReader, Frame, RingError
@@ -552,7 +552,7 @@ def looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calla
     """Trains in this process while somebody looks on, and gives the last picture."""
     make = gym.make
     monkeypatch.setattr(gym, "make", lambda env_id, **given: make(env_id, **{"render_mode": "rgb_array", **given}))
-    monkeypatch.setattr("cleanrl_worker.kit.experiment.EVAL_MAX_STEPS", 5)  # of the game that shows a teacher's worth
+    monkeypatch.setattr("cleanrl_worker.run.training.EVAL_MAX_STEPS", 5)  # of the game that shows a teacher's worth
     writer = ring.FastLaneWriter.create("looked-at")
     reader = FastLaneReader.attach(writer.name)
     (tmp_path / "logs").mkdir()

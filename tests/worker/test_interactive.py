@@ -17,7 +17,7 @@ import psutil
 import pytest
 from needs import needed
 
-from cleanrl_worker.wrappers.minigrid import WORDS
+from cleanrl_worker.envs.minigrid import WORDS
 
 # An environment as people write them: chatty, on every channel; without pictures; and it can be made to fail.
 CORRIDOR = """
@@ -197,9 +197,9 @@ def save_policy(folder: Path, algo: str, env_id: str, spaces: Any, **sidecar: An
         return path
     import torch
 
-    from cleanrl_worker.agents.minigrid import MinigridAgent
-    from cleanrl_worker.agents.mlp import MLPAgent
-    from cleanrl_worker.wrappers.minigrid import WORDS
+    from cleanrl_worker.envs.minigrid import WORDS
+    from cleanrl_worker.nets.grid import MinigridAgent
+    from cleanrl_worker.nets.mlp import MLPAgent
 
     torch.manual_seed(1)
     agent: Any

@@ -12,8 +12,8 @@ import tiny_envs
 
 from cleanrl_worker import cli, needs, vitals
 from cleanrl_worker.config import parse_worker_config
+from cleanrl_worker.learn.frame_buffer import FrameReplay
 from cleanrl_worker.runtime import CleanRLWorkerRuntime, RuntimeSummary
-from cleanrl_worker.wrappers.frames import FrameReplay
 
 Usage = namedtuple("Usage", "total used free")
 

@@ -11,9 +11,8 @@ import torch
 
 from cleanrl_worker import onlooker
 from cleanrl_worker.algorithms import ppo, ppo_continuous_action
+from cleanrl_worker.envs import episodes, play, vectors
 from cleanrl_worker.fastlane import View
-from cleanrl_worker.kit import envs as kit_envs
-from cleanrl_worker.kit import episodes, play
 from cleanrl_worker.lane import Lane, Settings
 from mosaic.contract.frames import FastLaneReader, FastLaneWriter
 
@@ -54,7 +53,7 @@ def test_nobody_looks_on_unless_a_launcher_has_let_somebody_in() -> None:
 
 def test_a_pool_shows_the_chosen_environment_or_all_of_them(show: Show) -> None:
     args = ppo.Args(env_id="CartPole-v1", num_envs=3, env_backend="envpool")
-    envs = show.set_up(slot=2).training(kit_envs.vector(args), args)
+    envs = show.set_up(slot=2).training(vectors.vector(args), args)
     envs.reset(1)
     show.step(envs)
     frame = show.reader.latest_frame()
@@ -68,7 +67,7 @@ def test_a_pool_shows_the_chosen_environment_or_all_of_them(show: Show) -> None:
 
 def test_a_pool_that_a_checkpoint_makes_anew_is_shown_on(show: Show) -> None:
     args = ppo.Args(env_id="CartPole-v1", num_envs=2, env_backend="envpool")
-    envs = show.set_up().training(kit_envs.vector(args), args)
+    envs = show.set_up().training(vectors.vector(args), args)
     seen = 0
     for seed in (1, 2, 3):
         envs.reset(seed)  # another seed takes another pool
@@ -85,7 +84,7 @@ def test_every_stage_of_a_curriculum_is_shown_by_name_and_steps_go_on(
     schedule = '[{"env_id": "CartPole-v1", "steps": 2}, {"env_id": "CartPole-v0"}]'
     args = ppo.Args(env_id="CartPole-v1", num_envs=2, env_backend="envpool", curriculum_schedule=schedule)
     monkeypatch.setattr(episodes, "onlooker", show.set_up())
-    envs: Any = kit_envs.vector(args)
+    envs: Any = vectors.vector(args)
     seen = 0
     for steps, env_id in ((2, "CartPole-v1"), (4, "CartPole-v0"), (6, "CartPole-v1")):
         envs.enter(env_id)
@@ -101,7 +100,7 @@ def test_every_stage_of_a_curriculum_is_shown_by_name_and_steps_go_on(
 def test_a_slot_that_is_not_there_and_environments_without_pictures_are_explained(show: Show) -> None:
     tiny_envs.register()
     args = ppo.Args(env_id="Tiny/Terminating-v0", num_envs=2)
-    plain = kit_envs.vector(args)
+    plain = vectors.vector(args)
     assert show.set_up(slot=2).training(plain, args) is plain
     assert show.reader.status().reason == "fastlane_slot 2: there are 2 environments, 0 to 1"
     assert show.set_up().training(plain, args) is plain
@@ -111,7 +110,7 @@ def test_a_slot_that_is_not_there_and_environments_without_pictures_are_explaine
 def test_a_native_vector_that_cannot_draw_is_replaced_by_a_probe_that_says_why_it_cannot(show: Show) -> None:
     tiny_envs.register()
     args = ppo.Args(env_id="Tiny/Terminating-v0", num_envs=2, vectorization="native")
-    envs = show.set_up().training(kit_envs.vector(args), args)
+    envs = show.set_up().training(vectors.vector(args), args)
     envs.reset(1)
     show.step(envs)
     assert show.reader.status().label == "(Probe)"
@@ -120,8 +119,8 @@ def test_a_native_vector_that_cannot_draw_is_replaced_by_a_probe_that_says_why_i
 
 def drawn_game(*_: Any, **__: Any) -> play.FlatGame:
     """As the patch of `gymnasium.make` would have made it."""
-    game = play.FlatGame(kit_envs.EnvMaker("CartPole-v1"))
-    game.env = kit_envs.EnvMaker("CartPole-v1", render=True)()
+    game = play.FlatGame(vectors.EnvMaker("CartPole-v1"))
+    game.env = vectors.EnvMaker("CartPole-v1", render=True)()
     return game
 
 
@@ -130,7 +129,7 @@ def test_a_probe_plays_the_newest_policy_and_leaves_torch_as_it_was(
 ) -> None:
     monkeypatch.setattr(play, "make_game", drawn_game)
     args = ppo.Args(env_id="CartPole-v1", num_envs=2)
-    envs = kit_envs.vector(args)
+    envs = vectors.vector(args)
     agent = ppo.SeparateMLPAgent(envs)
     seen = show.set_up()
     seen.learner({"policy": agent}, args)
@@ -167,7 +166,7 @@ def test_an_evaluation_is_labelled_and_only_its_first_game_is_shown(show: Show) 
 
 def test_a_task_that_only_envpool_has_and_cannot_draw_is_explained(show: Show) -> None:
     args = ppo_continuous_action.Args(env_id="CheetahRun-v1", num_envs=2, env_backend="envpool")
-    envs = show.set_up().training(kit_envs.vector(args), args)
+    envs = show.set_up().training(vectors.vector(args), args)
     envs.reset(1)
     show.step(envs, np.zeros((2, 6)))
     reason = show.reader.status().reason

@@ -6,7 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from cleanrl_worker.kit.play import make_game, play_episode
+from cleanrl_worker.envs.play import make_game, play_episode
 from cleanrl_worker.scene import open_scene
 from cleanrl_worker.session import CommandError, Request, Session, allowed_actions, describe_actions, read_action
 

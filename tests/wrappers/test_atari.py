@@ -8,9 +8,9 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from cleanrl_worker.kit import envs as kit_envs
-from cleanrl_worker.kit.args import RunArgs
-from cleanrl_worker.wrappers.atari import SIZE, Atari, Shrinker
+from cleanrl_worker.envs import vectors
+from cleanrl_worker.envs.atari import SIZE, Atari, Shrinker
+from cleanrl_worker.run.args import RunArgs
 
 pytest.importorskip("ale_py")
 
@@ -52,7 +52,7 @@ def test_an_algorithm_sees_the_same_game_whichever_backend_it_is_given(
     """Whole stacks, clipped rewards and ends, up to the first lost life: after it, only ale-py's does not wait."""
     pytest.importorskip("envpool")
     envs = {
-        name: kit_envs.atari(RunArgs(env_id=f"{game}-v5", **BACKENDS[name]), view=SameStart(no_ops))
+        name: vectors.atari(RunArgs(env_id=f"{game}-v5", **BACKENDS[name]), view=SameStart(no_ops))
         for name in ("one by one", *backends)
     }
     first = {name: one.reset(1)[0] for name, one in envs.items()}
@@ -156,7 +156,7 @@ def test_no_op_starts_differ_by_seed_and_repeat_with_it() -> None:
 
 def test_a_name_that_is_no_game_is_refused_with_the_nearest() -> None:
     with pytest.raises(SystemExit, match="'Pogn-v5' is no id of an Atari game here; did you mean 'ALE/Pong-v5'"):
-        kit_envs.EnvMaker("Pogn-v5", frames=True)()
+        vectors.EnvMaker("Pogn-v5", frames=True)()
 
 
 @pytest.mark.parametrize("frames", [41, 42, 43, 44])
@@ -164,7 +164,7 @@ def test_the_screen_at_which_a_game_is_cut_off_is_its_last_one_and_not_black(
     frames: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The limit counts frames, no-ops included: it may fall on any of the four that a step takes."""
-    monkeypatch.setattr("cleanrl_worker.wrappers.atari.FRAMES", frames)
+    monkeypatch.setattr("cleanrl_worker.envs.atari.FRAMES", frames)
     env = Atari("Breakout-v5", no_ops=0)
     env.reset(seed=1)
     truncated = False

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cleanrl_worker.kit import checkpoint
+from cleanrl_worker.run import checkpoint
 from mosaic.contract import metrics
 from mosaic.contract.checkpoints import find_all
 from mosaic.contract.events import decode

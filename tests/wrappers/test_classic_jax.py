@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from cleanrl_worker.algorithms.ppo_jax import Args
-from cleanrl_worker.kit.episodes import Episode, Episodes
-from cleanrl_worker.wrappers import classic_jax
-from cleanrl_worker.wrappers.classic_jax import CLASSICS, ClassicEnvs
-from cleanrl_worker.wrappers.rollouts import add_rollout
+from cleanrl_worker.envs.episodes import Episode, Episodes
+from cleanrl_worker.envs.jax import classic as classic_jax
+from cleanrl_worker.envs.jax.classic import CLASSICS, ClassicEnvs
+from cleanrl_worker.envs.rollouts import add_rollout
 
 
 @pytest.mark.parametrize("env_id", CLASSICS)

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from cleanrl_worker.wrappers import curriculum
+from cleanrl_worker.envs import curriculum
 from mosaic import catalog
 from mosaic.contract.curriculum import read_schedule
 
@@ -50,7 +50,7 @@ def test_other_spaces_are_refused():
 
 
 def test_nothing_imports_syllabus_before_it_is_asked_for():
-    code = "import sys, cleanrl_worker.wrappers.curriculum; print([name for name in sys.modules if 'syllabus' in name])"
+    code = "import sys, cleanrl_worker.envs.curriculum; print([name for name in sys.modules if 'syllabus' in name])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from cleanrl_worker.kit import checkpoint
-from cleanrl_worker.kit.episodes import Step
-from cleanrl_worker.wrappers.frames import FrameReplay
+from cleanrl_worker.envs.episodes import Step
+from cleanrl_worker.learn.frame_buffer import FrameReplay
+from cleanrl_worker.run import checkpoint
 
 SHAPE = (4, 3, 3)
 

@@ -7,9 +7,9 @@ import minigrid
 import numpy as np
 import pytest
 
-from cleanrl_worker.kit import pools
-from cleanrl_worker.kit.envs import EnvMaker
-from cleanrl_worker.wrappers.minigrid import WORDS, GridView, view_of, word_numbers
+from cleanrl_worker.envs import pools
+from cleanrl_worker.envs.minigrid import WORDS, GridView, view_of, word_numbers
+from cleanrl_worker.envs.vectors import EnvMaker
 from mosaic import catalog
 
 OWN_WORDS = """a after and at avoid ball behind blue box door end fetch find from front get go goal green grey hallway

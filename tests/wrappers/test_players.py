@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from needs import needed
 
-from cleanrl_worker.wrappers.players import Match, is_match, register
-from cleanrl_worker.wrappers.views import view_of
+from cleanrl_worker.envs.players import Match, is_match, register
+from cleanrl_worker.envs.views import view_of
 from mosaic.catalog import find, ids
 
 

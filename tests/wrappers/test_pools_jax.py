@@ -12,18 +12,18 @@ import pytest
 
 pytest.importorskip("envpool")
 
-from cleanrl_worker.kit import envs as kit_envs
-from cleanrl_worker.kit.args import RunArgs
-from cleanrl_worker.wrappers import pools_jax
-from cleanrl_worker.wrappers.pools_jax import PoolRollouts, Reached, Standing, XlaPool
-from cleanrl_worker.wrappers.views import view_of
+from cleanrl_worker.envs import vectors
+from cleanrl_worker.envs.jax import pools as pools_jax
+from cleanrl_worker.envs.jax.pools import PoolRollouts, Reached, Standing, XlaPool
+from cleanrl_worker.envs.views import view_of
+from cleanrl_worker.run.args import RunArgs
 
 STEPS = 60
 
 
 def made(env_id: str) -> Any:
     args = RunArgs(env_id=env_id, num_envs=2, env_backend="envpool", seed=3)
-    return kit_envs.vector(args, None, view_of(env_id, {}))
+    return vectors.vector(args, None, view_of(env_id, {}))
 
 
 @partial(jax.jit, static_argnums=(0, 1))

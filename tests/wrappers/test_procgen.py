@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from needs import needed
 
-from cleanrl_worker.kit import pools
-from cleanrl_worker.kit.envs import EnvMaker
-from cleanrl_worker.wrappers.procgen import GAMES, MODES, ProcgenView, backend_of, is_procgen
-from cleanrl_worker.wrappers.views import view_of
+from cleanrl_worker.envs import pools
+from cleanrl_worker.envs.procgen import GAMES, MODES, ProcgenView, backend_of, is_procgen
+from cleanrl_worker.envs.vectors import EnvMaker
+from cleanrl_worker.envs.views import view_of
 from mosaic.catalog import find, ids
 
 

@@ -4,10 +4,11 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from cleanrl_worker.kit import envs, pools
-from cleanrl_worker.wrappers.minigrid import GridView
-from cleanrl_worker.wrappers.procgen import ProcgenView
-from cleanrl_worker.wrappers.views import StickyView, view_of
+from cleanrl_worker.envs import pools
+from cleanrl_worker.envs import vectors as envs
+from cleanrl_worker.envs.minigrid import GridView
+from cleanrl_worker.envs.procgen import ProcgenView
+from cleanrl_worker.envs.views import StickyView, view_of
 
 
 @pytest.mark.parametrize(

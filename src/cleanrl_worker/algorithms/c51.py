@@ -12,13 +12,15 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from cleanrl_worker.agents import graphs
-from cleanrl_worker.agents.adam import FlatAdam
-from cleanrl_worker.agents.batches import Batches
-from cleanrl_worker.agents.layers import NumpyNet, flat_size
-from cleanrl_worker.kit import envs as kit_envs
-from cleanrl_worker.kit import experiment
-from cleanrl_worker.kit.args import (
+from cleanrl_worker.envs import vectors
+from cleanrl_worker.envs.episodes import is_due
+from cleanrl_worker.learn import graphs
+from cleanrl_worker.learn.batches import Batches
+from cleanrl_worker.learn.buffers import ReplayBuffer
+from cleanrl_worker.learn.optim import FlatAdam
+from cleanrl_worker.nets.layers import NumpyNet, flat_size
+from cleanrl_worker.run import training
+from cleanrl_worker.run.args import (
     Amount,
     Capacity,
     Count,
@@ -32,9 +34,7 @@ from cleanrl_worker.kit.args import (
     parse,
     require,
 )
-from cleanrl_worker.kit.buffers import ReplayBuffer
-from cleanrl_worker.kit.episodes import is_due
-from cleanrl_worker.kit.policy import Policy
+from cleanrl_worker.run.policy import Policy
 
 ACTION_SPACES = ("discrete",)
 OBSERVATION_SPACES = ("vector", "discrete", "tuple", "dict")
@@ -170,9 +170,9 @@ def project(
 def main(args: Args | None = None) -> None:
     args = args or parse(Args)
     require(args)
-    run = experiment.start(args)
+    run = training.start(args)
     device = run.device
-    envs = kit_envs.vector(args, run.video_folder)
+    envs = vectors.vector(args, run.video_folder)
     atoms = torch.linspace(args.v_min, args.v_max, args.n_atoms).to(device)
     q_network = QNetwork(envs, atoms).to(device)
     target_network = QNetwork(envs, atoms).to(device)

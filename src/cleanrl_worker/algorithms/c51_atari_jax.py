@@ -8,25 +8,20 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-from cleanrl_worker.agents.jax_trees import (
-    Trees,
-    arrays_of,
-    compiled,
-    first_params,
-    outputs_of,
-    params_of,
-    prepare,
-)
+from cleanrl_worker.nets.jax.trees import Trees, arrays_of, compiled, first_params, outputs_of, params_of, prepare
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
-from cleanrl_worker.agents.jax_images import NatureNetwork
-from cleanrl_worker.kit import envs as kit_envs
-from cleanrl_worker.kit import experiment
-from cleanrl_worker.kit.args import (
+from cleanrl_worker.envs import vectors
+from cleanrl_worker.envs.episodes import is_due
+from cleanrl_worker.learn.buffers import Transitions
+from cleanrl_worker.learn.frame_buffer import FrameReplay
+from cleanrl_worker.nets.jax.images import NatureNetwork
+from cleanrl_worker.run import training
+from cleanrl_worker.run.args import (
     Amount,
     Count,
     CountFrom0,
@@ -39,10 +34,7 @@ from cleanrl_worker.kit.args import (
     parse,
     require,
 )
-from cleanrl_worker.kit.buffers import Transitions
-from cleanrl_worker.kit.episodes import is_due
-from cleanrl_worker.kit.policy import Policy
-from cleanrl_worker.wrappers.frames import FrameReplay
+from cleanrl_worker.run.policy import Policy
 
 ACTION_SPACES = ("discrete",)
 OBSERVATION_SPACES = ("image",)
@@ -193,8 +185,8 @@ def main(args: Args | None = None) -> None:
     args = args or parse(Args)
     require(args)
     prepare(args)
-    run = experiment.start(args)
-    envs = kit_envs.atari(args, run.video_folder)
+    run = training.start(args)
+    envs = vectors.atari(args, run.video_folder)
     network = NatureNetwork(int(envs.single_action_space.n) * args.n_atoms)
     recipe = Recipe(*(getattr(args, name) for name in Recipe._fields))
     atoms = np.linspace(args.v_min, args.v_max, args.n_atoms, dtype=np.float32)

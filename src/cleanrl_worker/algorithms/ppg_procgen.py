@@ -13,14 +13,16 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from cleanrl_worker.agents import graphs
-from cleanrl_worker.agents.adam import FlatAdam
-from cleanrl_worker.agents.courier import Courier
-from cleanrl_worker.agents.layers import numbers
-from cleanrl_worker.agents.normalize import RewardNormalizer
-from cleanrl_worker.kit import envs as kit_envs
-from cleanrl_worker.kit import experiment
-from cleanrl_worker.kit.args import (
+from cleanrl_worker.envs import vectors
+from cleanrl_worker.envs.episodes import is_due
+from cleanrl_worker.envs.procgen import backend_of, view_of
+from cleanrl_worker.learn import graphs
+from cleanrl_worker.learn.courier import Courier
+from cleanrl_worker.learn.normalize import RewardNormalizer
+from cleanrl_worker.learn.optim import FlatAdam
+from cleanrl_worker.nets.layers import numbers
+from cleanrl_worker.run import training
+from cleanrl_worker.run.args import (
     Amount,
     Computed,
     Count,
@@ -32,9 +34,7 @@ from cleanrl_worker.kit.args import (
     parse,
     require,
 )
-from cleanrl_worker.kit.episodes import is_due
-from cleanrl_worker.kit.policy import Policy
-from cleanrl_worker.wrappers.procgen import backend_of, view_of
+from cleanrl_worker.run.policy import Policy
 
 ACTION_SPACES = ("discrete",)
 OBSERVATION_SPACES = ("image",)
@@ -272,10 +272,10 @@ def main(args: Args | None = None) -> None:
     phase = args.n_iteration * args.batch_size
     asked, args.checkpoint_every = args.checkpoint_every, -(-args.checkpoint_every // phase) * phase
     args.env_backend = backend_of(args.env_id, args.env_backend)
-    run = experiment.start(args)
+    run = training.start(args)
     device = run.device
     view = view_of(vars(args))
-    envs = kit_envs.vector(args, run.video_folder, view)
+    envs = vectors.vector(args, run.video_folder, view)
     agent = Agent(envs).to(device)
     aux_optimizer = FlatAdam(agent.aux_critic.parameters(), lr=args.learning_rate)  # rests in the policy phase
     others = [own for name, own in agent.named_parameters() if not name.startswith("aux_critic")]

@@ -11,17 +11,17 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from cleanrl_worker.agents import graphs
-from cleanrl_worker.agents.adam import FlatAdam
-from cleanrl_worker.agents.layers import numbers
-from cleanrl_worker.agents.memory import RememberingPolicy
-from cleanrl_worker.agents.minigrid import GridPolicy, MinigridAgent
-from cleanrl_worker.agents.mlp import MLPAgent, SeparateMLPAgent
-from cleanrl_worker.kit import envs as kit_envs
-from cleanrl_worker.kit import experiment
-from cleanrl_worker.kit.args import Amount, Computed, Count, Pieces, RunArgs, Share, check_minibatches, parse, require
-from cleanrl_worker.kit.policy import Policy
-from cleanrl_worker.wrappers.minigrid import WORDS, is_grid, view_of
+from cleanrl_worker.envs import vectors
+from cleanrl_worker.envs.minigrid import WORDS, is_grid, view_of
+from cleanrl_worker.learn import graphs
+from cleanrl_worker.learn.optim import FlatAdam
+from cleanrl_worker.nets.grid import GridPolicy, MinigridAgent
+from cleanrl_worker.nets.layers import numbers
+from cleanrl_worker.nets.memory import RememberingPolicy
+from cleanrl_worker.nets.mlp import MLPAgent, SeparateMLPAgent
+from cleanrl_worker.run import training
+from cleanrl_worker.run.args import Amount, Computed, Count, Pieces, RunArgs, Share, check_minibatches, parse, require
+from cleanrl_worker.run.policy import Policy
 
 ACTION_SPACES = ("discrete",)
 OBSERVATION_SPACES = ("vector", "discrete", "tuple", "dict", "grid")
@@ -238,10 +238,10 @@ def main(args: Args | None = None) -> None:
     if args.norm_adv:
         check_minibatches(args.batch_size, args.num_minibatches)
     check_network(args)
-    run = experiment.start(args)
+    run = training.start(args)
     device = run.device
     view = view_of(args.env_id, vars(args))
-    envs = kit_envs.vector(args, run.video_folder, view)
+    envs = vectors.vector(args, run.video_folder, view)
     agent = make_agent(args.network, envs, args.mission, args.memory).to(device)
     optimizer = FlatAdam(agent.parameters(), lr=args.learning_rate, eps=1e-5)
 

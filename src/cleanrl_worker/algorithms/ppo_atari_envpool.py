@@ -9,13 +9,13 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from cleanrl_worker.agents import graphs
-from cleanrl_worker.agents.adam import FlatAdam
-from cleanrl_worker.agents.courier import Courier
-from cleanrl_worker.agents.layers import numbers, orthogonal
-from cleanrl_worker.kit import envs as kit_envs
-from cleanrl_worker.kit import experiment
-from cleanrl_worker.kit.args import (
+from cleanrl_worker.envs import vectors
+from cleanrl_worker.learn import graphs
+from cleanrl_worker.learn.courier import Courier
+from cleanrl_worker.learn.optim import FlatAdam
+from cleanrl_worker.nets.layers import numbers, orthogonal
+from cleanrl_worker.run import training
+from cleanrl_worker.run.args import (
     Amount,
     Computed,
     Count,
@@ -27,7 +27,7 @@ from cleanrl_worker.kit.args import (
     parse,
     require,
 )
-from cleanrl_worker.kit.policy import Policy
+from cleanrl_worker.run.policy import Policy
 
 ACTION_SPACES = ("discrete",)
 OBSERVATION_SPACES = ("image",)
@@ -162,9 +162,9 @@ def main(args: Args | None = None) -> None:
     args.minibatch_size = args.batch_size // args.num_minibatches
     if args.norm_adv:
         check_minibatches(args.batch_size, args.num_minibatches)
-    run = experiment.start(args)
+    run = training.start(args)
     device = run.device
-    envs = kit_envs.atari(args, run.video_folder)
+    envs = vectors.atari(args, run.video_folder)
     agent = Agent(envs).to(device)
     optimizer = FlatAdam(agent.parameters(), lr=args.learning_rate, eps=1e-5)
     courier = Courier(device)

@@ -1,6 +1,6 @@
 """PPO for Atari games in JAX, a step of all environments and a minibatch each one compiled call (arXiv:1707.06347).
 
-EnvPool's games are stepped inside such a call (`wrappers/pools_jax.py`), other ones from Python.
+EnvPool's games are stepped inside such a call (`envs/jax/pools.py`), other ones from Python.
 Siblings: ppo_atari_envpool_xla_jax_scan, ppo_atari_envpool, ppo_jax.
 """
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-from cleanrl_worker.agents.jax_trees import Trees, compiled, prepare, tree_of
+from cleanrl_worker.nets.jax.trees import Trees, compiled, prepare, tree_of
 
 import flax.linen as nn
 import jax
@@ -18,10 +18,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from cleanrl_worker.agents.actor_critic_jax import Conv, first_params, fitting, forward, logits_of
-from cleanrl_worker.kit import envs as kit_envs
-from cleanrl_worker.kit import experiment
-from cleanrl_worker.kit.args import (
+from cleanrl_worker.envs import vectors
+from cleanrl_worker.envs.jax.pools import PoolRollouts, Reached, Standing, XlaPool
+from cleanrl_worker.envs.rollouts import LastEpisodes
+from cleanrl_worker.nets.jax.actor_critic import Conv, first_params, fitting, forward, logits_of
+from cleanrl_worker.run import training
+from cleanrl_worker.run.args import (
     Amount,
     Computed,
     Count,
@@ -33,9 +35,7 @@ from cleanrl_worker.kit.args import (
     parse,
     require,
 )
-from cleanrl_worker.kit.policy import Policy
-from cleanrl_worker.wrappers.pools_jax import PoolRollouts, Reached, Standing, XlaPool
-from cleanrl_worker.wrappers.rollouts import LastEpisodes
+from cleanrl_worker.run.policy import Policy
 
 ACTION_SPACES = ("discrete",)
 OBSERVATION_SPACES = ("image",)
@@ -318,8 +318,8 @@ def main(args: Args | None = None) -> None:
     if args.norm_adv:
         check_minibatches(args.batch_size, args.num_minibatches)
     prepare(args)
-    run = experiment.start(args)
-    envs = kit_envs.atari(args, run.video_folder)
+    run = training.start(args)
+    envs = vectors.atari(args, run.video_folder)
     agent = Agent(int(envs.single_action_space.n))
     recipe = Recipe(*(getattr(args, name) for name in Recipe._fields))
     learner = first_learner(agent, recipe, envs.single_observation_space, np.random.default_rng(args.seed))

@@ -10,14 +10,14 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from cleanrl_worker.agents.adam import FlatAdam
-from cleanrl_worker.agents.layers import orthogonal
-from cleanrl_worker.agents.ranks import Follower, Ranks
-from cleanrl_worker.kit import envs as kit_envs
-from cleanrl_worker.kit import experiment
-from cleanrl_worker.kit.args import Amount, Computed, Count, CountFrom0, Limits, RunArgs, Share, parse, require
-from cleanrl_worker.kit.episodes import Episode
-from cleanrl_worker.kit.policy import Policy
+from cleanrl_worker.envs import vectors
+from cleanrl_worker.envs.episodes import Episode
+from cleanrl_worker.learn.optim import FlatAdam
+from cleanrl_worker.learn.ranks import Follower, Ranks
+from cleanrl_worker.nets.layers import orthogonal
+from cleanrl_worker.run import training
+from cleanrl_worker.run.args import Amount, Computed, Count, CountFrom0, Limits, RunArgs, Share, parse, require
+from cleanrl_worker.run.policy import Policy
 
 ACTION_SPACES = ("discrete",)
 OBSERVATION_SPACES = ("image",)
@@ -179,9 +179,9 @@ def main(args: Args | None = None) -> None:
     args.local_batch_size, args.batch_size = args.local_num_envs * args.num_steps, args.num_envs * args.num_steps
     args.local_minibatch_size = args.local_batch_size // args.num_minibatches
     args.minibatch_size = args.batch_size // args.num_minibatches
-    run = experiment.start(args) if ranks.is_first else Follower(args, ranks)
+    run = training.start(args) if ranks.is_first else Follower(args, ranks)
     device = ranks.device(args.cuda, args.device_ids)
-    envs = kit_envs.atari(replace(args, num_envs=args.local_num_envs), run.video_folder)
+    envs = vectors.atari(replace(args, num_envs=args.local_num_envs), run.video_folder)
     agent = Agent(envs).to(device)
     optimizer = FlatAdam(agent.parameters(), lr=args.learning_rate, eps=1e-5)
 
@@ -318,7 +318,7 @@ def main(args: Args | None = None) -> None:
         if ranks.agree(run.checkpoint_due(step)):
             next_obs = run.checkpoint(step, envs)
 
-    if args.save_model and isinstance(run, experiment.Run):
+    if args.save_model and isinstance(run, training.Run):
         run.save_policy(step, agent.state_dict())
         run.evaluate(step, load_policy(agent.state_dict(), envs, vars(args)), atari=True)
     envs.close()

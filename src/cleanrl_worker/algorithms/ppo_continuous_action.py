@@ -8,15 +8,15 @@ import numpy as np
 import torch
 from torch import nn
 
-from cleanrl_worker.agents import graphs
-from cleanrl_worker.agents.adam import FlatAdam
-from cleanrl_worker.agents.layers import NumpyNet, Pullback, TanhTower, flat_size, numbers
-from cleanrl_worker.agents.normalize import ObservationNormalizer, RewardNormalizer
-from cleanrl_worker.kit import envs as kit_envs
-from cleanrl_worker.kit import experiment
-from cleanrl_worker.kit.args import Amount, Computed, Count, Pieces, RunArgs, Share, check_minibatches, parse, require
-from cleanrl_worker.kit.policy import Policy, normalized
-from cleanrl_worker.wrappers.actions import require_row
+from cleanrl_worker.envs import vectors
+from cleanrl_worker.envs.actions import require_row
+from cleanrl_worker.learn import graphs
+from cleanrl_worker.learn.normalize import ObservationNormalizer, RewardNormalizer
+from cleanrl_worker.learn.optim import FlatAdam
+from cleanrl_worker.nets.layers import NumpyNet, Pullback, TanhTower, flat_size, numbers
+from cleanrl_worker.run import training
+from cleanrl_worker.run.args import Amount, Computed, Count, Pieces, RunArgs, Share, check_minibatches, parse, require
+from cleanrl_worker.run.policy import Policy, normalized
 
 ACTION_SPACES = ("continuous",)
 OBSERVATION_SPACES = ("vector", "discrete", "tuple", "dict")
@@ -202,9 +202,9 @@ def main(args: Args | None = None) -> None:
     args.minibatch_size = args.batch_size // args.num_minibatches
     if args.norm_adv:
         check_minibatches(args.batch_size, args.num_minibatches)
-    run = experiment.start(args)
+    run = training.start(args)
     device = run.device
-    envs = kit_envs.vector(args, run.video_folder)
+    envs = vectors.vector(args, run.video_folder)
     require_row(envs.single_action_space, args.env_id)
     agent = Agent(envs).to(device)
     optimizer = FlatAdam(agent.parameters(), lr=args.learning_rate, eps=1e-5)

@@ -1,7 +1,7 @@
 """PPO in JAX, an iteration as one compiled function, for flat, grid and image observations (arXiv:1707.06347).
 
-Classic control is stepped inside that function, too (`wrappers/classic_jax.py`); EnvPool's environments are stepped in
-one of their own (`wrappers/pools_jax.py`), all others from Python. Siblings: ppo, ppo_continuous_action.
+Classic control is stepped inside that function, too (`envs/jax/classic.py`); EnvPool's environments are stepped in
+one of their own (`envs/jax/pools.py`), all others from Python. Siblings: ppo, ppo_continuous_action.
 """
 
 from collections.abc import Mapping
@@ -9,25 +9,24 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
-from cleanrl_worker.agents.jax_trees import Trees, compiled, prepare, tree_of
+from cleanrl_worker.nets.jax.trees import Trees, compiled, prepare, tree_of
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
-from cleanrl_worker.agents.actor_critic_jax import (
-    Agent,
-    acting,
-    first_params,
-    fitting,
-    forward,
-    make_agent,
-    network_of,
-)
-from cleanrl_worker.kit import envs as kit_envs
-from cleanrl_worker.kit import experiment
-from cleanrl_worker.kit.args import (
+from cleanrl_worker.envs import vectors
+from cleanrl_worker.envs.atari import is_game
+from cleanrl_worker.envs.jax import classic as classic_jax
+from cleanrl_worker.envs.jax.classic import Classic, Progress
+from cleanrl_worker.envs.jax.pools import PoolRollouts, Reached, Standing, XlaPool
+from cleanrl_worker.envs.minigrid import is_grid
+from cleanrl_worker.envs.procgen import is_procgen
+from cleanrl_worker.envs.views import shows_images, view_of
+from cleanrl_worker.nets.jax.actor_critic import Agent, acting, first_params, fitting, forward, make_agent, network_of
+from cleanrl_worker.run import training
+from cleanrl_worker.run.args import (
     Amount,
     Computed,
     Count,
@@ -39,20 +38,13 @@ from cleanrl_worker.kit.args import (
     parse,
     require,
 )
-from cleanrl_worker.kit.policy import Policy
-from cleanrl_worker.wrappers import classic_jax
-from cleanrl_worker.wrappers.atari import is_game
-from cleanrl_worker.wrappers.classic_jax import Classic, Progress
-from cleanrl_worker.wrappers.minigrid import is_grid
-from cleanrl_worker.wrappers.pools_jax import PoolRollouts, Reached, Standing, XlaPool
-from cleanrl_worker.wrappers.procgen import is_procgen
-from cleanrl_worker.wrappers.views import shows_images, view_of
+from cleanrl_worker.run.policy import Policy
 
 ACTION_SPACES = ("discrete", "continuous")
 OBSERVATION_SPACES = ("vector", "discrete", "tuple", "dict", "grid", "image")
 LOG_TWO_PI = float(np.log(2 * np.pi))
 
-# Those of `wrappers.classic_jax`: their state is a few arrays.
+# Those of `envs.jax.classic`: their state is a few arrays.
 SAVED_ENVIRONMENTS = ("CartPole-v0", "CartPole-v1", "MountainCar-v0", "Acrobot-v1", "Pendulum-v1")
 
 
@@ -414,7 +406,7 @@ def main(args: Args | None = None) -> None:
     if is_procgen(args.env_id) and args.env_backend == "auto":
         args.env_backend = "envpool"  # nobody else makes them
     prepare(args)
-    run = experiment.start(args)
+    run = training.start(args)
     view, frames = view_of(args.env_id, vars(args)), args.network == "image" and is_game(args.env_id)
     # a network for other observations is refused where environments are made
     inside = classic_jax.make(args) if args.network == "separate" else None
@@ -422,7 +414,7 @@ def main(args: Args | None = None) -> None:
     if inside is not None:
         envs = classic_jax.watched(inside, args)
     else:
-        envs = kit_envs.atari(args, run.video_folder) if frames else kit_envs.vector(args, run.video_folder, view)
+        envs = vectors.atari(args, run.video_folder) if frames else vectors.vector(args, run.video_folder, view)
     agent, recipe = make_agent(args.network, envs), Recipe.of(args)
     space, obs_shape = envs.single_action_space, envs.single_observation_space.shape
     learner = first_learner(agent, recipe, envs.single_observation_space, np.random.default_rng(args.seed))

@@ -13,13 +13,14 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from cleanrl_worker.agents import graphs
-from cleanrl_worker.agents.adam import FlatAdam
-from cleanrl_worker.agents.courier import Courier
-from cleanrl_worker.agents.layers import numbers, orthogonal
-from cleanrl_worker.kit import envs as kit_envs
-from cleanrl_worker.kit import experiment
-from cleanrl_worker.kit.args import (
+from cleanrl_worker.envs import vectors
+from cleanrl_worker.envs.players import FRAMES, MatchView, register
+from cleanrl_worker.learn import graphs
+from cleanrl_worker.learn.courier import Courier
+from cleanrl_worker.learn.optim import FlatAdam
+from cleanrl_worker.nets.layers import numbers, orthogonal
+from cleanrl_worker.run import training
+from cleanrl_worker.run.args import (
     Amount,
     Count,
     CountFrom0,
@@ -31,8 +32,7 @@ from cleanrl_worker.kit.args import (
     parse,
     require,
 )
-from cleanrl_worker.kit.policy import Policy
-from cleanrl_worker.wrappers.players import FRAMES, MatchView, register
+from cleanrl_worker.run.policy import Policy
 
 ACTION_SPACES = ("multi_discrete",)
 OBSERVATION_SPACES = ("image",)
@@ -176,10 +176,10 @@ def main(args: Args | None = None) -> None:
     minibatch_size = batch_size // args.num_minibatches
     if args.norm_adv:
         check_minibatches(batch_size, args.num_minibatches)
-    run = experiment.start(args)
+    run = training.start(args)
     device = run.device
     view = MatchView()
-    envs = kit_envs.vector(replace(args, num_envs=args.num_envs // players), run.video_folder, view)
+    envs = vectors.vector(replace(args, num_envs=args.num_envs // players), run.video_folder, view)
     obs_shape, num_actions = envs.single_observation_space.shape[1:], int(envs.single_action_space.nvec[0])
     agent = Agent(envs).to(device)
     optimizer = FlatAdam(agent.parameters(), lr=args.learning_rate, eps=1e-5)

@@ -12,14 +12,15 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from cleanrl_worker.agents import graphs
-from cleanrl_worker.agents.adam import FlatAdam
-from cleanrl_worker.agents.courier import Courier
-from cleanrl_worker.agents.layers import numbers, orthogonal
-from cleanrl_worker.agents.normalize import RewardNormalizer
-from cleanrl_worker.kit import envs as kit_envs
-from cleanrl_worker.kit import experiment
-from cleanrl_worker.kit.args import (
+from cleanrl_worker.envs import vectors
+from cleanrl_worker.envs.procgen import backend_of, view_of
+from cleanrl_worker.learn import graphs
+from cleanrl_worker.learn.courier import Courier
+from cleanrl_worker.learn.normalize import RewardNormalizer
+from cleanrl_worker.learn.optim import FlatAdam
+from cleanrl_worker.nets.layers import numbers, orthogonal
+from cleanrl_worker.run import training
+from cleanrl_worker.run.args import (
     Amount,
     Computed,
     Count,
@@ -31,8 +32,7 @@ from cleanrl_worker.kit.args import (
     parse,
     require,
 )
-from cleanrl_worker.kit.policy import Policy
-from cleanrl_worker.wrappers.procgen import backend_of, view_of
+from cleanrl_worker.run.policy import Policy
 
 ACTION_SPACES = ("discrete",)
 OBSERVATION_SPACES = ("image",)
@@ -196,10 +196,10 @@ def main(args: Args | None = None) -> None:
     if args.norm_adv:
         check_minibatches(args.batch_size, args.num_minibatches)
     args.env_backend = backend_of(args.env_id, args.env_backend)
-    run = experiment.start(args)
+    run = training.start(args)
     device = run.device
     view = view_of(vars(args))
-    envs = kit_envs.vector(args, run.video_folder, view)
+    envs = vectors.vector(args, run.video_folder, view)
     agent = Agent(envs).to(device)
     optimizer = FlatAdam(agent.parameters(), lr=args.learning_rate, eps=1e-5)
     reward_scale = RewardNormalizer(args.num_envs, args.gamma)

@@ -13,14 +13,15 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from cleanrl_worker.agents import graphs
-from cleanrl_worker.agents.adam import FlatAdam
-from cleanrl_worker.agents.courier import Courier
-from cleanrl_worker.agents.layers import numbers, orthogonal
-from cleanrl_worker.agents.normalize import RunningStatistics
-from cleanrl_worker.kit import envs as kit_envs
-from cleanrl_worker.kit import experiment
-from cleanrl_worker.kit.args import (
+from cleanrl_worker.envs import vectors
+from cleanrl_worker.envs.views import view_of
+from cleanrl_worker.learn import graphs
+from cleanrl_worker.learn.courier import Courier
+from cleanrl_worker.learn.normalize import RunningStatistics
+from cleanrl_worker.learn.optim import FlatAdam
+from cleanrl_worker.nets.layers import numbers, orthogonal
+from cleanrl_worker.run import training
+from cleanrl_worker.run.args import (
     Amount,
     Computed,
     Count,
@@ -32,8 +33,7 @@ from cleanrl_worker.kit.args import (
     parse,
     require,
 )
-from cleanrl_worker.kit.policy import Policy
-from cleanrl_worker.wrappers.views import view_of
+from cleanrl_worker.run.policy import Policy
 
 ACTION_SPACES = ("discrete",)
 OBSERVATION_SPACES = ("image",)
@@ -258,7 +258,7 @@ def gae(
 
 
 def play_at_random(
-    args: Args, envs: kit_envs.VectorEnvs, rng: np.random.Generator, obs: torch.Tensor, frames: FrameScale
+    args: Args, envs: vectors.VectorEnvs, rng: np.random.Generator, obs: torch.Tensor, frames: FrameScale
 ) -> None:
     """Some batches of steps, kept in `obs` one after the other, from which the scale of frames is known."""
     envs.reset(args.seed)
@@ -291,10 +291,10 @@ def main(args: Args | None = None) -> None:
     args.minibatch_size = args.batch_size // args.num_minibatches
     if args.norm_adv:
         check_minibatches(args.batch_size, args.num_minibatches)
-    run = experiment.start(args)
+    run = training.start(args)
     device = run.device
     view = view_of(args.env_id, vars(args))
-    envs = kit_envs.atari(args, run.video_folder, view)
+    envs = vectors.atari(args, run.video_folder, view)
     agent = Agent(envs).to(device)
     novelty = Novelty().to(device)
     learned = [*agent.parameters(), *novelty.predictor.parameters()]

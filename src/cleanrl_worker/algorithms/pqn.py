@@ -11,13 +11,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from cleanrl_worker.agents import graphs
-from cleanrl_worker.agents.adam import FlatRAdam
-from cleanrl_worker.agents.layers import NumpyNet, Pullback, flat_size, numbers, orthogonal
-from cleanrl_worker.kit import envs as kit_envs
-from cleanrl_worker.kit import experiment
-from cleanrl_worker.kit.args import Amount, Count, Pieces, RunArgs, Share, parse, require
-from cleanrl_worker.kit.policy import Policy
+from cleanrl_worker.envs import vectors
+from cleanrl_worker.learn import graphs
+from cleanrl_worker.learn.optim import FlatRAdam
+from cleanrl_worker.nets.layers import NumpyNet, Pullback, flat_size, numbers, orthogonal
+from cleanrl_worker.run import training
+from cleanrl_worker.run.args import Amount, Count, Pieces, RunArgs, Share, parse, require
+from cleanrl_worker.run.policy import Policy
 
 ACTION_SPACES = ("discrete",)
 OBSERVATION_SPACES = ("vector", "discrete", "tuple", "dict")
@@ -152,9 +152,9 @@ def main(args: Args | None = None) -> None:
     args = args or parse(Args)
     require(args)
     batch_size = args.num_envs * args.num_steps
-    run = experiment.start(args)
+    run = training.start(args)
     device = run.device
-    envs = kit_envs.vector(args, run.video_folder)
+    envs = vectors.vector(args, run.video_folder)
     q_network = QNetwork(envs).to(device)
     optimizer = FlatRAdam(q_network.parameters(), lr=args.learning_rate)
 

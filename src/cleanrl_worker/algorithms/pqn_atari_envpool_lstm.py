@@ -13,15 +13,15 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from cleanrl_worker.agents import graphs
-from cleanrl_worker.agents.adam import FlatRAdam
-from cleanrl_worker.agents.courier import Courier
-from cleanrl_worker.agents.layers import orthogonal
-from cleanrl_worker.agents.memory import RememberingPolicy
-from cleanrl_worker.kit import envs as kit_envs
-from cleanrl_worker.kit import experiment
-from cleanrl_worker.kit.args import Amount, Computed, Count, CountFrom0, Limits, RunArgs, Share, parse, require
-from cleanrl_worker.kit.policy import Policy
+from cleanrl_worker.envs import vectors
+from cleanrl_worker.learn import graphs
+from cleanrl_worker.learn.courier import Courier
+from cleanrl_worker.learn.optim import FlatRAdam
+from cleanrl_worker.nets.layers import orthogonal
+from cleanrl_worker.nets.memory import RememberingPolicy
+from cleanrl_worker.run import training
+from cleanrl_worker.run.args import Amount, Computed, Count, CountFrom0, Limits, RunArgs, Share, parse, require
+from cleanrl_worker.run.policy import Policy
 
 ACTION_SPACES = ("discrete",)
 OBSERVATION_SPACES = ("image",)
@@ -190,9 +190,9 @@ def main(args: Args | None = None) -> None:
     require(args)
     args.batch_size = args.num_envs * args.num_steps
     args.minibatch_size = args.batch_size // args.num_minibatches
-    run = experiment.start(args)
+    run = training.start(args)
     device = run.device
-    envs = kit_envs.atari(args, run.video_folder)
+    envs = vectors.atari(args, run.video_folder)
     q_network = QNetwork(envs).to(device)
     # the optimizer's one vector is no layout of cuDNN's, which copies the LSTM's weights at each call
     warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")

@@ -15,17 +15,17 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from cleanrl_worker.agents import dqn_files, graphs
-from cleanrl_worker.agents.adam import FlatAdam, flattened
-from cleanrl_worker.agents.batches import FrameBatches
-from cleanrl_worker.agents.courier import Courier
-from cleanrl_worker.agents.teachers import load_teacher, only_offline
-from cleanrl_worker.kit import envs as kit_envs
-from cleanrl_worker.kit import experiment, play
-from cleanrl_worker.kit.args import Amount, Count, CountFrom0, Limits, RunArgs, Share, Stacks, parse, require
-from cleanrl_worker.kit.episodes import Step, is_due
-from cleanrl_worker.kit.policy import Policy
-from cleanrl_worker.wrappers.frames import FrameReplay
+from cleanrl_worker.envs import play, vectors
+from cleanrl_worker.envs.episodes import Step, is_due
+from cleanrl_worker.learn import dqn_files, graphs
+from cleanrl_worker.learn.batches import FrameBatches
+from cleanrl_worker.learn.courier import Courier
+from cleanrl_worker.learn.frame_buffer import FrameReplay
+from cleanrl_worker.learn.optim import FlatAdam, flattened
+from cleanrl_worker.learn.teachers import load_teacher, only_offline
+from cleanrl_worker.run import training
+from cleanrl_worker.run.args import Amount, Count, CountFrom0, Limits, RunArgs, Share, Stacks, parse, require
+from cleanrl_worker.run.policy import Policy
 
 ACTION_SPACES = ("discrete",)
 OBSERVATION_SPACES = ("image",)
@@ -236,7 +236,7 @@ def mean_return(q_network: nn.Module, args: Args, say: Callable[[str], None]) ->
 
     for episode in range(args.teacher_eval_episodes):
         seed = play.episode_seed(args.seed, episode)
-        played = play.play_episode(policy, game, episode, seed, max_steps=experiment.EVAL_MAX_STEPS, tell=tell)
+        played = play.play_episode(policy, game, episode, seed, max_steps=training.EVAL_MAX_STEPS, tell=tell)
         returns += [played.ret] if played else []
     game.close()
     return float(np.mean(returns))
@@ -250,9 +250,9 @@ def linear_schedule(start: float, end: float, duration: float, step: int) -> flo
 def main(args: Args | None = None) -> None:
     args = args or parse(Args)
     require(args)
-    run = experiment.start(args)
+    run = training.start(args)
     device = run.device
-    envs = kit_envs.atari(args, run.video_folder)
+    envs = vectors.atari(args, run.video_folder)
     teacher = load_teacher(args, lambda state: teacher_network(state, envs)).to(device)
     q_network = QNetwork(envs).to(device)
     target_network = QNetwork(envs).to(device)

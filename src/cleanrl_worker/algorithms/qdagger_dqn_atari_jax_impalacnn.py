@@ -11,15 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-from cleanrl_worker.agents.jax_trees import (
-    Trees,
-    arrays_of,
-    compiled,
-    first_params,
-    outputs_of,
-    params_of,
-    prepare,
-)
+from cleanrl_worker.nets.jax.trees import Trees, arrays_of, compiled, first_params, outputs_of, params_of, prepare
 
 import flax.linen as nn
 import jax
@@ -27,16 +19,16 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from cleanrl_worker.agents import dqn_files
-from cleanrl_worker.agents.jax_images import TORCH_PADDING, ImpalaNetwork, NatureNetwork
-from cleanrl_worker.agents.teachers import load_teacher, only_offline
-from cleanrl_worker.kit import envs as kit_envs
-from cleanrl_worker.kit import experiment, play
-from cleanrl_worker.kit.args import Amount, Count, CountFrom0, Limits, RunArgs, Share, Stacks, parse, require
-from cleanrl_worker.kit.buffers import Transitions
-from cleanrl_worker.kit.episodes import is_due
-from cleanrl_worker.kit.policy import Policy
-from cleanrl_worker.wrappers.frames import FrameReplay
+from cleanrl_worker.envs import play, vectors
+from cleanrl_worker.envs.episodes import is_due
+from cleanrl_worker.learn import dqn_files
+from cleanrl_worker.learn.buffers import Transitions
+from cleanrl_worker.learn.frame_buffer import FrameReplay
+from cleanrl_worker.learn.teachers import load_teacher, only_offline
+from cleanrl_worker.nets.jax.images import TORCH_PADDING, ImpalaNetwork, NatureNetwork
+from cleanrl_worker.run import training
+from cleanrl_worker.run.args import Amount, Count, CountFrom0, Limits, RunArgs, Share, Stacks, parse, require
+from cleanrl_worker.run.policy import Policy
 
 ACTION_SPACES = ("discrete",)
 OBSERVATION_SPACES = ("image",)
@@ -171,7 +163,7 @@ def mean_return(network: nn.Module, params: Any, args: Args, say: Callable[[str]
 
     for episode in range(args.teacher_eval_episodes):
         seed = play.episode_seed(args.seed, episode)
-        played = play.play_episode(policy, game, episode, seed, max_steps=experiment.EVAL_MAX_STEPS, tell=tell)
+        played = play.play_episode(policy, game, episode, seed, max_steps=training.EVAL_MAX_STEPS, tell=tell)
         returns += [played.ret] if played else []
     game.close()
     return float(np.mean(returns))
@@ -253,8 +245,8 @@ def main(args: Args | None = None) -> None:
     args = args or parse(Args)
     require(args)
     prepare(args)
-    run = experiment.start(args)
-    envs = kit_envs.atari(args, run.video_folder)
+    run = training.start(args)
+    envs = vectors.atari(args, run.video_folder)
     teacher = load_teacher(args, lambda state: teacher_network(state, envs))
     network = ImpalaNetwork(int(envs.single_action_space.n))
     recipe = Recipe(args.learning_rate, args.gamma, args.temperature)

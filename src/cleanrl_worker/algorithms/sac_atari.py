@@ -10,16 +10,16 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from cleanrl_worker.agents import graphs
-from cleanrl_worker.agents.adam import FlatAdam, flattened
-from cleanrl_worker.agents.batches import FrameBatches
-from cleanrl_worker.agents.courier import Courier
-from cleanrl_worker.kit import envs as kit_envs
-from cleanrl_worker.kit import experiment
-from cleanrl_worker.kit.args import Amount, Count, CountFrom0, RunArgs, Share, Stacks, parse, require
-from cleanrl_worker.kit.episodes import Step, is_due
-from cleanrl_worker.kit.policy import Policy
-from cleanrl_worker.wrappers.frames import FrameReplay
+from cleanrl_worker.envs import vectors
+from cleanrl_worker.envs.episodes import Step, is_due
+from cleanrl_worker.learn import graphs
+from cleanrl_worker.learn.batches import FrameBatches
+from cleanrl_worker.learn.courier import Courier
+from cleanrl_worker.learn.frame_buffer import FrameReplay
+from cleanrl_worker.learn.optim import FlatAdam, flattened
+from cleanrl_worker.run import training
+from cleanrl_worker.run.args import Amount, Count, CountFrom0, RunArgs, Share, Stacks, parse, require
+from cleanrl_worker.run.policy import Policy
 
 ACTION_SPACES = ("discrete",)
 OBSERVATION_SPACES = ("image",)
@@ -132,9 +132,9 @@ def load_policy(state: dict[str, Any], spaces: Any, args: Mapping[str, Any]) -> 
 def main(args: Args | None = None) -> None:
     args = args or parse(Args)
     require(args)
-    run = experiment.start(args)
+    run = training.start(args)
     device = run.device
-    envs = kit_envs.atari(args, run.video_folder)
+    envs = vectors.atari(args, run.video_folder)
     count = int(envs.single_action_space.n)
     actor = Actor(envs).to(device)
     critic = TwinCritic(envs).to(device)

@@ -8,18 +8,18 @@ import numpy as np
 import torch
 from torch import nn
 
-from cleanrl_worker.agents import graphs
-from cleanrl_worker.agents.adam import FlatAdam, flattened
-from cleanrl_worker.agents.batches import Batches
-from cleanrl_worker.agents.critics import TwinLinear, least_slopes, twin_values, twin_vjp
-from cleanrl_worker.agents.layers import NumpyNet, Pullback, ReluTower, flat_size, through_relu, vjp
-from cleanrl_worker.kit import envs as kit_envs
-from cleanrl_worker.kit import experiment
-from cleanrl_worker.kit.args import Amount, Capacity, Count, CountFrom0, RunArgs, Share, parse, require
-from cleanrl_worker.kit.buffers import ReplayBuffer
-from cleanrl_worker.kit.episodes import is_due
-from cleanrl_worker.kit.policy import Policy
-from cleanrl_worker.wrappers.actions import require_bounded
+from cleanrl_worker.envs import vectors
+from cleanrl_worker.envs.actions import require_bounded
+from cleanrl_worker.envs.episodes import is_due
+from cleanrl_worker.learn import graphs
+from cleanrl_worker.learn.batches import Batches
+from cleanrl_worker.learn.buffers import ReplayBuffer
+from cleanrl_worker.learn.optim import FlatAdam, flattened
+from cleanrl_worker.nets.critics import TwinLinear, least_slopes, twin_values, twin_vjp
+from cleanrl_worker.nets.layers import NumpyNet, Pullback, ReluTower, flat_size, through_relu, vjp
+from cleanrl_worker.run import training
+from cleanrl_worker.run.args import Amount, Capacity, Count, CountFrom0, RunArgs, Share, parse, require
+from cleanrl_worker.run.policy import Policy
 
 ACTION_SPACES = ("continuous",)
 OBSERVATION_SPACES = ("vector", "discrete", "tuple", "dict")
@@ -171,9 +171,9 @@ def load_policy(state: dict[str, Any], spaces: Any, args: Mapping[str, Any]) -> 
 def main(args: Args | None = None) -> None:
     args = args or parse(Args)
     require(args)
-    run = experiment.start(args)
+    run = training.start(args)
     device = run.device
-    envs = kit_envs.vector(args, run.video_folder)
+    envs = vectors.vector(args, run.video_folder)
     space = envs.single_action_space
     require_bounded(space, args.env_id)
     actor = Actor(envs).to(device)

@@ -8,16 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-from cleanrl_worker.agents.jax_trees import (
-    Trees,
-    arrays_of,
-    compiled,
-    dense,
-    dense_layers,
-    outputs_of,
-    prepare,
-    tree_of,
-)
+from cleanrl_worker.nets.jax.trees import Trees, arrays_of, compiled, dense, dense_layers, outputs_of, prepare, tree_of
 
 import flax.linen as nn
 import jax
@@ -25,13 +16,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from cleanrl_worker.kit import envs as kit_envs
-from cleanrl_worker.kit import experiment
-from cleanrl_worker.kit.args import Amount, Capacity, Count, CountFrom0, RunArgs, Share, parse, require
-from cleanrl_worker.kit.buffers import ReplayBuffer, Transitions
-from cleanrl_worker.kit.episodes import is_due
-from cleanrl_worker.kit.policy import Policy
-from cleanrl_worker.wrappers.actions import require_bounded
+from cleanrl_worker.envs import vectors
+from cleanrl_worker.envs.actions import require_bounded
+from cleanrl_worker.envs.episodes import is_due
+from cleanrl_worker.learn.buffers import ReplayBuffer, Transitions
+from cleanrl_worker.run import training
+from cleanrl_worker.run.args import Amount, Capacity, Count, CountFrom0, RunArgs, Share, parse, require
+from cleanrl_worker.run.policy import Policy
 
 ACTION_SPACES = ("continuous",)
 OBSERVATION_SPACES = ("vector", "discrete", "tuple", "dict")
@@ -224,8 +215,8 @@ def main(args: Args | None = None) -> None:
     args = args or parse(Args)
     require(args)
     prepare(args)
-    run = experiment.start(args)
-    envs = kit_envs.vector(args, run.video_folder)
+    run = training.start(args)
+    envs = vectors.vector(args, run.video_folder)
     space = envs.single_action_space
     require_bounded(space, args.env_id)
     limits = Limits.of(space)

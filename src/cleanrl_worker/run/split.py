@@ -22,25 +22,25 @@ PLAIN = "other"
 
 # The first frame below the algorithm's own loop that one of these is in (file, functions; none: all of the file).
 PARTS = (
-    ("transfer", "agents/batches.py", ("draw", "send", "_send", "_send_new")),
-    ("transfer", "agents/layers.py", ("refresh", "wait", "numbers")),
-    ("inference", "agents/layers.py", ("__call__",)),
-    ("inference", "agents/courier.py", ()),
+    ("transfer", "learn/batches.py", ("draw", "send", "_send", "_send_new")),
+    ("transfer", "nets/layers.py", ("refresh", "wait", "numbers")),
+    ("inference", "nets/layers.py", ("__call__",)),
+    ("inference", "learn/courier.py", ()),
     ("inference", "algorithms/", ("__call__", "act", "choose")),
-    ("inference", "agents/minigrid.py", ("__call__",)),
+    ("inference", "nets/grid.py", ("__call__",)),
     ("view", "cleanrl_worker/fastlane.py", ()),
     ("view", "cleanrl_worker/lane.py", ()),
     ("view", "cleanrl_worker/scene.py", ()),
     ("view", "cleanrl_worker/renderer.py", ()),
-    ("environment", "kit/envs.py", ()),
-    ("environment", "kit/pools.py", ()),
+    ("environment", "envs/vectors.py", ()),
+    ("environment", "envs/pools.py", ()),
     ("environment", "gymnasium/", ()),
     ("update", "algorithms/", ("learn", "learn_critic", "learn_critics", "learn_actor", "update", "clipped_losses")),
-    ("update", "agents/adam.py", ()),
-    ("sampling", "kit/buffers.py", ()),
-    ("sampling", "wrappers/frames.py", ()),
-    ("checkpoints", "kit/experiment.py", ("checkpoint", "finish")),
-    ("logging", "kit/experiment.py", ()),
+    ("update", "learn/optim.py", ()),
+    ("sampling", "learn/buffers.py", ()),
+    ("sampling", "learn/frame_buffer.py", ()),
+    ("checkpoints", "run/training.py", ("checkpoint", "finish")),
+    ("logging", "run/training.py", ()),
 )
 # What stands in the loop itself belongs to the section of the file that it is in: `# 2 learn`.
 SECTION = re.compile(r"^\s*# \d+ (.+)$")

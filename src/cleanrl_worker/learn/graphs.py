@@ -1,0 +1,68 @@
+"""An update recorded as a CUDA graph: hundreds of launches become one."""
+
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar, cast
+
+from cleanrl_worker.run.training import Run
+
+WARM_UP = 3  # calls that run as they are: the libraries set themselves up in them, which cannot be recorded
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
+
+
+def captured(run: Run) -> Callable[[Callable[Given, Result]], Callable[Given, Result]]:
+    """The update below as `--compile` and `--cudagraphs` want it: compiled, recorded or, on a CPU, as it is.
+
+    It takes tensors, changes tensors that stay where they are, and never looks at their values. Its next call may
+    overwrite what it has returned.
+    """
+    import torch
+
+    def wrap(update: Callable[Given, Result]) -> Callable[Given, Result]:
+        if getattr(run.args, "compile", False):
+            torch._dynamo.config.suppress_errors = True  # what cannot be compiled runs as it is, and torch says so
+            update = torch.compile(update)
+        if run.device.type == "cuda" and getattr(run.args, "cudagraphs", False):
+            return cast(Callable[Given, Result], Recorder(update, run))
+        return update
+
+    return wrap
+
+
+class Recorder:
+    """Calls a function a few times, then records it and replays that: a recording for every shape of arguments."""
+
+    def __init__(self, update: Callable[..., Any], run: Any) -> None:
+        self._update, self._run = update, run
+        self._calls: dict[Any, int] = {}
+        self._recordings: dict[Any, tuple[Any, tuple[Any, ...], Any]] = {}
+
+    def __call__(self, *given: Any) -> Any:
+        shapes = tuple(tensor.shape for tensor in given)
+        if shapes not in self._recordings or not self._run.args.cudagraphs:
+            self._calls[shapes] = calls = self._calls.get(shapes, 0) + 1
+            if calls <= WARM_UP or not self._run.args.cudagraphs or not self._record(shapes, given):
+                return self._update(*given)
+        graph, inputs, result = self._recordings[shapes]
+        for mine, tensor in zip(inputs, given, strict=True):
+            if mine is not tensor:  # a replay reads where the recorded call read
+                mine.copy_(tensor, non_blocking=True)
+        graph.replay()
+        return result
+
+    def _record(self, shapes: Any, given: tuple[Any, ...]) -> bool:
+        import torch
+
+        graph, generator = torch.cuda.CUDAGraph(), torch.cuda.default_generators[torch.cuda.current_device()]
+        untouched = generator.clone_state()
+        try:
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                result = self._update(*given)
+        except RuntimeError as error:  # torch's and CUDA's alike
+            generator.graphsafe_set_state(untouched)  # the one in use waits for the recording to end
+            self._run.args.cudagraphs = False  # earlier recordings draw from that one
+            message = f"updates run without CUDA graphs: one cannot be recorded ({str(error).splitlines()[0]})"
+            self._run.tell("warning", {"message": message})
+            return False
+        self._recordings[shapes] = graph, given, result
+        return True
