@@ -175,12 +175,12 @@ def viewer(record: Path, flag: Path, environment: dict[str, str]) -> Iterator[An
 
 def train(name: str, mode: str, flag: str, seconds: float, block: float) -> None:
     """In the training's own process: start it as the launcher does, with the turns put between it and its envs."""
-    from cleanrl_worker import launcher
+    from cleanrl_worker.foreign import launcher
 
     launcher.open_fastlane(foreign=False)
     algo, env_id, params = CASES[name]
     module = importlib.import_module(f"cleanrl_worker.algorithms.{algo}")
-    onlooker = importlib.import_module("cleanrl_worker.onlooker")
+    onlooker = importlib.import_module("cleanrl_worker.fastlane.vector_wrapper")
     onlooker.install()
     episodes = importlib.import_module("cleanrl_worker.envs.episodes")
     looking_on = episodes.onlooker.training

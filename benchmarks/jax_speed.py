@@ -154,7 +154,7 @@ def one_whole(seed: int) -> dict[str, Any]:
 
 
 def keep_compiled(folder: Path) -> None:
-    """As the worker does it (`cleanrl_worker/process.py`), but in this folder."""
+    """As the worker does it (`cleanrl_worker/supervise/process.py`), but in this folder."""
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
 

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from daemons import compare, cpu_seconds, home, interval, serving
 
-from cleanrl_worker.attempt import Attempt
-from cleanrl_worker.config import parse_worker_config
-from cleanrl_worker.process import Signals
+from cleanrl_worker.config.config import parse_worker_config
 from cleanrl_worker.runtime import CleanRLWorkerRuntime
-from cleanrl_worker.telemetry import LifecycleEmitter, MetricsRelay
+from cleanrl_worker.supervise.process import Signals
+from cleanrl_worker.supervise.supervisor import Attempt
+from cleanrl_worker.telemetry.emitter import LifecycleEmitter, MetricsRelay
 from mosaic.contract.events import EventLog, replay
 from mosaic.contract.metrics import read_rows
 from mosaic.contract.paths import RunPaths

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cleanrl_worker.run.args import RunArgs
-from cleanrl_worker.schema import describe
+from cleanrl_worker.schema.parameters import describe
 from mosaic import catalog
 
 HERE = Path(__file__).resolve().parent

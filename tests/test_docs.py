@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from cleanrl_worker import cli as worker_cli
-from cleanrl_worker import schema
-from cleanrl_worker.config import parse_worker_config
+from cleanrl_worker.config.config import parse_worker_config
 from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
+from cleanrl_worker.schema import parameters as schema
 from mosaic import catalog, cli, stats
 from mosaic.contract import events, happenings, metrics, variables
 from mosaic.contract.fields import EXTRAS

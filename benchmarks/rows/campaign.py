@@ -210,7 +210,7 @@ def _begun(row: Row, work: Path) -> dict[str, Any] | None:
 
 def needed_mb(row: Row) -> float:
     """Return about how many megabytes the row's replay memory takes; 0.0 for an on-policy algorithm."""
-    from cleanrl_worker import schema
+    from cleanrl_worker.schema import parameters as schema
 
     fields = {field["name"]: field["default"] for field in schema.describe()[row.algo]["fields"]} | row.flags
     known = catalog.find(row.env_id)

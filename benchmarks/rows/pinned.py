@@ -58,7 +58,7 @@ def compute(row: Row) -> dict[str, Any]:
 
 def recipe_of(row: Row) -> dict[str, Any]:
     """Return the parameters of the short training: the row's own, at small sizes, for one phase of updates."""
-    from cleanrl_worker import schema
+    from cleanrl_worker.schema import parameters as schema
 
     described = schema.describe()[row.algo]["fields"]
     fields = {field["name"]: field["default"] for field in described if not _is_computed(field)}

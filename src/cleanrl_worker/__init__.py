@@ -12,7 +12,7 @@ def get_worker_metadata() -> WorkerCapabilities:
     """What this worker can do; the platform finds it through the entry point `mosaic.workers`."""
     import sys
 
-    from cleanrl_worker.schema import describe
+    from cleanrl_worker.schema.parameters import describe
     from mosaic.contract.workers import WorkerCapabilities
 
     return WorkerCapabilities(

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from cleanrl_worker.config import CleanRLWorkerConfig
+    from cleanrl_worker.config.config import CleanRLWorkerConfig
 
 PROGRAM = "cleanrl-worker"
 EXIT_UNEXPECTED = 1
@@ -36,7 +36,7 @@ def _answer(argv: Sequence[str] | None) -> int:
     import os
     import subprocess
 
-    from cleanrl_worker.phase import note_refused
+    from cleanrl_worker.supervise.script_phase import note_refused
     from mosaic.contract.errors import ConfigError, MosaicError
 
     args = None
@@ -65,7 +65,7 @@ def _run(args: argparse.Namespace) -> int:
     if args.json:
         raise ConfigError("--json goes with --list; a dry run prints JSON with --emit-summary")
     if args.interactive:
-        from cleanrl_worker.handover import hand_over
+        from cleanrl_worker.supervise.handover import hand_over
 
         return hand_over(_config(args), dry_run=args.dry_run)
     if args.run_id or args.policy_path:
@@ -90,7 +90,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _config(args: argparse.Namespace) -> CleanRLWorkerConfig:
-    from cleanrl_worker.config import load_worker_config, parse_worker_config
+    from cleanrl_worker.config.config import load_worker_config, parse_worker_config
     from mosaic.contract.fields import parse_object
 
     overrides = {
@@ -113,7 +113,7 @@ def _config(args: argparse.Namespace) -> CleanRLWorkerConfig:
 def _list(as_json: bool) -> int:
     import json
 
-    from cleanrl_worker.schema import describe
+    from cleanrl_worker.schema.parameters import describe
 
     algorithms = describe()
     if as_json:

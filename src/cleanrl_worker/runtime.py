@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from cleanrl_worker.attempt import Attempt
-from cleanrl_worker.lock import holding
-from cleanrl_worker.needs import Needs, needs_of, shortages
-from cleanrl_worker.phase import Phase, PhaseEmitter, is_phase
-from cleanrl_worker.process import Signals
+from cleanrl_worker.config.phase import is_phase
+from cleanrl_worker.plan.resources import Needs, needs_of, shortages
 from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY as DEFAULT_ALGO_REGISTRY
-from cleanrl_worker.telemetry import LifecycleEmitter
+from cleanrl_worker.supervise.process import Signals
+from cleanrl_worker.supervise.run_lock import holding
+from cleanrl_worker.supervise.script_phase import Phase, PhaseEmitter
+from cleanrl_worker.supervise.supervisor import Attempt
+from cleanrl_worker.telemetry.emitter import LifecycleEmitter
 from mosaic.contract.errors import ConfigError, StoreError
 from mosaic.contract.events import EventLog, cut_torn_tail
 from mosaic.contract.paths import RunPaths
@@ -24,8 +25,8 @@ from mosaic.store.storage import AwayError, Storage
 from mosaic.store.syncing import storage_of
 
 if TYPE_CHECKING:
-    from cleanrl_worker.command import Plan
-    from cleanrl_worker.config import CleanRLWorkerConfig
+    from cleanrl_worker.config.config import CleanRLWorkerConfig
+    from cleanrl_worker.plan.plan import Plan
 
 # DESIGN's grace period: time to reach a checkpoint.
 GRACE_SECONDS = 120.0
@@ -93,7 +94,7 @@ class CleanRLWorkerRuntime:
     @cached_property
     def plan(self) -> Plan:
         """The checked command; ConfigError for whatever a dry run refuses."""
-        from cleanrl_worker.command import make_plan
+        from cleanrl_worker.plan.command import make_plan
 
         return make_plan(self.config, self.paths, self._registry)
 
@@ -104,7 +105,7 @@ class CleanRLWorkerRuntime:
 
     def build_cleanrl_args(self) -> list[str]:
         """The flags that the algorithm gets."""
-        from cleanrl_worker.command import build_args
+        from cleanrl_worker.plan.command import build_args
 
         return build_args(self.config, self.paths, self._registry)
 
@@ -112,7 +113,7 @@ class CleanRLWorkerRuntime:
         """Do the run, or only check it when this is a dry run."""
         plan = self.plan
         if self._dry_run:
-            from cleanrl_worker.policy_check import check_policy
+            from cleanrl_worker.supervise.policy_check import check_policy
 
             check_policy(self.config, plan)
             return self._summary("dry-run", storage=self._check_storage())

@@ -9,12 +9,12 @@ import pytest
 import tiny_envs
 from needs import needed
 
-from cleanrl_worker.config import parse_worker_config
+from cleanrl_worker.config.config import parse_worker_config
 from cleanrl_worker.envs import vectors as envs
 from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
 from cleanrl_worker.run import checkpoint, training
 from cleanrl_worker.runtime import CleanRLWorkerRuntime
-from cleanrl_worker.schema import describe
+from cleanrl_worker.schema.parameters import describe
 from mosaic.contract import metrics
 from mosaic.contract.checkpoints import find_all
 

@@ -15,7 +15,7 @@ from needs import needed
 from cleanrl_worker.envs import vectors as envs
 from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
 from cleanrl_worker.run import training
-from cleanrl_worker.schema import describe
+from cleanrl_worker.schema.parameters import describe
 from mosaic.contract import metrics
 
 # one that samples a memory: the tag of its values, and what makes it learn soon

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cleanrl_worker import evaluation
 from cleanrl_worker.envs import vectors
+from cleanrl_worker.evaluation import batched as evaluation
 from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
 from cleanrl_worker.run.args import RunArgs
 from mosaic import catalog

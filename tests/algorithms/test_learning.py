@@ -16,7 +16,7 @@ from needs import needed
 
 from cleanrl_worker.envs.jax.classic import CLASSICS, Classic
 from cleanrl_worker.run import training
-from cleanrl_worker.schema import describe
+from cleanrl_worker.schema.parameters import describe
 from mosaic.contract import metrics
 
 tiny_envs.register()

@@ -32,7 +32,7 @@ def games(site: Site) -> list[psutil.Process]:
     found = []
     for process in psutil.Process(site.process.pid).children(recursive=True):
         try:
-            if "--interactive" in process.cmdline() or "cleanrl_worker.interactive" in process.cmdline():
+            if "--interactive" in process.cmdline() or "cleanrl_worker.play.protocol" in process.cmdline():
                 found.append(process)
         except psutil.Error:
             continue

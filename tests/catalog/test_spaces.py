@@ -7,7 +7,7 @@ import pytest
 from gymnasium import spaces
 
 from cleanrl_worker.envs import pools
-from cleanrl_worker.schema import describe
+from cleanrl_worker.schema.parameters import describe
 from mosaic.catalog import find, ids, misfit, missing_package
 
 MADE = (

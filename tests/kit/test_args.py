@@ -11,7 +11,7 @@ import pytest
 
 from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
 from cleanrl_worker.run.args import Count, RunArgs, Share, as_json, check_minibatches, parse, require
-from cleanrl_worker.schema import describe
+from cleanrl_worker.schema.parameters import describe
 
 
 @dataclass(kw_only=True)

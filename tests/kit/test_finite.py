@@ -15,7 +15,7 @@ from cleanrl_worker.envs import vectors
 from cleanrl_worker.envs.finite import NotFinite
 from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
 from cleanrl_worker.run.args import RunArgs
-from cleanrl_worker.schema import describe
+from cleanrl_worker.schema.parameters import describe
 from mosaic.contract import metrics
 
 AT = 40  # the step of each environment whose number is bad

@@ -5,9 +5,9 @@ import pytest
 
 from cleanrl_worker.envs.play import make_game, play_episode
 from cleanrl_worker.nets.memory import RememberingPolicy
+from cleanrl_worker.play.game_view import open_scene
+from cleanrl_worker.play.session import Request, Session
 from cleanrl_worker.run.policy import Policy
-from cleanrl_worker.scene import open_scene
-from cleanrl_worker.session import Request, Session
 
 LIVES = 5  # of Breakout, which are all lost without a move
 

@@ -20,7 +20,7 @@ from mosaic.contract.paths import RunPaths
 # What the command line does with a runtime, without the command line.
 HOST = """
 import json, subprocess, sys
-from cleanrl_worker.config import parse_worker_config
+from cleanrl_worker.config.config import parse_worker_config
 from cleanrl_worker.runtime import CleanRLWorkerRuntime
 from mosaic.contract.errors import MosaicError
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from cleanrl_worker.analytics import build_manifest, identity, write_manifest
-from cleanrl_worker.config import CleanRLWorkerConfig
+from cleanrl_worker.config.config import CleanRLWorkerConfig
+from cleanrl_worker.telemetry.manifest import build_manifest, identity, write_manifest
 from mosaic.contract.errors import StorageError
 from mosaic.contract.paths import RunPaths
 

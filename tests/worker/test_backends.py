@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from cleanrl_worker import backends
 from cleanrl_worker.envs import pools
+from cleanrl_worker.plan import backends
 from mosaic import catalog
 from mosaic.catalog import games, requirements
 

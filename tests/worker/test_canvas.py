@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import cleanrl_worker
-from cleanrl_worker import canvas
+from cleanrl_worker.fastlane import mujoco_picture as canvas
 
 SRC = Path(cleanrl_worker.__file__).parents[1]
 
@@ -56,8 +56,8 @@ def test_each_detail_costs_no_more_than_the_one_before() -> None:
 # In a process of its own, as GL always is here; prints how many pixels of each picture have the cheetah's colour.
 DRAWING = """
 import gymnasium as gym, numpy as np
-from cleanrl_worker.canvas import Canvas
-from cleanrl_worker.renderer import Physics
+from cleanrl_worker.fastlane.mujoco_picture import Canvas
+from cleanrl_worker.fastlane.mujoco_process import Physics
 
 env = gym.make("HalfCheetah-v5")
 env.reset(seed=1)

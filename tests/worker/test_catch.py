@@ -6,9 +6,9 @@ import pytest
 
 from cleanrl_worker.envs import play, vectors
 from cleanrl_worker.envs.catch import BALL, LANDING, MOVE, PADDLE, SIZE, Catch
-from cleanrl_worker.evaluation import play_all
+from cleanrl_worker.evaluation.batched import play_all
+from cleanrl_worker.play.game_view import open_scene
 from cleanrl_worker.run.args import RunArgs
-from cleanrl_worker.scene import open_scene
 
 CATCH = "mosaic/Catch-v0"
 RNG = np.random.default_rng(7)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cleanrl_worker.causes import describe_end, signal_name
+from cleanrl_worker.supervise.exit_reason import describe_end, signal_name
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
-from cleanrl_worker import command, schema
-from cleanrl_worker.command import Plan, build_args, make_plan
-from cleanrl_worker.config import CleanRLWorkerConfig, parse_worker_config
+from cleanrl_worker.config.config import CleanRLWorkerConfig, parse_worker_config
+from cleanrl_worker.plan import command
+from cleanrl_worker.plan.command import build_args, make_plan
+from cleanrl_worker.plan.plan import Plan
 from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
+from cleanrl_worker.schema import parameters as schema
 from mosaic.catalog import requirements
 from mosaic.contract.errors import ConfigError
 from mosaic.contract.paths import RunPaths

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from cleanrl_worker.config import (
+from cleanrl_worker.config.config import (
     CleanRLWorkerConfig,
     WorkerConfig,
     load_worker_config,

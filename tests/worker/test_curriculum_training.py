@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from cleanrl_worker.curriculum_training import run_curriculum_training
 from cleanrl_worker.envs.curriculum import BABYAI_DOORKEY_CURRICULUM
+from cleanrl_worker.run.curriculum_training import run_curriculum_training
 from mosaic.contract.errors import ConfigError
 from mosaic.contract.metrics import read_rows
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from cleanrl_worker import environments
-from cleanrl_worker.environments import ask_registry, check_environment
 from cleanrl_worker.envs.vectors import make_native
+from cleanrl_worker.plan import environments
+from cleanrl_worker.plan.environments import ask_registry, check_environment
 from mosaic import catalog
 from mosaic.catalog import requirements
 from mosaic.contract.errors import ConfigError

@@ -19,7 +19,6 @@ import torch
 from safetensors.numpy import save
 from torch import nn
 
-from cleanrl_worker import eval_registry
 from cleanrl_worker.algorithms import (
     c51,
     c51_atari,
@@ -36,7 +35,8 @@ from cleanrl_worker.algorithms import (
     td3_continuous_action,
 )
 from cleanrl_worker.envs.play import for_episode
-from cleanrl_worker.eval_registry import SavedPolicy, build_policy, read_policy
+from cleanrl_worker.evaluation import policy_loader as eval_registry
+from cleanrl_worker.evaluation.policy_loader import SavedPolicy, build_policy, read_policy
 from cleanrl_worker.learn import dqn_files
 from cleanrl_worker.nets.mlp import MLPAgent, SeparateMLPAgent
 from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY

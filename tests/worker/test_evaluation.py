@@ -19,13 +19,13 @@ import tiny_envs
 import torch
 from needs import needed
 
-from cleanrl_worker import evaluation
 from cleanrl_worker.algorithms import ppo
 from cleanrl_worker.envs import play
 from cleanrl_worker.envs.episodes import spaces_of
 from cleanrl_worker.envs.views import view_of
-from cleanrl_worker.eval_registry import build_policy, read_policy
-from cleanrl_worker.evaluation import BATCH_NUMBERS, EvalArgs, run_batched_evaluation
+from cleanrl_worker.evaluation import batched as evaluation
+from cleanrl_worker.evaluation.batched import BATCH_NUMBERS, EvalArgs, run_batched_evaluation
+from cleanrl_worker.evaluation.policy_loader import build_policy, read_policy
 from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
 from mosaic.contract import metrics
 from mosaic.contract.events import Event, replay
@@ -384,7 +384,7 @@ def test_seed_override_wins_and_settings_of_training_are_named(home: Path, cartp
     out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
     summary = json.loads(out)
-    assert summary["module"] == "cleanrl_worker.evaluation" and summary["config"]["seed"] == 9
+    assert summary["module"] == "cleanrl_worker.evaluation.batched" and summary["config"]["seed"] == 9
     assert {"--seed=9", "--gamma=0.5", "--episodes=50", "--batch-size=50"} <= set(summary["argv"])
     assert any("learning_rate" in warning for warning in summary["warnings"])
     assert not (home / "var").exists()

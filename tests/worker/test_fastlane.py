@@ -23,8 +23,10 @@ import tiny_envs
 from needs import needed
 
 import cleanrl_worker
-from cleanrl_worker import fastlane, lane, onlooker
 from cleanrl_worker.envs import episodes
+from cleanrl_worker.fastlane import gym_wrapper as fastlane
+from cleanrl_worker.fastlane import pacer as lane
+from cleanrl_worker.fastlane import vector_wrapper as onlooker
 from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
 from mosaic.contract import metrics, ring, variables
 from mosaic.contract.frames import FastLaneReader, Frame, RingError

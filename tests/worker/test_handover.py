@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from cleanrl_worker import schema
-from cleanrl_worker.config import parse_worker_config
-from cleanrl_worker.handover import make_plan
+from cleanrl_worker.config.config import parse_worker_config
+from cleanrl_worker.schema import parameters as schema
+from cleanrl_worker.supervise.handover import make_plan
 from mosaic.contract.errors import ConfigError
 
 

@@ -313,7 +313,7 @@ def test_refused_session_starts_nothing(
 
 def test_dry_run_says_what_would_be_played(play: Callable[..., Player], tmp_path: Path) -> None:
     assert play("--env-id", "CartPole-v1", "--dry-run").leave() == ([], 0)
-    assert "this would run cleanrl_worker.interactive" in (tmp_path / "stderr").read_text()
+    assert "this would run cleanrl_worker.play.protocol" in (tmp_path / "stderr").read_text()
 
 
 def test_thousand_steps_cost_little_and_leave_nothing_behind(play: Callable[..., Player]) -> None:

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from cleanrl_worker.interpreter import find_interpreter, locate
+from cleanrl_worker.plan.interpreter import find_interpreter, locate
 from mosaic.contract.errors import ConfigError
 
 

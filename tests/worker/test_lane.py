@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cleanrl_worker.lane import Lane, Settings, as_colours, fitted, tiled, usual_cost
+from cleanrl_worker.fastlane.pacer import Lane, Settings, as_colours, fitted, tiled, usual_cost
 from mosaic.contract.frames import FastLaneReader, FastLaneWriter
 
 PLAIN = Settings("single", 0, 8, 0.0, 1024, 1.0)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cleanrl_worker import live
+from cleanrl_worker.fastlane import settings as live
 from mosaic.contract import ring
 from mosaic.contract.errors import ConfigError
 from mosaic.contract.frames import FastLaneReader, FastLaneWriter

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from cleanrl_worker.lock import holding
+from cleanrl_worker.supervise.run_lock import holding
 from mosaic.contract.errors import ConfigError, StorageError
 from mosaic.contract.paths import RunPaths
 
 HOLD = """
 import sys, time
-from cleanrl_worker.lock import holding
+from cleanrl_worker.supervise.run_lock import holding
 from mosaic.contract.paths import RunPaths
 with holding(RunPaths("run-1")):
     print("held", flush=True)

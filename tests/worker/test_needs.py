@@ -10,10 +10,12 @@ import needs as tests_needs
 import pytest
 import tiny_envs
 
-from cleanrl_worker import cli, needs, vitals
-from cleanrl_worker.config import parse_worker_config
+from cleanrl_worker import cli
+from cleanrl_worker.config.config import parse_worker_config
 from cleanrl_worker.learn.frame_buffer import FrameReplay
+from cleanrl_worker.plan import resources as needs
 from cleanrl_worker.runtime import CleanRLWorkerRuntime, RuntimeSummary
+from cleanrl_worker.telemetry import process_stats as vitals
 
 Usage = namedtuple("Usage", "total used free")
 

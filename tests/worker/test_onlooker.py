@@ -9,11 +9,11 @@ import pytest
 import tiny_envs
 import torch
 
-from cleanrl_worker import onlooker
 from cleanrl_worker.algorithms import ppo, ppo_continuous_action
 from cleanrl_worker.envs import episodes, play, vectors
-from cleanrl_worker.fastlane import View
-from cleanrl_worker.lane import Lane, Settings
+from cleanrl_worker.fastlane import vector_wrapper as onlooker
+from cleanrl_worker.fastlane.gym_wrapper import View
+from cleanrl_worker.fastlane.pacer import Lane, Settings
 from mosaic.contract.frames import FastLaneReader, FastLaneWriter
 
 SETTINGS = Settings("single", 0, 8, 0.0, 1024, 1.0)

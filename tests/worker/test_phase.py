@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from cleanrl_worker.config import parse_worker_config
-from cleanrl_worker.phase import is_phase
+from cleanrl_worker.config.config import parse_worker_config
+from cleanrl_worker.supervise.script_phase import is_phase
 from mosaic.contract.checkpoints import find_all, mirror, write_checkpoint
 from mosaic.contract.errors import ConfigError
 from mosaic.contract.events import replay

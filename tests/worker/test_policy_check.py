@@ -13,9 +13,9 @@ import pytest
 import torch
 
 from cleanrl_worker.algorithms import dqn, ppo
-from cleanrl_worker.config import parse_worker_config
-from cleanrl_worker.handover import hand_over
+from cleanrl_worker.config.config import parse_worker_config
 from cleanrl_worker.runtime import CleanRLWorkerRuntime
+from cleanrl_worker.supervise.handover import hand_over
 from mosaic.contract.errors import ConfigError
 from mosaic.contract.paths import RunPaths
 
@@ -102,7 +102,7 @@ def test_a_policy_of_another_environment_is_refused(home: Path, policy: Path) ->
 
 
 def test_a_dry_run_of_a_training_starts_no_process_for_a_policy(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cleanrl_worker.policy_ask.subprocess.run", lambda *_, **__: pytest.fail("it did"))
+    monkeypatch.setattr("cleanrl_worker.config.policy_ask.subprocess.run", lambda *_, **__: pytest.fail("it did"))
     dry_run({}, algo="ppo", env_id="CartPole-v1", total_timesteps=1000)
 
 
@@ -136,7 +136,7 @@ def test_a_scripts_run_is_a_warm_start_and_is_played_without_a_sidecar(
         questions.append(question)
         return "dqn", "CartPole-v1"
 
-    monkeypatch.setattr("cleanrl_worker.policy_ask.find_algo", find_algo)
+    monkeypatch.setattr("cleanrl_worker.config.policy_ask.find_algo", find_algo)
     extras = {"mode": "resume_training", "checkpoint_path": "mine", "additional_timesteps": 100}
     config = parse_worker_config({"run_id": "r", "extras": extras})
     assert (config.algo, config.env_id, config.seed, config.total_timesteps) == ("dqn", "CartPole-v1", 5, 100)

@@ -11,9 +11,9 @@ import torch
 from safetensors.numpy import save_file
 from torch import nn
 
-from cleanrl_worker.eval_registry import read_policy
-from cleanrl_worker.policy_algo import find_algo
-from cleanrl_worker.policy_match import matches
+from cleanrl_worker.evaluation.policy_algo import find_algo
+from cleanrl_worker.evaluation.policy_loader import read_policy
+from cleanrl_worker.evaluation.policy_match import matches
 from mosaic.contract.errors import ConfigError
 
 

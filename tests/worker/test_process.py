@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from cleanrl_worker.command import Plan
-from cleanrl_worker.process import AlgorithmProcess, child_environment
+from cleanrl_worker.plan.plan import Plan
+from cleanrl_worker.supervise.process import AlgorithmProcess, child_environment
 from mosaic.contract.errors import StorageError, WorkerError
 from mosaic.contract.paths import RunPaths
 

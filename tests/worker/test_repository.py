@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cleanrl_worker import repository
+from cleanrl_worker.supervise import repository
 from mosaic.contract.secrets import mask_text
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
-from cleanrl_worker.config import parse_worker_config
+from cleanrl_worker.config.config import parse_worker_config
 from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
 from cleanrl_worker.runtime import CleanRLWorkerRuntime, RuntimeSummary
 from mosaic.contract.errors import ConfigError

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cleanrl_worker.config import CleanRLWorkerConfig, parse_worker_config
+from cleanrl_worker.config.config import CleanRLWorkerConfig, parse_worker_config
 from mosaic.contract.checkpoints import sealed, write_checkpoint
 from mosaic.contract.errors import ConfigError
 from mosaic.contract.events import EventLog

@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from cleanrl_worker.scene import PoolEnv, Scene, encode_png, open_scene
+from cleanrl_worker.play.game_view import PoolEnv, Scene, encode_png, open_scene
 from mosaic.contract.errors import MosaicError
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cleanrl_worker import cli
-from cleanrl_worker.config import parse_worker_config
+from cleanrl_worker.config.config import parse_worker_config
 from mosaic.contract.events import decode
 from mosaic.contract.metrics import read_rows
 from mosaic.contract.paths import RunPaths

@@ -8,8 +8,8 @@ from textwrap import dedent
 
 import pytest
 
-from cleanrl_worker import schema
 from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
+from cleanrl_worker.schema import parameters as schema
 from mosaic import catalog
 
 ALGORITHM = '''
@@ -320,7 +320,7 @@ def test_schema_says_what_the_algorithms_own_parser_says() -> None:
 
 
 def test_all_algorithms_are_described_by_reading_each_file_once_and_only_its_head() -> None:
-    from cleanrl_worker.source import Source, _parse, locate_module
+    from cleanrl_worker.schema.source import Source, _parse, locate_module
 
     _parse.cache_clear()
     schema.describe()

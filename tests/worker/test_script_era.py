@@ -7,7 +7,7 @@ import pytest
 
 from cleanrl_worker.foreign.eras import GYM_023, GYMNASIUM_029, MODULES
 from cleanrl_worker.foreign.old_ids import REPLACED, played
-from cleanrl_worker.script_era import ScriptEra, read_era, require_modules
+from cleanrl_worker.plan.script_era import ScriptEra, read_era, require_modules
 from mosaic.contract.errors import ConfigError
 
 FILES = Path(__file__).parents[1] / "foreign" / "files"

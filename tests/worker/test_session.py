@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from cleanrl_worker.envs.play import make_game, play_episode
-from cleanrl_worker.scene import open_scene
-from cleanrl_worker.session import CommandError, Request, Session, allowed_actions, describe_actions, read_action
+from cleanrl_worker.play.game_view import open_scene
+from cleanrl_worker.play.session import CommandError, Request, Session, allowed_actions, describe_actions, read_action
 
 BOX = gym.spaces.Box(np.array([-1.0, 0.0], np.float32), np.array([1.0, np.inf], np.float32))
 PAIR = gym.spaces.MultiDiscrete([3, 2])

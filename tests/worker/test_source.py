@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from cleanrl_worker.source import Source, locate_module, package_exists
+from cleanrl_worker.schema.source import Source, locate_module, package_exists
 from mosaic.contract.errors import ConfigError
 
 

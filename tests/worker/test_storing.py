@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cleanrl_worker.config import parse_worker_config
+from cleanrl_worker.config.config import parse_worker_config
 from mosaic.contract.checkpoints import find_all, read_checkpoint, write_checkpoint
 from mosaic.contract.errors import ConfigError, StoreError
 from mosaic.contract.paths import RunPaths

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cleanrl_worker.telemetry import LifecycleEmitter, MetricsRelay, Notes, Progress, ScriptScalars, rows_of
+from cleanrl_worker.telemetry.emitter import LifecycleEmitter, MetricsRelay, Notes, Progress, ScriptScalars, rows_of
 from mosaic.contract.errors import EventError, StorageError
 from mosaic.contract.events import EventLog, decode, last_seq, replay
 from mosaic.contract.metrics import decode_row, encode_resumed, encode_row, read_rows
@@ -131,7 +131,7 @@ def test_a_disk_that_takes_nothing_for_a_while_loses_no_held_event(paths: RunPat
 EMIT_MUCH = """
 import sys, time
 from pathlib import Path
-from cleanrl_worker.telemetry import LifecycleEmitter
+from cleanrl_worker.telemetry.emitter import LifecycleEmitter
 from mosaic.contract.events import EventLog
 emitter = LifecycleEmitter(EventLog(Path(sys.argv[1]), "run-1"))
 emitter._outlet.PATIENCE_SECONDS = 0.3

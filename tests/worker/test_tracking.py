@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from cleanrl_worker.tracking import Tracker
+from cleanrl_worker.telemetry.wandb import Tracker
 from mosaic.contract.metrics import encode_resumed, encode_row
 from mosaic.contract.paths import RunPaths
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from cleanrl_worker.vitals import Vitals
+from cleanrl_worker.telemetry.process_stats import Vitals
 
 
 def test_memory_counts_children_and_asks_no_gpu_that_is_not_there() -> None:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from cleanrl_worker.wandb_keys import find_key, is_logged_in, wandb_variables, with_key, without_key
+from cleanrl_worker.telemetry.wandb_keys import find_key, is_logged_in, wandb_variables, with_key, without_key
 
 KEY = "0123456789abcdef0123456789abcdef01234567"
 

@@ -119,7 +119,7 @@ class View(Protocol):
 
 
 onlooker: Any = None
-"""the live view (`cleanrl_worker.onlooker`), where the launcher has let it in"""
+"""the live view (`cleanrl_worker.fastlane.vector_wrapper`), where the launcher has let it in"""
 choosers: Any = None
 """who chooses tasks (`cleanrl_worker.envs.automatic`), where the launcher has let it in"""
 

@@ -21,7 +21,14 @@ def start_tracker(folder: Path, offset: int, name: str, config: Mapping[str, Any
     """W&B following a run's metrics from an offset on, as its arguments say; what is returned waits for its end."""
     config_file = folder / "wandb_config.json"
     write_atomic(config_file, json.dumps(config))
-    command = [sys.executable, "-P", "-m", "cleanrl_worker.tracking", f"--run-dir={folder}", f"--offset={offset}"]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "cleanrl_worker.telemetry.wandb",
+        f"--run-dir={folder}",
+        f"--offset={offset}",
+    ]
     command += [f"--project={config['wandb_project_name']}", f"--name={config['wandb_run_name'] or name}"]
     command += [f"--config-file={config_file}"] + [f"--entity={config['wandb_entity']}"] * bool(config["wandb_entity"])
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True)
@@ -51,7 +58,14 @@ def push_policy(folder: Path, path: Path, entity: str, returns: list[float], vid
 
 def _pushed(path: Path, entity: str, returns: list[float], video: Path | None) -> dict[str, str]:
     """`repository` or `error`."""
-    command = [sys.executable, "-P", "-m", "cleanrl_worker.hub", f"--policy={path}", f"--returns={json.dumps(returns)}"]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "cleanrl_worker.telemetry.huggingface",
+        f"--policy={path}",
+        f"--returns={json.dumps(returns)}",
+    ]
     command += [f"--entity={entity}"] * bool(entity) + [f"--video={video}"] * (video is not None)
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PUSH_SECONDS)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from cleanrl_worker.command import build_args
-from cleanrl_worker.config import parse_worker_config
+from cleanrl_worker.config.config import parse_worker_config
+from cleanrl_worker.plan.command import build_args
 from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
 from mosaic import cli
 from mosaic.commands import further, train
