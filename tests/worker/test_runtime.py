@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 from cleanrl_worker.config.config import parse_worker_config
+from cleanrl_worker.foreign.where import LAUNCHER
 from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
 from cleanrl_worker.runtime import CleanRLWorkerRuntime, RuntimeSummary
 from mosaic.contract.errors import ConfigError
@@ -709,7 +710,7 @@ def test_refusal_comes_before_anything_is_written(home: Path, tmp_path: Path) ->
 def test_registry_names_modules_by_their_names() -> None:
     assert DEFAULT_ALGO_REGISTRY["dqn_jax"] == "cleanrl_worker.algorithms.dqn_jax"
     assert all(module.rpartition(".")[2] == name for name, module in DEFAULT_ALGO_REGISTRY.items())
-    assert os.path.isfile(Path(sys.modules["cleanrl_worker.runtime"].__file__ or "").with_name("launcher.py"))
+    assert LAUNCHER.is_file()
 
 
 def test_segments_of_an_algorithm_that_was_killed_before_its_checkpoint_are_removed(start_run: StartRun) -> None:

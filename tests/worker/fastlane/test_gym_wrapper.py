@@ -33,10 +33,12 @@ from mosaic.contract.frames import FastLaneReader, Frame, RingError
 from mosaic.contract.paths import RunPaths
 
 SRC = Path(cleanrl_worker.__file__).parents[1]
+WORKER = SRC / "cleanrl_worker"
 FOREIGN = [
-    *(SRC / "cleanrl_worker" / f"{name}.py" for name in ("launcher", "sitecustomize", "fastlane", "lane", "stage")),
-    *(SRC / "cleanrl_worker" / f"{name}.py" for name in ("renderer", "canvas")),
-    SRC / "mosaic" / "wire" / "ring.py",
+    *(WORKER / "foreign" / f"{name}.py" for name in ("launcher", "sitecustomize")),
+    *(WORKER / "fastlane" / f"{name}.py" for name in ("gym_wrapper", "pacer", "forked_envs")),
+    *(WORKER / "fastlane" / f"{name}.py" for name in ("mujoco_process", "mujoco_picture")),
+    SRC / "mosaic" / "contract" / "ring.py",
 ]
 PATIENCE = 90.0
 PATIENCE_OF_THE_LANE = lane.PATIENCE + 1
@@ -183,7 +185,7 @@ def test_what_runs_in_foreign_interpreters_is_python_3_8(path: Path) -> None:
 
 
 def test_the_lane_reads_the_variables_that_the_shell_sets() -> None:
-    text = "".join((SRC / "cleanrl_worker" / name).read_text() for name in ("lane.py", "sitecustomize.py"))
+    text = "".join((WORKER / name).read_text() for name in ("fastlane/pacer.py", "foreign/sitecustomize.py"))
     names = [name for name in variables.DOCS if "FASTLANE" in name]
     assert len(names) == 7 and [name for name in [*names, "MOSAIC_RUN_ID"] if f'"{name}"' not in text] == []
 
@@ -436,7 +438,12 @@ def test_the_patch_imports_nothing_heavy(tmp_path: Path) -> None:
     heavy = {"numpy", "gymnasium", "torch", "multiprocessing", "hashlib", "json", "pathlib", "threading"}
     print(sorted(heavy & set(sys.modules)))
     """
-    command = [sys.executable, "-c", textwrap.dedent(code), str(SRC / "cleanrl_worker" / "sitecustomize.py")]
+    command = [
+        sys.executable,
+        "-c",
+        textwrap.dedent(code),
+        str(WORKER / "foreign" / "sitecustomize.py"),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert done.stdout == "[]\n", done.stderr
     assert rings_of("light") == []

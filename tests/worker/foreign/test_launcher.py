@@ -14,7 +14,7 @@ import pytest
 
 import cleanrl_worker
 
-LAUNCHER = Path(cleanrl_worker.__file__).with_name("launcher.py")
+LAUNCHER = Path(cleanrl_worker.__file__).parent / "foreign" / "launcher.py"
 
 
 def launch(tmp_path: Path, *flags: str, python: str = sys.executable) -> subprocess.CompletedProcess[str]:

@@ -10,7 +10,7 @@ from cleanrl_worker.foreign.old_ids import REPLACED, played
 from cleanrl_worker.plan.script_era import ScriptEra, read_era, require_modules
 from mosaic.contract.errors import ConfigError
 
-FILES = Path(__file__).parents[1] / "foreign" / "files"
+FILES = Path(__file__).parents[2] / "foreign" / "files"
 GYMNASIUM = "import gymnasium as gym\n"
 LOGS = 'writer.add_scalar("charts/episodic_return", 1, 1)\n'
 

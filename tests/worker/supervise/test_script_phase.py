@@ -19,7 +19,7 @@ from mosaic.contract.metrics import read_rows
 from mosaic.contract.paths import RunPaths
 from mosaic.contract.phases import read_phases
 
-SRC = Path(__file__).resolve().parents[2] / "src"
+SRC = Path(__file__).resolve().parents[3] / "src"
 BASE = {"algo": "ppo", "env_id": "CartPole-v1", "seed": 1, "total_timesteps": 256}
 # As jq does it, for machines that have none.
 JQ = """#!/bin/sh
