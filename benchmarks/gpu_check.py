@@ -142,7 +142,7 @@ assert total - free < 0.2 * total, "JAX has taken the memory as a whole"
 FALLBACK = """
 import torch
 from types import SimpleNamespace
-from cleanrl_worker.agents import graphs
+from cleanrl_worker.learn import graphs
 told = []
 def a_run():
     args = SimpleNamespace(cudagraphs=True, compile=False)
@@ -179,7 +179,7 @@ print("what cannot be recorded goes on with one warning:", *(message for _, mess
 
 TRANSFERS = """
 import numpy as np, torch
-from cleanrl_worker.agents import batches
+from cleanrl_worker.learn import batches
 from cleanrl_worker.learn.courier import Courier
 from cleanrl_worker.envs.episodes import Step
 from cleanrl_worker.learn.frame_buffer import FrameReplay

@@ -233,3 +233,8 @@ def test_backup_runbook_leaves_out_every_secret_of_a_home() -> None:
     (line,) = [line for line in page.splitlines() if line.startswith("rsync ")]
     for secret in ("token", "web.key", "web", "ray_token"):
         assert f"--exclude '/trainer/{secret}'" in line
+
+
+def test_architecture_names_a_place_that_exists_for_each_thing() -> None:
+    places = re.findall(r"\| `(src/[^`]+)` \|", (ROOT / "docs" / "architecture.md").read_text())
+    assert len(places) >= 20 and [place for place in places if not (ROOT / place).is_file()] == []

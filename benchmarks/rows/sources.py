@@ -9,9 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 SRC = ROOT / "src"
 # What decides the update. The command line, logs and checkpoints of a run do not.
-PACKAGES = tuple(
-    f"cleanrl_worker.{name}" for name in ("algorithms", "kit", "agents", "wrappers", "run", "learn", "nets", "envs")
-)
+PACKAGES = tuple(f"cleanrl_worker.{name}" for name in ("algorithms", "run", "learn", "nets", "envs"))
 
 
 def commit_of_checkout() -> str:

@@ -41,7 +41,7 @@ def install() -> None:
 
 
 class Onlooker:
-    """What `kit` tells of a run: its environments, who learns in them, and the evaluation at its end."""
+    """Receives the environments of a run, its learner, and the evaluation at its end."""
 
     def __init__(self, view: View) -> None:
         self._view = view

@@ -62,7 +62,7 @@ def advance(classic: Classic, now: Progress, actions: jax.Array, drawn: jax.Arra
 
 
 class ClassicEnvs:
-    """A vector of them as `kit` sees environments; a compiled rollout takes `progress` and puts it back.
+    """A vector of them as `envs` presents environments; a compiled rollout takes `progress` and puts it back.
 
     Whoever steps them so tells `count` what was paid and what ended.
     """
