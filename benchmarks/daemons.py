@@ -14,7 +14,7 @@ import numpy as np
 import psutil
 
 from mosaic.contract.channel import daemon_card, read_card
-from mosaic.trainer.client import Client
+from mosaic.trainer.rpc.client import Client
 
 
 @contextmanager

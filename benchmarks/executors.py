@@ -29,7 +29,7 @@ from report import markdown, save
 from mosaic.contract.channel import daemon_card, read_card
 from mosaic.contract.metrics import comparable
 from mosaic.contract.paths import RunPaths
-from mosaic.trainer.client import Client
+from mosaic.trainer.rpc.client import Client
 from mosaic.trainer.run import Run
 from mosaic.trainer.states import State
 

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from mosaic.trainer import metrics_store
-from mosaic.trainer.registry import NewRun, Registry
+from mosaic.trainer.registry import metrics_store
+from mosaic.trainer.registry.registry import NewRun, Registry
 
 
 def fill_curves(folder: Path, points: int, curves: int = 20) -> None:

@@ -30,8 +30,8 @@ from mosaic.contract.events import EventLog
 from mosaic.contract.metrics import read_rows
 from mosaic.contract.paths import RunPaths
 from mosaic.contract.proto import trainer_pb2 as pb
-from mosaic.trainer.client import Client
 from mosaic.trainer.executors.local import boot_id, start_ticks
+from mosaic.trainer.rpc.client import Client
 from mosaic.trainer.states import State
 
 

@@ -20,7 +20,7 @@ from mosaic.contract.errors import MosaicError
 from mosaic.contract.events import replay
 from mosaic.contract.metrics import read_rows
 from mosaic.contract.paths import RunPaths
-from mosaic.trainer.client import Client
+from mosaic.trainer.rpc.client import Client
 from mosaic.trainer.run import Run
 from mosaic.trainer.states import State
 

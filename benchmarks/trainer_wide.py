@@ -15,8 +15,8 @@ from mosaic.contract.channel import PROTO_VERSION, credentials
 from mosaic.contract.events import EventLog
 from mosaic.contract.paths import RunPaths
 from mosaic.contract.proto import trainer_pb2 as pb
-from mosaic.trainer.client import Client
 from mosaic.trainer.executors.local import boot_id, start_ticks
+from mosaic.trainer.rpc.client import Client
 
 LONG_LINE = 20_000_000
 READERS = 8

@@ -24,7 +24,7 @@ from filled import fill_curves, fill_runs
 from playwright.sync_api import Page, sync_playwright
 from report import markdown, save
 
-from mosaic.trainer.client import Client
+from mosaic.trainer.rpc.client import Client
 from mosaic.web.server import fresh_url, read_web_card
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-dev-shm-usage"]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mosaic import cli
-from mosaic.commands import lists
+from mosaic.commands.inspect import lists
 from mosaic.contract import errors
 
 COMMANDS = (

@@ -79,7 +79,9 @@ ROOMS: dict[str, Room] = {
     CATALOG: Room((CONTRACT,)),
     "mosaic.stats": Room((), ("numpy",)),
     "mosaic.trainer": Room((CONTRACT, CATALOG, STORE), ("grpc", "numpy", "psutil", "pynvml", "tsdownsample", "ulid")),
-    "mosaic.web": Room((CONTRACT, CATALOG, STORE, "mosaic.stats", "mosaic.trainer.client", "mosaic.trainer.run"), None),
+    "mosaic.web": Room(
+        (CONTRACT, CATALOG, STORE, "mosaic.stats", "mosaic.trainer.rpc.client", "mosaic.trainer.run"), None
+    ),
     "mosaic.commands": Room(("mosaic",), None),
     "mosaic": Room(("mosaic",), ("numpy", "pynvml", "rich")),
     "gym_gui": Room(("mosaic.cli",)),
@@ -93,7 +95,12 @@ MAY_CATCH_ALL = (
     *_worker("cli", "supervise.supervisor", "play.game_view"),
     *_worker("fastlane.gym_wrapper", "fastlane.pacer", "fastlane.mujoco_process"),
     *("mosaic.contract.workers", "mosaic.store.storage", "mosaic.web.live"),
-    *("mosaic.trainer.daemon", "mosaic.trainer.service", "mosaic.trainer.border", "mosaic.trainer.rebuild"),
+    *(
+        "mosaic.trainer.daemon",
+        "mosaic.trainer.rpc.service",
+        "mosaic.trainer.border",
+        "mosaic.trainer.registry.rebuild",
+    ),
 )
 
 MODULE_LINES, FUNCTION_LINES = 400, 60

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import httpx
 
-from mosaic.trainer.client import Client
+from mosaic.trainer.rpc.client import Client
 
 SRC = Path(__file__).resolve().parents[1] / "src"
 # Two busy cores may take their time; who waits looks ten times a second.

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from playwright.sync_api import Page, sync_playwright
 
-from mosaic.trainer.client import Client, RunHandle
+from mosaic.trainer.rpc.client import Client, RunHandle
 from mosaic.web.server import fresh_url, read_web_card
 
 HERE = Path(__file__).parent

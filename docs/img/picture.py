@@ -11,7 +11,7 @@ from rich.console import Console
 
 from mosaic import Client
 from mosaic import console as view
-from mosaic.commands.following import progress_of
+from mosaic.commands.run.follow import progress_of
 from mosaic.trainer.daemon import spawn
 
 

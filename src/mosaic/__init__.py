@@ -7,7 +7,7 @@ TYPE_CHECKING = False  # typing takes 6 ms to import, in which Ctrl-C would stil
 if TYPE_CHECKING:
     from typing import Any
 
-    from mosaic.trainer.client import Client
+    from mosaic.trainer.rpc.client import Client
 
 __all__ = ["Client"]
 
@@ -15,7 +15,7 @@ __all__ = ["Client"]
 def __getattr__(name: str) -> Any:
     """`from mosaic import Client`, without gRPC in every process that imports mosaic."""
     if name == "Client":
-        from mosaic.trainer.client import Client
+        from mosaic.trainer.rpc.client import Client
 
         return Client
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

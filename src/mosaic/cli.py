@@ -94,24 +94,12 @@ def parser() -> argparse.ArgumentParser:
 
 def _modules() -> tuple[Any, ...]:
     """Return the commands' modules, a noun each, in the order of the help."""
-    from mosaic.commands import (
-        benchmark,
-        completion,
-        daemon,
-        fetch,
-        frames,
-        further,
-        gc,
-        life,
-        lists,
-        logs,
-        rebuild,
-        runs,
-        sweep,
-        train,
-        up,
-        verify,
-    )
+    from mosaic.commands.campaign import benchmark, sweep
+    from mosaic.commands.daemon import completion, daemon, fetch, gc, rebuild, up
+    from mosaic.commands.inspect import frames, lists, logs, runs, verify
+    from mosaic.commands.run import control as life
+    from mosaic.commands.run import resume as further
+    from mosaic.commands.run import train
 
     return (
         up,

@@ -247,7 +247,7 @@ def daemon(home: Path) -> Iterator[Finding]:
 def registry(home: Path) -> Iterator[Finding]:
     """The registry of this home, read without a daemon, and the run folders that it does not list."""
     from mosaic.contract.errors import DamagedError, TrainerError
-    from mosaic.trainer.folders import advice, database_file, listed, unlisted
+    from mosaic.trainer.registry.folders import advice, database_file, listed, unlisted
 
     try:
         known = listed(home)

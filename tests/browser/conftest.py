@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from web_site import PATIENCE, Site
 
 from mosaic.contract.errors import MosaicError
-from mosaic.trainer.client import Run, State
+from mosaic.trainer.rpc.client import Run, State
 from mosaic.web.server import fresh_url
 
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-dev-shm-usage"]

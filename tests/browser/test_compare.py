@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 from web_site import PATIENCE, Site
 
-from mosaic.trainer.client import Run, State
+from mosaic.trainer.rpc.client import Run, State
 
 WAIT = PATIENCE * 1000
 SEEDS = (1, 2, 3)

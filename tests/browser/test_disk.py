@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 from web_site import PATIENCE, Site
 
-from mosaic.trainer.client import State
+from mosaic.trainer.rpc.client import State
 
 PLACES = ("runs", "train", "script", "resume", "policy", "compare", "sweeps", "play", "environments", "system")
 # A disk of the test, in the GUI's process: used and free bytes as a file says.

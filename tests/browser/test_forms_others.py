@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Page, expect
 from web_site import PATIENCE, Site
 
-from mosaic.trainer.client import Run
+from mosaic.trainer.rpc.client import Run
 
 LONG = PATIENCE * 1000
 expect.set_options(timeout=LONG)

@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 from web_site import PATIENCE, Site, wait_until
 
 from mosaic.contract.channel import daemon_card, read_card
-from mosaic.trainer.client import Run
+from mosaic.trainer.rpc.client import Run
 
 PLACES = ("runs", "train", "script", "resume", "policy", "compare", "sweeps", "play", "environments", "system")
 TABS = ("live", "metrics", "logs", "events", "config", "files", "wandb", "notes")

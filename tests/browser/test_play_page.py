@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 from web_site import PATIENCE, Site, wait_until
 
-from mosaic.trainer.client import Run
+from mosaic.trainer.rpc.client import Run
 
 WAIT = PATIENCE * 1000
 

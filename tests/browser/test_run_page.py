@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 from web_site import PATIENCE, Site, wait_until
 
 from mosaic.contract.paths import RunPaths
-from mosaic.trainer.client import Run, State
+from mosaic.trainer.rpc.client import Run, State
 
 HOSTILE = '<img src=x onerror="window.hacked=1">{{ 1 }}</script><script>window.hacked=1</script>'
 

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 from web_site import PATIENCE, Site, wait_until
 
-from mosaic.trainer.client import Run, State
+from mosaic.trainer.rpc.client import Run, State
 
 WAIT = PATIENCE * 1000
 HOSTILE = "<img src=x onerror=\"document.title='owned'\">{{ 7*7 }}"

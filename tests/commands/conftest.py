@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from mosaic import cli
-from mosaic.trainer.client import Client
 from mosaic.trainer.daemon import spawn
+from mosaic.trainer.rpc.client import Client
 from mosaic.trainer.run import Run
 
 TESTS = Path(__file__).resolve().parents[1]

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from mosaic import cli
-from mosaic.commands.ledger import Ledger
-from mosaic.commands.matrix import parse_flags, payload, read_matrix
+from mosaic.commands.campaign.combinations import parse_flags, payload, read_matrix
+from mosaic.commands.campaign.planned_runs import Ledger
 from mosaic.contract.errors import ConfigError
-from mosaic.trainer.client import Client
+from mosaic.trainer.rpc.client import Client
 
 
 def matrix(*words: str) -> Any:
@@ -185,7 +185,7 @@ def test_deleted_run_is_not_waited_for(mosaic: Callable[..., Any], monkeypatch: 
         assert len(looks) < 9
         return []
 
-    monkeypatch.setattr("mosaic.commands.benchmark.list_group", find_none)
+    monkeypatch.setattr("mosaic.commands.campaign.benchmark.list_group", find_none)
     told = mosaic("benchmark", "--algos", "tiny", "--envs", "CartPole-v1", "--seeds", "1", "--name", name)
     assert told.code == 0 and "0 of 1" in told.out, told
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mosaic import cli
-from mosaic.commands.completion import SHELLS, candidates
+from mosaic.commands.daemon.completion import SHELLS, candidates
 
 
 def words(*given: str) -> list[str]:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from mosaic.commands.connection import Steady, connect, home_of
-from mosaic.trainer.client import Client
 from mosaic.trainer.daemon import spawn
+from mosaic.trainer.rpc.client import Client
 
 
 def end(pid: int, number: int) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from mosaic import cli
 from mosaic.trainer import daemon as trainer_daemon
-from mosaic.trainer.client import Client
+from mosaic.trainer.rpc.client import Client
 
 
 def flags(parser: Any) -> set[str]:

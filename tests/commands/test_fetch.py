@@ -12,7 +12,7 @@ from mosaic.contract.checkpoints import find_all, write_checkpoint
 from mosaic.contract.paths import RunPaths
 from mosaic.store.storage import Storage
 from mosaic.store.upload import Upload
-from mosaic.trainer.client import Client
+from mosaic.trainer.rpc.client import Client
 
 SMALL = {
     "total_timesteps": 256,

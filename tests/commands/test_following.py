@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from mosaic.commands import following
-from mosaic.commands.following import progress_of, sum_line
+from mosaic.commands.run import follow as following
+from mosaic.commands.run.follow import progress_of, sum_line
 from mosaic.console import status_line
 from mosaic.trainer.run import Run
 from mosaic.trainer.states import State

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mosaic.contract.checkpoints import write_checkpoint
-from mosaic.trainer.client import Client
+from mosaic.trainer.rpc.client import Client
 
 
 def config_of(client: Client, told: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mosaic.commands import gc
+from mosaic.commands.daemon import gc
 from mosaic.contract.checkpoints import find_all, write_checkpoint, write_segment
 from mosaic.contract.errors import ConfigError
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mosaic.commands.life import folder_bytes
+from mosaic.commands.run.control import folder_bytes
 
 
 def test_a_run_pauses_goes_on_and_is_cancelled(mosaic: Callable[..., Any], start: Callable[..., Any]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mosaic import cli
-from mosaic.commands import lists
+from mosaic.commands.inspect import lists
 from mosaic.contract.workers import WorkerCapabilities
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mosaic.commands import logs
+from mosaic.commands.inspect import logs
 from mosaic.contract.events import Event
 
 

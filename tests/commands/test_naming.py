@@ -7,7 +7,7 @@ import pytest
 
 from mosaic.commands.naming import find_run, find_runs
 from mosaic.contract.errors import ConfigError, UnknownRunError
-from mosaic.trainer.client import Client
+from mosaic.trainer.rpc.client import Client
 
 
 def test_a_run_is_named_by_its_id_either_end_of_it_or_latest(client: Client, start: Callable[..., Any]) -> None:

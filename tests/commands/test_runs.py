@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from mosaic.commands import run_table, runs
+from mosaic.commands.inspect import run_table, runs
 from mosaic.contract.errors import ConfigError
 from mosaic.contract.paths import RunPaths
 from mosaic.contract.provenance import add_attempt

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from mosaic.commands import settings
+from mosaic.commands.run import settings
 from mosaic.contract.errors import ConfigError
 
 SCHEMA = {"fields": [{"name": "total_timesteps"}, {"name": "gamma"}]}

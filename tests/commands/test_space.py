@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from mosaic.commands.settings import find_schema
-from mosaic.commands.space import default_space, parse_vary, read_space
+from mosaic.commands.campaign.search_space import default_space, parse_vary, read_space
+from mosaic.commands.run.settings import find_schema
 from mosaic.contract.errors import ConfigError
 from mosaic.contract.workers import discover_workers
 

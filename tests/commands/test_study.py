@@ -5,7 +5,7 @@ from pathlib import Path
 import optuna
 import pytest
 
-from mosaic.commands.study import DEFAULTS, Spec, Study, default_storage
+from mosaic.commands.campaign.optuna_study import DEFAULTS, Spec, Study, default_storage
 from mosaic.contract.errors import ConfigError
 from mosaic.contract.sweeps import Dimension, Value
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mosaic.commands.survey import MOST_ASKED, judge, trials_across
+from mosaic.commands.campaign.sample_check import MOST_ASKED, judge, trials_across
 from mosaic.contract.errors import ConfigError
 from mosaic.contract.sweeps import Dimension
 

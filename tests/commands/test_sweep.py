@@ -16,11 +16,11 @@ import optuna
 import pytest
 
 from mosaic import cli
-from mosaic.commands.settings import resources_of
-from mosaic.commands.study import Spec
-from mosaic.commands.trials import train_line
+from mosaic.commands.campaign.optuna_study import Spec
+from mosaic.commands.campaign.trials import train_line
+from mosaic.commands.run.settings import resources_of
 from mosaic.contract.sweeps import read_summary
-from mosaic.trainer.client import Client
+from mosaic.trainer.rpc.client import Client
 
 
 def group(client: Client, name: str) -> list[Any]:

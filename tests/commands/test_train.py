@@ -13,8 +13,8 @@ import psutil
 import pytest
 
 from mosaic import cli
-from mosaic.commands.train import build_configs
-from mosaic.trainer.client import Client
+from mosaic.commands.run.train import build_configs
+from mosaic.trainer.rpc.client import Client
 
 
 def configs(*words: str, schema: dict[str, Any] | None = None) -> list[dict[str, Any]]:

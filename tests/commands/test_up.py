@@ -13,7 +13,7 @@ import psutil
 import pytest
 from web_site import Site, wait_until
 
-from mosaic.commands import up
+from mosaic.commands.daemon import up
 from mosaic.contract.channel import daemon_card, read_card
 from mosaic.contract.identity import boot_id
 from mosaic.contract.paths import RunPaths

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mosaic.commands.windows import Record, Window, difference, windows_of
+from mosaic.commands.inspect.windows import Record, Window, difference, windows_of
 from mosaic.contract.checkpoints import write_checkpoint
 from mosaic.contract.errors import ConfigError
 from mosaic.contract.events import EventLog

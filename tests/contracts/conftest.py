@@ -14,20 +14,20 @@ from mosaic.contract.events import EventLog
 from mosaic.contract.happenings import Happenings
 from mosaic.contract.metrics import encode_row
 from mosaic.contract.proto import trainer_pb2_grpc
-from mosaic.trainer.attempts import Attempts, Registration
-from mosaic.trainer.bus import Bus
-from mosaic.trainer.client import Client
-from mosaic.trainer.controls import Controls
 from mosaic.trainer.executors.local import Identity
-from mosaic.trainer.frames import FrameHub
-from mosaic.trainer.gpu import Machine
-from mosaic.trainer.registry import NewRun, Registry
-from mosaic.trainer.relay import Relay
-from mosaic.trainer.remote import Handshakes
+from mosaic.trainer.live.bus import Bus
+from mosaic.trainer.live.frames import FrameHub
+from mosaic.trainer.live.ingest import Relay
+from mosaic.trainer.live.remote_workers import Handshakes
+from mosaic.trainer.live.worker_requests import Controls
+from mosaic.trainer.registry.registry import NewRun, Registry
+from mosaic.trainer.rpc.client import Client
+from mosaic.trainer.rpc.service import Parts, TokenCheck, TrainerService
 from mosaic.trainer.run import Run
-from mosaic.trainer.service import Parts, TokenCheck, TrainerService
+from mosaic.trainer.scheduling.attempts import Attempts, Registration
+from mosaic.trainer.scheduling.gpu import Machine
+from mosaic.trainer.scheduling.submission import Submissions, Vault
 from mosaic.trainer.states import State
-from mosaic.trainer.submission import Submissions, Vault
 
 
 @dataclass

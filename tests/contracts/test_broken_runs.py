@@ -11,8 +11,8 @@ import pytest
 
 from mosaic.contract.errors import MoveError, UnknownRunError
 from mosaic.contract.fields import RUN_NULLS, RUN_ROW
-from mosaic.trainer.database import MIGRATIONS
 from mosaic.trainer.executors.local import boot_id, start_ticks
+from mosaic.trainer.registry.database import MIGRATIONS
 from mosaic.trainer.states import State
 
 BAD: list[tuple[str, object]] = [

@@ -22,14 +22,14 @@ import pytest
 from mosaic.contract.errors import MosaicError, RefusedError
 from mosaic.store.manifest import read_manifest
 from mosaic.store.storage import Storage
-from mosaic.trainer.controls import Controls
 from mosaic.trainer.executors.cluster import Site
+from mosaic.trainer.executors.node_orders import Order
 from mosaic.trainer.executors.ray import job_of
 from mosaic.trainer.executors.ray_head import PrivateHead
 from mosaic.trainer.executors.slurm import SlurmExecutor
-from mosaic.trainer.orders import Order
+from mosaic.trainer.live.worker_requests import Controls
+from mosaic.trainer.scheduling.outcome import REQUEUE
 from mosaic.trainer.states import LIVE, State
-from mosaic.trainer.verdict import REQUEUE
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "trainer"))
 from conftest import DaemonProcess, lives, make_environment, serving, until  # type: ignore[import-not-found]

@@ -14,8 +14,8 @@ from mosaic.contract.channel import credentials
 from mosaic.contract.errors import ConfigError, UnknownRunError
 from mosaic.contract.frames import FastLaneWriter
 from mosaic.contract.proto import trainer_pb2 as pb
-from mosaic.trainer.attempts import Registration
 from mosaic.trainer.executors.local import Identity
+from mosaic.trainer.scheduling.attempts import Registration
 
 
 def test_a_local_runs_ring_is_read_and_its_writer_knows_that_somebody_looks(served: Any) -> None:

@@ -16,7 +16,7 @@ import pytest
 from mosaic.contract.channel import daemon_card, read_card
 from mosaic.contract.events import Event
 from mosaic.contract.paths import RunPaths
-from mosaic.trainer.client import Client
+from mosaic.trainer.rpc.client import Client
 from mosaic.trainer.run import Run
 from mosaic.trainer.states import State
 

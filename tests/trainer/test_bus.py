@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mosaic.contract.events import Event
-from mosaic.trainer.bus import MOST_CREDITS, Bus, Ended, Resumed, Starved, Subscription
+from mosaic.trainer.live.bus import MOST_CREDITS, Bus, Ended, Resumed, Starved, Subscription
 
 
 def events(first: int, count: int) -> list[Event]:

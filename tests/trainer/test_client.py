@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mosaic.contract.errors import ConfigError, NoDaemonError
-from mosaic.trainer.client import Client
+from mosaic.trainer.rpc.client import Client
 from mosaic.trainer.states import State
 
 

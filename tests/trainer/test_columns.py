@@ -3,8 +3,8 @@
 import pytest
 
 from mosaic.contract.job import JobConfig
-from mosaic.trainer.columns import columns_of
-from mosaic.trainer.gpu import Claim
+from mosaic.trainer.registry.columns import columns_of
+from mosaic.trainer.scheduling.gpu import Claim
 
 
 @pytest.mark.parametrize("total", [1, 256, 1 << 62, (1 << 63) - 1])

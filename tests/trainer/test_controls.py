@@ -1,6 +1,6 @@
 """Orders for distant workers."""
 
-from mosaic.trainer.controls import Controls
+from mosaic.trainer.live.worker_requests import Controls
 
 
 def test_orders_go_to_a_workers_newest_stream_and_to_nobody_once_its_attempt_is_over() -> None:

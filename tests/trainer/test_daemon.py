@@ -18,9 +18,9 @@ import pytest
 from mosaic.contract.channel import daemon_card, read_card, token_file
 from mosaic.contract.errors import AccessError, NoDaemonError
 from mosaic.contract.frames import MAKING_SECONDS
-from mosaic.trainer.client import Client
 from mosaic.trainer.daemon import spawn
-from mosaic.trainer.dispatcher import SWEEP_SECONDS
+from mosaic.trainer.rpc.client import Client
+from mosaic.trainer.scheduling.dispatcher import SWEEP_SECONDS
 from mosaic.trainer.states import State
 
 

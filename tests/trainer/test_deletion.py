@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mosaic.contract.errors import StorageError, UnknownRunError
-from mosaic.trainer.registry import NewRun, Registry
+from mosaic.trainer.registry.registry import NewRun, Registry
 from mosaic.trainer.states import State
 
 

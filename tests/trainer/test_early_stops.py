@@ -40,7 +40,7 @@ def test_a_run_that_a_cluster_stops_in_its_first_seconds_is_queued_again(
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_the_relay_of_a_node_that_is_stopped_amid_its_imports_asks_for_another_start(number: int, until: Any) -> None:
-    relay = subprocess.Popen([sys.executable, "-m", "mosaic.trainer.node"], stderr=subprocess.PIPE)
+    relay = subprocess.Popen([sys.executable, "-m", "mosaic.trainer.executors.node"], stderr=subprocess.PIPE)
     until(lambda: catches(relay.pid, signal.SIGTERM), "its first line")
     relay.send_signal(number)
     assert relay.communicate(timeout=180)[1] == b"" and relay.returncode == 75

@@ -16,18 +16,18 @@ from mosaic.contract.errors import TrainerError, UnavailableError
 from mosaic.contract.events import EventLog
 from mosaic.contract.happenings import Happenings
 from mosaic.contract.metrics import encode_row
-from mosaic.trainer.attempts import Attempts, Registration
-from mosaic.trainer.bus import Bus
-from mosaic.trainer.dispatcher import Dispatcher
 from mosaic.trainer.executors.choice import Executors
 from mosaic.trainer.executors.local import Identity, LocalExecutor, boot_id, start_ticks
-from mosaic.trainer.gpu import Machine
-from mosaic.trainer.launch import prepare
-from mosaic.trainer.messages import run_to_pb
-from mosaic.trainer.registry import NewRun, Registry
-from mosaic.trainer.relay import Relay
+from mosaic.trainer.live.bus import Bus
+from mosaic.trainer.live.ingest import Relay
+from mosaic.trainer.registry.registry import NewRun, Registry
+from mosaic.trainer.rpc.messages import run_to_pb
+from mosaic.trainer.scheduling.attempts import Attempts, Registration
+from mosaic.trainer.scheduling.dispatcher import Dispatcher
+from mosaic.trainer.scheduling.gpu import Machine
+from mosaic.trainer.scheduling.launch import prepare
+from mosaic.trainer.scheduling.submission import Vault
 from mosaic.trainer.states import State
-from mosaic.trainer.submission import Vault
 
 # What a worker of a few lines does: events, metrics, then `then`.
 WORKER = """

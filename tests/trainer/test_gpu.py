@@ -3,7 +3,7 @@
 import pytest
 
 from mosaic.contract.errors import ConfigError
-from mosaic.trainer.gpu import Claim, Gpu, Machine, Room, check_claim, find_gpus
+from mosaic.trainer.scheduling.gpu import Claim, Gpu, Machine, Room, check_claim, find_gpus
 
 TWO = Machine(tuple(Gpu(index, "H200", 1 << 37) for index in range(2)), cpu_slots=4.0, memory_mb=1000)
 NONE = Machine((), cpu_slots=4.0, memory_mb=1000)

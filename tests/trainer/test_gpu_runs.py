@@ -96,7 +96,7 @@ def test_a_daemon_gives_away_only_what_it_was_given_itself(
     environment: dict[str, str], given: str, indices: list[int]
 ) -> None:
 
-    code = "from mosaic.trainer.gpu import find_gpus; print([gpu.index for gpu in find_gpus()])"
+    code = "from mosaic.trainer.scheduling.gpu import find_gpus; print([gpu.index for gpu in find_gpus()])"
     variables = {**environment, "CUDA_VISIBLE_DEVICES": given}
     done = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == str(indices)

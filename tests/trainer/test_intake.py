@@ -10,13 +10,13 @@ import pytest
 from mosaic.contract.fields import EVENT_BYTES, ROW_BYTES, ROW_KEYS
 from mosaic.contract.happenings import Happenings
 from mosaic.contract.metrics import encode_resumed, encode_row
-from mosaic.trainer import metrics_store
-from mosaic.trainer.attempts import Attempts, Registration
-from mosaic.trainer.bus import Bus
 from mosaic.trainer.executors.contract import Identity
-from mosaic.trainer.intake import MOST_RESUMPTIONS, Intake
-from mosaic.trainer.registry import NewRun, Registry
-from mosaic.trainer.relay import Relay
+from mosaic.trainer.live.bus import Bus
+from mosaic.trainer.live.ingest import Relay
+from mosaic.trainer.live.intake import MOST_RESUMPTIONS, Intake
+from mosaic.trainer.registry import metrics_store
+from mosaic.trainer.registry.registry import NewRun, Registry
+from mosaic.trainer.scheduling.attempts import Attempts, Registration
 
 
 class Home:

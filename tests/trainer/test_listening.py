@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mosaic.contract.errors import ConfigError
-from mosaic.trainer.listening import Listening
+from mosaic.trainer.rpc.listening import Listening
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "0.0.0.0"])

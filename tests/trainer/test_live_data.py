@@ -21,8 +21,8 @@ from mosaic.contract.paths import RunPaths
 from mosaic.contract.proto import trainer_pb2 as pb
 from mosaic.contract.proto import trainer_pb2_grpc
 from mosaic.contract.publisher import Publisher
-from mosaic.trainer.client import Client
 from mosaic.trainer.executors.local import boot_id, start_ticks
+from mosaic.trainer.rpc.client import Client
 from mosaic.trainer.states import State
 
 LONG = 20_000_000

@@ -10,13 +10,13 @@ import pytest
 from mosaic.contract.events import Event, EventLog
 from mosaic.contract.happenings import Happenings
 from mosaic.contract.metrics import encode_resumed, encode_row
-from mosaic.trainer.attempts import Attempts, Registration
-from mosaic.trainer.bus import Bus
 from mosaic.trainer.executors.contract import Identity
-from mosaic.trainer.liveness import FIRST_SECONDS, LEAST_SECONDS, Liveness
-from mosaic.trainer.messages import run_from_pb, run_to_pb
-from mosaic.trainer.registry import NewRun, Registry
-from mosaic.trainer.relay import Relay
+from mosaic.trainer.live.bus import Bus
+from mosaic.trainer.live.ingest import Relay
+from mosaic.trainer.registry.registry import NewRun, Registry
+from mosaic.trainer.rpc.messages import run_from_pb, run_to_pb
+from mosaic.trainer.scheduling.attempts import Attempts, Registration
+from mosaic.trainer.scheduling.liveness import FIRST_SECONDS, LEAST_SECONDS, Liveness
 from mosaic.trainer.states import State
 
 

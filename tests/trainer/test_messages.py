@@ -1,7 +1,7 @@
 """Between messages and values: every text of a run within a cap, so that a list of any runs fits into a message."""
 
 from mosaic.contract.fields import RUN_TEXT_BYTES, WARNINGS_BYTES
-from mosaic.trainer.messages import change_to_pb, page_to_pb, run_from_pb, run_to_pb
+from mosaic.trainer.rpc.messages import change_to_pb, page_to_pb, run_from_pb, run_to_pb
 from mosaic.trainer.run import Change, Page, Run
 from mosaic.trainer.states import State
 

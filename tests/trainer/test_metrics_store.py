@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mosaic.trainer import metrics_store
-from mosaic.trainer.database import Database
+from mosaic.trainer.registry import metrics_store
+from mosaic.trainer.registry.database import Database
 
 
 @pytest.fixture

@@ -18,13 +18,13 @@ from mosaic.contract.events import EventLog
 from mosaic.contract.happenings import Happenings
 from mosaic.contract.metrics import encode_row
 from mosaic.contract.paths import RunPaths
-from mosaic.trainer.folders import advice, unlisted
-from mosaic.trainer.gpu import Machine
-from mosaic.trainer.rebuild import NEVER_STARTED, UNFINISHED, Rebuild
-from mosaic.trainer.registry import NewRun, Registry
+from mosaic.trainer.registry.folders import advice, unlisted
+from mosaic.trainer.registry.rebuild import NEVER_STARTED, UNFINISHED, Rebuild
+from mosaic.trainer.registry.registry import NewRun, Registry
 from mosaic.trainer.run import Run
+from mosaic.trainer.scheduling.gpu import Machine
+from mosaic.trainer.scheduling.submission import Submissions, Vault
 from mosaic.trainer.states import State
-from mosaic.trainer.submission import Submissions, Vault
 
 
 class Place:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mosaic.contract.paths import RunPaths
-from mosaic.trainer.remote import CHUNK_BYTES, kept_lines
+from mosaic.trainer.live.remote_workers import CHUNK_BYTES, kept_lines
 
 
 @pytest.mark.parametrize("torn", [b"", b'{"cut'])

@@ -6,7 +6,7 @@ import pytest
 
 from mosaic.contract.checkpoints import write_checkpoint
 from mosaic.contract.paths import RunPaths
-from mosaic.trainer.resumption import checkpoints_of, next_attempt
+from mosaic.trainer.scheduling.resumption import checkpoints_of, next_attempt
 
 
 @pytest.mark.parametrize("by", ["variable", "dotenv"])

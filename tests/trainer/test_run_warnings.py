@@ -2,7 +2,7 @@
 
 from mosaic.contract.fields import WARNING_BYTES, WARNINGS_BYTES
 from mosaic.contract.lines import ROW_DROPPED
-from mosaic.trainer.run_warnings import ONCE, added, bounded, cut
+from mosaic.trainer.registry.run_warnings import ONCE, added, bounded, cut
 
 
 def size(texts: list[str]) -> int:

@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 from mosaic.trainer.executors.contract import Exit
+from mosaic.trainer.scheduling.outcome import judge
 from mosaic.trainer.states import State
-from mosaic.trainer.verdict import judge
 
 
 def ended(asked: str = "", **payload: Any) -> tuple[State, str]:

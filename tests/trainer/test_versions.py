@@ -1,6 +1,6 @@
 """What a node's environment must have in common with the daemon's."""
 
-from mosaic.trainer.versions import differences, present
+from mosaic.trainer.executors.versions import differences, present
 
 
 def test_the_same_environment_differs_in_nothing() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mosaic.contract.errors import ConfigError, RunIdError
-from mosaic.trainer.client import Run, Series, State
+from mosaic.trainer.rpc.client import Run, Series, State
 from mosaic.web import analytics
 
 

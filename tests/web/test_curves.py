@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from mosaic.trainer.client import Series
+from mosaic.trainer.rpc.client import Series
 from mosaic.web import curves
 from mosaic.web.curves import Curve, View
 

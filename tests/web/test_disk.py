@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mosaic.contract.errors import NoDaemonError, UnavailableError
-from mosaic.trainer.client import Run, State
+from mosaic.trainer.rpc.client import Run, State
 from mosaic.web.context import Web
 from mosaic.web.disk import DiskWatch, notice_of
 from mosaic.web.run_rows import eta_of

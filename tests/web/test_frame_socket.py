@@ -26,8 +26,8 @@ from websockets.sync.client import ClientConnection, connect
 from mosaic.contract.channel import OPTIONS
 from mosaic.contract.frames import FastLaneWriter
 from mosaic.contract.proto import trainer_pb2_grpc
-from mosaic.trainer.client import Client
-from mosaic.trainer.service import TokenCheck, TrainerService
+from mosaic.trainer.rpc.client import Client
+from mosaic.trainer.rpc.service import TokenCheck, TrainerService
 from mosaic.web import frame_socket
 from mosaic.web.frame_socket import FrameSockets, jpeg
 

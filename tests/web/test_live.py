@@ -8,7 +8,7 @@ from typing import Any
 from web_site import in_a_loop
 
 from mosaic.contract.errors import NoDaemonError
-from mosaic.trainer.client import Change, State
+from mosaic.trainer.rpc.client import Change, State
 from mosaic.web.live import Hub
 
 

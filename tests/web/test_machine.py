@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mosaic.contract.errors import WorkerError
-from mosaic.trainer.client import Run, State
+from mosaic.trainer.rpc.client import Run, State
 from mosaic.web import machine as machine_module
 from mosaic.web.machine import Machine
 

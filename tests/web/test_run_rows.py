@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from mosaic.trainer.client import Run, State
+from mosaic.trainer.rpc.client import Run, State
 from mosaic.web import run_rows
 
 STATES = {state: ("icon", "#000", state.value.lower()) for state in State}

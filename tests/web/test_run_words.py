@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from mosaic.trainer.client import Run, State
+from mosaic.trainer.rpc.client import Run, State
 from mosaic.web.pages.run_header import numbers_of, progress_of, reason_line
 from mosaic.web.pages.tabs.config import config_of, differences
 from mosaic.web.pages.tabs.live import eval_line

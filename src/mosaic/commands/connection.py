@@ -18,7 +18,7 @@ from mosaic.contract.paths import make_var, resolve_home
 from mosaic.contract.stopping import ending_at_once
 
 if TYPE_CHECKING:
-    from mosaic.trainer.client import Client
+    from mosaic.trainer.rpc.client import Client
 
 # A daemon is started again within seconds, by a person within minutes.
 AWAY_SECONDS, AGAIN_SECONDS = 600.0, 1.0
@@ -37,7 +37,7 @@ def connect() -> Client:
     Where MOSAIC_HOME is set, a daemon of another home is not what was meant.
     """
     with interruptible():
-        from mosaic.trainer.client import Client
+        from mosaic.trainer.rpc.client import Client
 
     return Client(home=resolve_home() if os.environ.get(variables.MOSAIC_HOME) else None)
 
@@ -51,7 +51,7 @@ def connect_or_start() -> Client:
     except NoDaemonError:
         if os.environ.get(variables.MOSAIC_TARGET):
             raise
-    from mosaic.trainer.client import Client
+    from mosaic.trainer.rpc.client import Client
 
     home = resolve_home()
     make_var(home)

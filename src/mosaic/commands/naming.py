@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from mosaic.contract.errors import ConfigError, UnknownRunError
 
 if TYPE_CHECKING:
-    from mosaic.trainer.client import Client
+    from mosaic.trainer.rpc.client import Client
 
 LATEST = "latest"
 HELP = "a run's id, the start or the end of one that no other run has, or `latest`"

@@ -9,7 +9,7 @@ from typing import TypeVar
 from mosaic.contract.errors import MoveError, TrainerError, UnknownRunError
 from mosaic.contract.happenings import Happenings
 from mosaic.contract.kinds import FieldError
-from mosaic.trainer.registry import Registry
+from mosaic.trainer.registry.registry import Registry
 
 # A fault that lasts so long is shown; a shorter one (such as too many open files) is only logged.
 ODD_SECONDS = 10.0

@@ -37,20 +37,20 @@ from mosaic.contract.happenings import Happenings
 from mosaic.contract.identity import own_identity
 from mosaic.contract.paths import make_var, resolve_home, write_atomic
 from mosaic.contract.proto import trainer_pb2_grpc
-from mosaic.trainer.attempts import Attempts
-from mosaic.trainer.bus import Bus
-from mosaic.trainer.controls import Controls
-from mosaic.trainer.dispatcher import Dispatcher
 from mosaic.trainer.executors.settings import ExecutorSettings, add_flags, given_flags, make_executors
-from mosaic.trainer.folders import advice, unlisted
-from mosaic.trainer.frames import FrameHub
-from mosaic.trainer.gpu import Machine
-from mosaic.trainer.listening import Listening
-from mosaic.trainer.registry import Registry
-from mosaic.trainer.relay import Relay
-from mosaic.trainer.remote import Handshakes
-from mosaic.trainer.service import THREADS, Parts, TokenCheck, TrainerService
-from mosaic.trainer.submission import Submissions, Vault
+from mosaic.trainer.live.bus import Bus
+from mosaic.trainer.live.frames import FrameHub
+from mosaic.trainer.live.ingest import Relay
+from mosaic.trainer.live.remote_workers import Handshakes
+from mosaic.trainer.live.worker_requests import Controls
+from mosaic.trainer.registry.folders import advice, unlisted
+from mosaic.trainer.registry.registry import Registry
+from mosaic.trainer.rpc.listening import Listening
+from mosaic.trainer.rpc.service import THREADS, Parts, TokenCheck, TrainerService
+from mosaic.trainer.scheduling.attempts import Attempts
+from mosaic.trainer.scheduling.dispatcher import Dispatcher
+from mosaic.trainer.scheduling.gpu import Machine
+from mosaic.trainer.scheduling.submission import Submissions, Vault
 
 # Often enough that a number reaches the registry well within a second of being logged.
 TICK_SECONDS = 0.25

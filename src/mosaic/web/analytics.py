@@ -17,7 +17,7 @@ from mosaic import stats
 from mosaic.contract.errors import ConfigError, shown
 from mosaic.contract.groups import parse_group, recipe_of
 from mosaic.contract.paths import check_run_id
-from mosaic.trainer.client import Run, Series, State
+from mosaic.trainer.rpc.client import Run, Series, State
 
 # As many as a curve of a page's width can show.
 POINTS = 200

@@ -15,7 +15,7 @@ from mosaic.contract.channel import daemon_card, read_card
 from mosaic.contract.errors import MosaicError
 from mosaic.contract.happenings import Happenings
 from mosaic.contract.workers import WorkerCapabilities, discover_workers, schema_of
-from mosaic.trainer.client import Client, Run
+from mosaic.trainer.rpc.client import Client, Run
 from mosaic.web.disk import DiskWatch
 from mosaic.web.live import Hub
 

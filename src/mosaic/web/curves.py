@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from mosaic.trainer.client import Series
+from mosaic.trainer.rpc.client import Series
 
 # A chart is some 400 pixels wide: more points than this would draw the same picture.
 MAX_POINTS = 400

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mosaic.contract.errors import MosaicError, NoDaemonError
-from mosaic.trainer.client import Client
+from mosaic.trainer.rpc.client import Client
 from mosaic.web import words
 
 AMBER, RED = 90, 95  # percent

@@ -23,7 +23,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from mosaic.contract.errors import MosaicError, RunIdError, TrainerError, UnknownRunError
 from mosaic.contract.paths import check_run_id
-from mosaic.trainer.client import Client
+from mosaic.trainer.rpc.client import Client
 
 FRAMES_PER_SECOND = 30.0
 QUALITY = 82  # below 80 the thin lines of classic control fray; above 90 a frame has twice the bytes

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from nicegui import app, background_tasks, context, ui
 
 from mosaic.contract.errors import MosaicError
-from mosaic.trainer.client import Change, State
+from mosaic.trainer.rpc.client import Change, State
 from mosaic.web.context import Web
 
 # Where a person can go: address, word, icon. The order is that of a day's work.

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mosaic.contract.errors import MosaicError
-from mosaic.trainer.client import Change, Client
+from mosaic.trainer.rpc.client import Change, Client
 
 # Four times a second is as fast as people read, and far from filling a browser's socket.
 FLUSH_SECONDS = 0.25

@@ -19,7 +19,7 @@ import psutil
 
 from mosaic.contract import variables
 from mosaic.contract.errors import WorkerError
-from mosaic.trainer.client import Run
+from mosaic.trainer.rpc.client import Run
 
 # Walking through ten thousand run folders takes a second: once a minute is often enough.
 DISK_SECONDS = 60.0

@@ -12,8 +12,9 @@ from cleanrl_worker.config.config import parse_worker_config
 from cleanrl_worker.plan.command import build_args
 from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
 from mosaic import cli
-from mosaic.commands import further, train
-from mosaic.commands.settings import find_schema, payload_of
+from mosaic.commands.run import resume as further
+from mosaic.commands.run import train
+from mosaic.commands.run.settings import find_schema, payload_of
 from mosaic.contract.paths import RunPaths
 from mosaic.web.forms.command_line import policy_command, resume_command, setting, train_command
 from mosaic.web.forms.requests import (

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from mosaic.contract.paths import RunPaths
-from mosaic.trainer import versions
-from mosaic.trainer.controls import Controls
+from mosaic.trainer.executors import versions
 from mosaic.trainer.executors.contract import ClusterError, Exit, Identity, Launch
-from mosaic.trainer.node import PYTHON
-from mosaic.trainer.orders import Order, mark_of
-from mosaic.trainer.verdict import REQUEUE
+from mosaic.trainer.executors.node import PYTHON
+from mosaic.trainer.executors.node_orders import Order, mark_of
+from mosaic.trainer.live.worker_requests import Controls
+from mosaic.trainer.scheduling.outcome import REQUEUE
 
 # Often enough that a run's end is seen soon, seldom enough for a scheduler that hundreds of people ask.
 LOOK_SECONDS = 1.0
@@ -88,7 +88,7 @@ class Site:
     @property
     def entry(self) -> list[str]:
         """The command that runs an order on a node."""
-        return [self.python or sys.executable, "-m", "mosaic.trainer.node"]
+        return [self.python or sys.executable, "-m", "mosaic.trainer.executors.node"]
 
 
 class ClusterExecutor(ABC):

@@ -19,11 +19,11 @@ from typing import Any
 
 from mosaic.contract import variables
 from mosaic.contract.errors import ConfigError, shown
-from mosaic.trainer.controls import Controls
 from mosaic.trainer.executors.cluster import ClusterExecutor, Job, Phase, Site
 from mosaic.trainer.executors.contract import ClusterError, Exit, Identity, Launch
+from mosaic.trainer.executors.node_orders import Order
 from mosaic.trainer.executors.ray_head import PrivateHead
-from mosaic.trainer.orders import Order
+from mosaic.trainer.live.worker_requests import Controls
 
 CALL_SECONDS = 30.0
 # After the worker's grace period: for its relay to end what is left, and to hand over the last events.

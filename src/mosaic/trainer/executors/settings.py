@@ -14,13 +14,13 @@ from mosaic.contract import variables
 from mosaic.contract.channel import is_loopback
 from mosaic.contract.errors import ConfigError, nearest, shown
 from mosaic.contract.settings import EXECUTORS
-from mosaic.trainer.controls import Controls
 from mosaic.trainer.executors.choice import Executors
 from mosaic.trainer.executors.cluster import Site
 from mosaic.trainer.executors.contract import Executor
 from mosaic.trainer.executors.ray import RayExecutor
 from mosaic.trainer.executors.ray_head import PrivateHead, ray_problem
 from mosaic.trainer.executors.slurm import SlurmExecutor
+from mosaic.trainer.live.worker_requests import Controls
 
 
 @dataclass(frozen=True)

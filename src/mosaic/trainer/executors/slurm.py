@@ -17,11 +17,11 @@ from mosaic.contract import variables
 from mosaic.contract.errors import ConfigError, shown
 from mosaic.contract.paths import RunPaths
 from mosaic.contract.secrets import is_secret
-from mosaic.trainer.controls import Controls
 from mosaic.trainer.executors.cluster import ClusterExecutor, Job, Phase, Site
 from mosaic.trainer.executors.contract import ClusterError, Exit, Launch
-from mosaic.trainer.orders import Order
-from mosaic.trainer.verdict import REQUEUE
+from mosaic.trainer.executors.node_orders import Order
+from mosaic.trainer.live.worker_requests import Controls
+from mosaic.trainer.scheduling.outcome import REQUEUE
 
 COMMANDS = ("sbatch", "squeue", "scancel")
 COMMAND_SECONDS = 30.0

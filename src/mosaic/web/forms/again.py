@@ -14,7 +14,7 @@ from mosaic.web.forms.own_rows import DEFAULT_EXECUTOR
 from mosaic.web.forms.requests import IN_EXTRAS
 
 if TYPE_CHECKING:
-    from mosaic.trainer.client import Run
+    from mosaic.trainer.rpc.client import Run
     from mosaic.web.context import Web
 
 # Extras that a training form has fields for, and what the form calls them.

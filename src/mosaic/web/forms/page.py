@@ -12,7 +12,7 @@ from nicegui import app, ui
 from mosaic.contract.errors import ConfigError, MosaicError
 from mosaic.contract.settings import parse_setting
 from mosaic.contract.workers import WorkerCapabilities
-from mosaic.trainer.client import Client
+from mosaic.trainer.rpc.client import Client
 from mosaic.web.context import Web
 from mosaic.web.forms.check import Checked, dry_run, faulty_field
 from mosaic.web.forms.fields import Field, draw_rows

@@ -9,7 +9,7 @@ from nicegui import context, ui
 
 from mosaic.contract.paths import check_run_id
 from mosaic.contract.settings import parse_seeds
-from mosaic.trainer.client import Run
+from mosaic.trainer.rpc.client import Run
 from mosaic.web.context import Web
 from mosaic.web.forms.again import Filled, fill_in
 from mosaic.web.forms.command_line import setting, train_command

@@ -12,7 +12,7 @@ from nicegui import events, ui
 
 from mosaic.contract.errors import ConfigError, MosaicError, UnknownRunError, shown
 from mosaic.contract.returns import EPISODE_RETURNS, MEAN_RETURN
-from mosaic.trainer.client import Change, Run, Series
+from mosaic.trainer.rpc.client import Change, Run, Series
 from mosaic.web import analytics, compare_chart, words
 from mosaic.web.analytics import Band, Group, Trace
 from mosaic.web.compare_chart import Look

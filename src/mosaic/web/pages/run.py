@@ -15,7 +15,7 @@ from starlette.responses import PlainTextResponse, StreamingResponse
 
 from mosaic.contract.errors import MosaicError, UnknownRunError
 from mosaic.contract.paths import RunPaths, check_run_id
-from mosaic.trainer.client import Change, Run, Series
+from mosaic.trainer.rpc.client import Change, Run, Series
 from mosaic.web import curves, files, tensorboard_proxy
 from mosaic.web.context import Web
 from mosaic.web.frame_socket import FrameSockets

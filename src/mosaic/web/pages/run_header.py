@@ -11,7 +11,7 @@ from nicegui import background_tasks, ui
 
 from mosaic.contract.errors import MosaicError
 from mosaic.store.syncing import storage_of
-from mosaic.trainer.client import Client, Run, State
+from mosaic.trainer.rpc.client import Client, Run, State
 from mosaic.web import words
 from mosaic.web.forms.again import train_again
 from mosaic.web.layout import busy, code_box, confirmed, state_badge, tell

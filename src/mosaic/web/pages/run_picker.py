@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from nicegui import ui
 
-from mosaic.trainer.client import Run
+from mosaic.trainer.rpc.client import Run
 from mosaic.web import analytics, words
 from mosaic.web.context import Web
 

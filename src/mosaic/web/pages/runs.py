@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from nicegui import events, ui
 
 from mosaic.contract.errors import ConfigError, MosaicError
-from mosaic.trainer.client import Change, Client, Page, Run, State
+from mosaic.trainer.rpc.client import Change, Client, Page, Run, State
 from mosaic.web import run_rows
 from mosaic.web.context import Web
 from mosaic.web.layout import STATES, busy, confirmed, on_changes, on_freshness, page_at, tell

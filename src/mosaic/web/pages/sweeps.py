@@ -12,7 +12,7 @@ from nicegui import ui
 from mosaic.contract.errors import ConfigError, MosaicError
 from mosaic.contract.groups import SWEEP, group_of
 from mosaic.contract.sweeps import Summary, Trial, list_sweeps, read_summary
-from mosaic.trainer.client import Change, Client, Run, State
+from mosaic.trainer.rpc.client import Change, Client, Run, State
 from mosaic.web import sweep_chart, words
 from mosaic.web.context import Web
 from mosaic.web.layout import STATES, code_box, on_changes, page_at, trouble

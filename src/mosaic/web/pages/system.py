@@ -9,7 +9,7 @@ from typing import Any
 from nicegui import ui
 
 from mosaic.contract.errors import MosaicError
-from mosaic.trainer.client import Client, Run, State
+from mosaic.trainer.rpc.client import Client, Run, State
 from mosaic.web import words
 from mosaic.web.context import Web
 from mosaic.web.layout import BLUE, STATES, code_box, page_at, trouble

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from nicegui import ui
 
-from mosaic.trainer.client import Client, Series
+from mosaic.trainer.rpc.client import Client, Series
 from mosaic.web import curves, words
 from mosaic.web.curves import Curve
 from mosaic.web.pages.run_header import BUTTON

@@ -1,0 +1,87 @@
+"""The survey of a sweep's dry run: trials from all over the space, and what the worker says to them."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import math
+import random
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from mosaic.commands.campaign.optuna_study import Spec
+from mosaic.commands.campaign.trials import show_params
+from mosaic.commands.run.dry_run import refusals
+from mosaic.commands.run.settings import payload_of
+from mosaic.contract.errors import ConfigError
+from mosaic.contract.sweeps import Dimension, Value
+
+# Each is a process of a third of a second, four at once; a grid of three by four is asked whole.
+MOST_ASKED = 12
+
+Params = dict[str, Value]
+
+
+def survey(spec: Spec, args: argparse.Namespace) -> str:
+    """What to say of the trials that the worker would refuse, "" where it is none; ConfigError if no trial can run."""
+    trials, whole = trials_across(spec.space)
+    payloads = [payload_of(spec.config_of(params, spec.seeds[0]), args) for params in trials]
+    reasons = refusals(payloads, "asking the worker whether it would run a trial")
+    return judge(trials, reasons, whole)
+
+
+def trials_across(space: Sequence[Dimension], most: int = MOST_ASKED) -> tuple[list[Params], bool]:
+    """Trials of a space, and whether it has no others: all where they are few, else some, the same ones each time."""
+    values = [one.values(most) for one in space]
+    few = [known for known in values if known is not None]
+    if len(few) == len(values) and math.prod(map(len, few)) <= most:
+        found: Iterable[tuple[Value, ...]] = itertools.product(*few)
+        return [_named(space, chosen) for chosen in found], True
+    corners = _corners(len(space))
+    places = [*corners, *_spread(len(space), most - len(corners))]
+    trials = [_named(space, [one.at(share) for one, share in zip(space, place, strict=True)]) for place in places]
+    return list({str(params): params for params in trials}.values()), False
+
+
+def judge(trials: Sequence[Params], reasons: Sequence[str], whole: bool) -> str:
+    """What the answers tell of a space, of which `trials` are the `whole` or some.
+
+    Where only some were asked and all refused, others may run, unless each got the same reason, and it names nothing
+    that varies: it is the environment, say.
+    """
+    refused = [(params, why) for params, why in zip(trials, reasons, strict=True) if why]
+    if not refused:
+        return ""
+    params, why = refused[0]
+    example = f"would be refused, as with {show_params(params)}: {why}"
+    if len(refused) < len(trials):
+        return f"{len(refused)} of {len(trials)} trials across the space {example}"
+    if len(set(reasons)) == 1 and (whole or not _names_one(why, params)):
+        raise ConfigError(why)
+    if whole:
+        raise ConfigError(f"all {len(trials)} trials of the space {example}")
+    return f"all {len(trials)} trials that were asked for across the space {example}; others may run"
+
+
+def _named(space: Sequence[Dimension], values: Iterable[Value]) -> Params:
+    return {one.name: value for one, value in zip(space, values, strict=True)}
+
+
+def _corners(count: int) -> list[list[float]]:
+    """Corners of a space of `count` parameters in which neighbours meet in all four ways; of two they are all."""
+    found = [[pair[place % 2] for place in range(count)] for pair in itertools.product((0.0, 1.0), repeat=2)]
+    return found if count > 1 else found[::3]  # one parameter has two ends
+
+
+def _spread(count: int, rows: int) -> list[list[float]]:
+    """A Latin hypercube: each parameter is at each of `rows` places once, in an order that the others do not share."""
+    draw = random.Random(0)
+    columns = [draw.sample(range(rows), rows) for _ in range(count)]
+    return [[(column[row] + 0.5) / rows for column in columns] for row in range(rows)]
+
+
+def _names_one(why: str, params: Mapping[str, Value]) -> bool:
+    """Whether a reason names a parameter that varies, as `num_envs`, `--num-envs` or `--no-num-envs`."""
+    words = {word.replace("-", "_").strip("_") for word in re.findall(r"[\w-]+", why)}
+    words |= {word.removeprefix("no_") for word in words}
+    return any(name.removeprefix("extras.") in words for name in params)
