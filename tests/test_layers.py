@@ -392,7 +392,7 @@ def test_circle_of_imports_is_found_inside_functions_too(tmp_path: Path) -> None
 
 
 ALLOWED = [
-    ("mosaic/cli.py", "from mosaic.trainer import client\nfrom mosaic import console"),
+    ("mosaic/cli.py", "from mosaic.trainer.rpc import client\nfrom mosaic import console"),
     ("mosaic/contract/frames.py", "import numpy"),
     ("mosaic/contract/proto/trainer_pb2.py", "import mosaic.web\n" * 500),
     ("cleanrl_worker/cli.py", "from cleanrl_worker import runtime\nfrom mosaic.store import storage"),
@@ -408,7 +408,7 @@ ALLOWED = [
 @pytest.mark.parametrize(("path", "source"), ALLOWED, ids=[path for path, _ in ALLOWED])
 def test_what_the_table_allows_passes(tmp_path: Path, path: str, source: str) -> None:
     plant(tmp_path, path, source)
-    for module in ("mosaic/console", "mosaic/trainer/client", "cleanrl_worker/runtime", "cleanrl_worker/envs/vectors"):
+    for module in ("mosaic/console", "mosaic/trainer/rpc/client", "cleanrl_worker/runtime", "cleanrl_worker/envs/vectors"):
         if f"{module}.py" != path:
             plant(tmp_path, f"{module}.py", "")
     assert violations(tmp_path) == []

@@ -83,7 +83,7 @@ class NoQt:
         if name == "envpool.procgen.procgen_envpool":
             raise ImportError("libQt5Gui.so.5: cannot open shared object file: No such file or directory")
 sys.meta_path.insert(0, NoQt())
-from cleanrl_worker.kit import pools
+from cleanrl_worker.envs import pools
 try:
     pools.make_pool(sys.argv[1], [0])
 except SystemExit as error:

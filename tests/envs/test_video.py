@@ -132,9 +132,9 @@ FILM_MUJOCO = """
 import sys
 from pathlib import Path
 import numpy as np
-from cleanrl_worker.kit import envs
+from cleanrl_worker.envs import vectors
 from cleanrl_worker.run.args import RunArgs
-made = envs.vector(RunArgs(env_id="InvertedPendulum-v5"), video_folder=Path(sys.argv[1]))
+made = vectors.vector(RunArgs(env_id="InvertedPendulum-v5"), video_folder=Path(sys.argv[1]))
 made.reset(1)
 for _ in range(3):
     made.step(np.zeros((1, 1), np.float32))

@@ -64,7 +64,7 @@ def test_the_files_of_torch_safetensors_and_flax_hold_the_same_weights(made):
 
 def test_a_file_of_torch_is_read_without_it(tmp_path):
     torch.save({"weight": torch.arange(6.0).reshape(2, 3).T}, tmp_path / "x")
-    code = "import sys; from pathlib import Path; from cleanrl_worker.agents import dqn_files; "
+    code = "import sys; from pathlib import Path; from cleanrl_worker.learn import dqn_files; "
     code += "found = dqn_files.read(Path(sys.argv[1]).read_bytes()); "
     code += "print(found['weight'].tolist(), {'torch', 'jax'} & {*sys.modules})"
     command = [sys.executable, "-c", code, str(tmp_path / "x")]

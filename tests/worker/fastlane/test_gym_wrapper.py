@@ -682,7 +682,7 @@ def test_mujoco_without_gl_says_so(watch: Callable[..., Watcher]) -> None:
 
 def renderer_of(run: Watcher) -> int:
     children = psutil.Process(run.process.pid).children(recursive=True)
-    return next(child.pid for child in children if any("renderer.py" in word for word in child.cmdline()))
+    return next(child.pid for child in children if any("mujoco_process.py" in word for word in child.cmdline()))
 
 
 class Drawn(gym.Env[np.ndarray, Any]):

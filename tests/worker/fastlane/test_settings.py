@@ -80,10 +80,10 @@ def test_the_ring_of_a_killed_worker_is_removed_without_a_daemon(tmp_path: Path,
     code = """if True:
         import os, sys
         from pathlib import Path
-        from cleanrl_worker import live
+        from cleanrl_worker.fastlane import settings
         from mosaic.contract.paths import RunPaths
         from mosaic.contract.ring import FastLaneWriter
-        with live.keeping_clean(RunPaths("live-alone", Path(sys.argv[1])), {"GYM_GUI_FASTLANE_ENABLED": "1"}):
+        with settings.keeping_clean(RunPaths("live-alone", Path(sys.argv[1])), {"GYM_GUI_FASTLANE_ENABLED": "1"}):
             FastLaneWriter.create("live-alone")
             os.abort()
     """
