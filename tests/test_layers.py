@@ -408,7 +408,12 @@ ALLOWED = [
 @pytest.mark.parametrize(("path", "source"), ALLOWED, ids=[path for path, _ in ALLOWED])
 def test_what_the_table_allows_passes(tmp_path: Path, path: str, source: str) -> None:
     plant(tmp_path, path, source)
-    for module in ("mosaic/console", "mosaic/trainer/rpc/client", "cleanrl_worker/runtime", "cleanrl_worker/envs/vectors"):
+    for module in (
+        "mosaic/console",
+        "mosaic/trainer/rpc/client",
+        "cleanrl_worker/runtime",
+        "cleanrl_worker/envs/vectors",
+    ):
         if f"{module}.py" != path:
             plant(tmp_path, f"{module}.py", "")
     assert violations(tmp_path) == []
