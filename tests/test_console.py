@@ -12,9 +12,9 @@ from mosaic import console as view
 from mosaic.contract.events import Event
 
 
-def progress(**values: Any) -> view.Progress:
+def progress(**values: Any) -> view.TerminalProgress:
     given = {"run_id": "R1", "algo": "ppo", "env_id": "CartPole-v1", "total_timesteps": 1000, "folder": "var/x"}
-    return view.Progress(**{**given, **values})
+    return view.TerminalProgress(**{**given, **values})
 
 
 def events(*kinds: tuple[str, dict[str, Any]], start: float = 100.0) -> Iterator[Event]:
@@ -137,7 +137,7 @@ def test_plot_spans_from_lowest_to_highest_value() -> None:
 
 
 def test_curve_stays_bounded_however_long_the_run() -> None:
-    curve = view.Curve()
+    curve = view.TerminalCurve()
     for step in range(0, 100_000, 7):
         curve.add(step, float(step))
     assert len(curve.sums) <= curve.BINS
@@ -146,13 +146,13 @@ def test_curve_stays_bounded_however_long_the_run() -> None:
 
 
 def test_curve_skips_returns_that_are_not_finite() -> None:
-    curve = view.Curve()
+    curve = view.TerminalCurve()
     curve.add(1, math.nan)
     assert curve.values(10) == []
 
 
 def test_curve_repeats_its_last_value_where_no_episode_ended() -> None:
-    curve = view.Curve()
+    curve = view.TerminalCurve()
     curve.add(0, 1.0)
     curve.add(200, 5.0)
     assert curve.values(20) == [1.0] * 19 + [5.0]

@@ -103,6 +103,7 @@ MAY_CATCH_ALL = (
     ),
 )
 
+TWO_SIDED = ("Run",)  # what an algorithm holds and what the platform holds of one run: both are public names
 MODULE_LINES, FUNCTION_LINES = 400, 60
 ALGORITHM_LINES, ALGORITHM_MAIN_LINES = 600, 300
 
@@ -137,7 +138,7 @@ def violations(src: Path) -> list[str]:
         found += room_violations(module, imports)
         found += size_violations(module)
         found += call_violations(module)
-    return [*found, *cycles_of(modules, known)]
+    return [*found, *cycles_of(modules, known), *names_used_twice(modules)]
 
 
 def read_modules(src: Path) -> Iterator[Module]:
@@ -251,6 +252,20 @@ def cycles_of(modules: list[Module], known: set[str]) -> Iterator[str]:
             del left[name]
     if left:
         yield f"these modules import each other in circles: {', '.join(sorted(left))}"
+
+
+def names_used_twice(modules: list[Module]) -> Iterator[str]:
+    """Yield each public class name with two meanings; algorithm files hold their own copies, `foreign` other people's."""
+    places: dict[str, list[str]] = {}
+    for module in modules:
+        if within(module.name, ALGORITHMS) or within(module.name, f"{WORKER}.foreign"):
+            continue
+        for node in module.tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(module.name)
+    for name, found in places.items():
+        if len(found) > 1 and name not in TWO_SIDED:
+            yield f"the class name {name} has {len(found)} meanings: {', '.join(found)}"
 
 
 def size_violations(module: Module) -> Iterator[str]:
@@ -381,6 +396,12 @@ def test_planted_violation_is_found(tmp_path: Path, path: str, source: str, mess
     plant(tmp_path, "cleanrl_worker/algorithms/b.py", "")
     found = violations(tmp_path)
     assert len(found) == 1 and message in found[0], found
+
+
+def test_class_name_with_two_meanings_is_found(tmp_path: Path) -> None:
+    for path in ("mosaic/a.py", "mosaic/b.py", "cleanrl_worker/algorithms/a.py", "cleanrl_worker/algorithms/b.py"):
+        plant(tmp_path, path, "class View:\n    pass\nclass _Own:\n    pass")
+    assert violations(tmp_path) == ["the class name View has 2 meanings: mosaic.a, mosaic.b"]
 
 
 def test_circle_of_imports_is_found_inside_functions_too(tmp_path: Path) -> None:

@@ -225,7 +225,7 @@ def test_why_no_frame_comes_is_said_beneath(runs: list[str]) -> None:
     writer.tell(reason="no paint")
     screen = io.StringIO()
     with watch.FastLaneReader.attach(writer.name) as reader:
-        watch.Canvas(screen).show(None, reader.status())
+        watch.TerminalPicture(screen).show(None, reader.status())
     writer.close()
     assert "No picture: no paint" in screen.getvalue()
 
@@ -234,7 +234,7 @@ def test_a_stalled_run_is_marked_beneath_its_picture(runs: list[str]) -> None:
     writer = FastLaneWriter.create("02BBB", RunPaths("02BBB").fastlane)
     screen = io.StringIO()
     with watch.FastLaneReader.attach(writer.name) as reader:
-        canvas = watch.Canvas(screen)
+        canvas = watch.TerminalPicture(screen)
         canvas.mark = "STALLED 1:15"
         canvas.show(None, reader.status())
     writer.close()
@@ -254,7 +254,7 @@ def test_a_picture_is_drawn_once_and_again_when_the_terminal_changes(
     monkeypatch.setattr(watch, "half_blocks", counted)
     monkeypatch.setenv("COLUMNS", "40")
     monkeypatch.setenv("LINES", "10")
-    canvas = watch.Canvas(io.StringIO())
+    canvas = watch.TerminalPicture(io.StringIO())
     with watch.FastLaneReader.attach(shown.writer.name) as reader:
         deadline = time.monotonic() + 60
         while (frame := reader.latest_frame()) is None:

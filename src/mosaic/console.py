@@ -27,7 +27,7 @@ TOLD = {"run_started": "started", "resumed": "resumed at step {step:,}", "paused
 BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
-def follow(events: Iterable[Event], progress: "Progress", console: Console) -> None:
+def follow(events: Iterable[Event], progress: "TerminalProgress", console: Console) -> None:
     """Show a run until its events end: a live view on a terminal, a plain line every 2 seconds elsewhere."""
     if not console.is_terminal:
         follow_plainly(events, progress, console)
@@ -44,7 +44,7 @@ def plot_columns(console: Console) -> int:
     return max(10, min(76, console.width - FRAME_WIDTH))
 
 
-def follow_plainly(events: Iterable[Event], progress: "Progress", console: Console) -> None:
+def follow_plainly(events: Iterable[Event], progress: "TerminalProgress", console: Console) -> None:
     shown_at = -math.inf
     warned = 0
     for event in events:
@@ -63,7 +63,7 @@ def follow_plainly(events: Iterable[Event], progress: "Progress", console: Conso
 
 
 @dataclass
-class Progress:
+class TerminalProgress:
     """What a run's events have said so far; safe to read while another thread applies them."""
 
     run_id: str
@@ -91,7 +91,7 @@ class Progress:
     """which one of a script's runs, such as `phase 2 of 3`"""
 
     def __post_init__(self) -> None:
-        self.curve = Curve()
+        self.curve = TerminalCurve()
         self.lock = threading.Lock()
 
     def apply(self, event: Event) -> None:
@@ -187,7 +187,7 @@ class Progress:
         self.step = max(self.step, int(payload.get("step") or 0))
 
 
-class Curve:
+class TerminalCurve:
     """Mean episode return over the steps so far, in a bounded number of bins however long the run is."""
 
     BINS = 256
@@ -233,7 +233,7 @@ def plot(values: Sequence[float], height: int) -> list[str]:
     return ["".join(BLOCKS[min(8, max(0, level - 8 * row))] for level in eighths) for row in reversed(range(height))]
 
 
-def render(progress: Progress, columns: int = 60) -> RenderableType:
+def render(progress: TerminalProgress, columns: int = 60) -> RenderableType:
     """The live view as it is now."""
     with progress.lock:
         parts: list[RenderableType] = [bar(progress), Text(status_line(progress, brief=True)), Text()]
@@ -253,7 +253,7 @@ def render(progress: Progress, columns: int = 60) -> RenderableType:
         return Panel(Group(*parts), title=title, subtitle=progress.status, border_style=style, width=width)
 
 
-def bar(progress: Progress) -> RenderableType:
+def bar(progress: TerminalProgress) -> RenderableType:
     row = Table.grid(padding=(0, 1), expand=True)
     row.add_column(ratio=1)
     row.add_column(justify="right")
@@ -263,13 +263,13 @@ def bar(progress: Progress) -> RenderableType:
     return row
 
 
-def so_far(progress: Progress) -> str:
+def so_far(progress: TerminalProgress) -> str:
     """How much is done, of how much where that is known."""
     total = f" of {progress.total_timesteps:,}" if progress.total_timesteps > 0 else ""
     return f"{progress.step:,}{total} {progress.unit}"
 
 
-def return_plot(progress: Progress, columns: int) -> list[RenderableType]:
+def return_plot(progress: TerminalProgress, columns: int) -> list[RenderableType]:
     values = progress.curve.values(columns)
     if not values:
         return [Text("waiting for the first episode to end", style="dim")]
@@ -283,7 +283,7 @@ def return_plot(progress: Progress, columns: int) -> list[RenderableType]:
     return [*lines, said, Text()]
 
 
-def status_line(progress: Progress, brief: bool = False) -> str:
+def status_line(progress: TerminalProgress, brief: bool = False) -> str:
     """Where the run stands, in one line; `brief` leaves out what the live view shows elsewhere."""
     parts = []
     if not brief:
@@ -313,7 +313,7 @@ def phase_of(payload: dict[str, Any]) -> str:
     return f"phase {payload.get('number')}{of}"
 
 
-def summary_line(progress: Progress) -> str:
+def summary_line(progress: TerminalProgress) -> str:
     """What a finished run amounts to, in one line."""
     mean = progress.returns.value
     if progress.overall_return is not None:
@@ -328,7 +328,7 @@ def summary_line(progress: Progress) -> str:
     return f"{progress.status}{seed}: {said} · {steps}{rate} · {progress.folder}"
 
 
-def failure_lines(progress: Progress) -> list[str]:
+def failure_lines(progress: TerminalProgress) -> list[str]:
     """Why a run did not complete, what to do about it, and the end of its stderr."""
     failure = progress.failure
     if progress.status == "cancelled":
@@ -349,7 +349,7 @@ def failure_reason(failure: dict[str, Any]) -> str:
     return f"the algorithm ended with exit code {failure.get('exit_code')}"
 
 
-def verdict(progress: Progress) -> str:
+def verdict(progress: TerminalProgress) -> str:
     if progress.reward_threshold is None:
         return ""
     return f" ({'solved: ' if progress.solved else ''}the threshold is {short(progress.reward_threshold)})"

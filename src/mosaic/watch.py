@@ -58,7 +58,7 @@ def watch(
     if not stream.isatty():
         raise ConfigError(f"a live picture needs a terminal; for a file, type: mosaic snapshot {paths.run_id} out.png")
     with _open(paths, goes_on) as reader, _screen(stream):
-        canvas = Canvas(stream)
+        canvas = TerminalPicture(stream)
         seen, ring, marked = 0, reader.name, -math.inf
         while True:
             frame, status = reader.latest_frame(seen), reader.status()
@@ -112,7 +112,7 @@ def numbers(frame: Frame, status: Status) -> str:
     )
 
 
-class Canvas:
+class TerminalPicture:
     """A picture in half blocks: the upper half of a cell in its text colour, the lower in its background."""
 
     def __init__(self, stream: TextIO) -> None:

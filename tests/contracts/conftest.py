@@ -17,9 +17,9 @@ from mosaic.contract.proto import trainer_pb2_grpc
 from mosaic.trainer.executors.local import Identity
 from mosaic.trainer.live.bus import Bus
 from mosaic.trainer.live.frames import FrameHub
-from mosaic.trainer.live.ingest import Relay
+from mosaic.trainer.live.ingest import Ingest
 from mosaic.trainer.live.remote_workers import Handshakes
-from mosaic.trainer.live.worker_requests import Controls
+from mosaic.trainer.live.worker_requests import WorkerRequests
 from mosaic.trainer.registry.registry import NewRun, Registry
 from mosaic.trainer.rpc.client import Client
 from mosaic.trainer.rpc.service import Parts, TokenCheck, TrainerService
@@ -36,7 +36,7 @@ class Home:
 
     registry: Registry
     attempts: Attempts
-    relay: Relay
+    relay: Ingest
     bus: Bus
     verbs: Any
 
@@ -78,12 +78,12 @@ def make_home(folder: Path) -> tuple[Home, Parts]:
         handshakes=Handshakes(registry, attempts, happenings),
         bus=bus,
         frames=FrameHub(registry, happenings),
-        controls=Controls(),
+        controls=WorkerRequests(),
         vault=vault,
         happenings=happenings,
         machine=machine,
     )
-    return Home(registry, attempts, Relay(registry, bus, happenings), bus, registry), parts
+    return Home(registry, attempts, Ingest(registry, bus, happenings), bus, registry), parts
 
 
 @pytest.fixture

@@ -22,12 +22,12 @@ import pytest
 from mosaic.contract.errors import MosaicError, RefusedError
 from mosaic.store.manifest import read_manifest
 from mosaic.store.storage import Storage
-from mosaic.trainer.executors.cluster import Site
+from mosaic.trainer.executors.cluster import ClusterSite
 from mosaic.trainer.executors.node_orders import Order
 from mosaic.trainer.executors.ray import job_of
 from mosaic.trainer.executors.ray_head import PrivateHead
 from mosaic.trainer.executors.slurm import SlurmExecutor
-from mosaic.trainer.live.worker_requests import Controls
+from mosaic.trainer.live.worker_requests import WorkerRequests
 from mosaic.trainer.scheduling.outcome import REQUEUE
 from mosaic.trainer.states import LIVE, State
 
@@ -314,7 +314,7 @@ def test_slurms_word_for_an_end_is_understood(
     job.mkdir()
     for name, value in {"name": "mosaic-x", "state": state, "code": code}.items():
         (job / name).write_text(value)
-    found = SlurmExecutor(Site(tmp_path, lambda: ""), Controls()).list_jobs()["1"].exit
+    found = SlurmExecutor(ClusterSite(tmp_path, lambda: ""), WorkerRequests()).list_jobs()["1"].exit
     assert found.code == meant and words in found.reason + found.lost + found.cancelled
 
 

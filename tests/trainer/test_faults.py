@@ -19,7 +19,7 @@ from mosaic.contract.metrics import encode_row
 from mosaic.trainer.executors.choice import Executors
 from mosaic.trainer.executors.local import Identity, LocalExecutor, boot_id, start_ticks
 from mosaic.trainer.live.bus import Bus
-from mosaic.trainer.live.ingest import Relay
+from mosaic.trainer.live.ingest import Ingest
 from mosaic.trainer.registry.registry import NewRun, Registry
 from mosaic.trainer.rpc.messages import run_to_pb
 from mosaic.trainer.scheduling.attempts import Attempts, Registration
@@ -60,7 +60,7 @@ class Bench:
     def crash(self) -> None:
         self.registry = Registry(self.folder, clock=lambda: self.wall(), busy_seconds=0.2)
         self.attempts, self.bus = Attempts(self.registry), Bus()
-        self.relay = Relay(self.registry, self.bus, self.happenings)
+        self.relay = Ingest(self.registry, self.bus, self.happenings)
         self.executor = LocalExecutor()
         self.dispatcher = Dispatcher(
             *(self.registry, self.attempts, self.relay, self.bus, Vault(), self.happenings, Machine((), 4.0, 10_000)),

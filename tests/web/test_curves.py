@@ -9,7 +9,7 @@ import pytest
 
 from mosaic.trainer.rpc.client import Series
 from mosaic.web import curves
-from mosaic.web.curves import Curve, View
+from mosaic.web.curves import Curve, CurveView
 
 
 def series(values: list[float], *, key: str = "charts/x", first: int = 0, reset: bool = False) -> Series:
@@ -33,21 +33,21 @@ def test_a_curve_grows_by_what_came_and_starts_over_after_a_resumption() -> None
 
 def test_points_are_drawn_over_steps_or_over_time_and_only_from_where_they_are_new() -> None:
     curve = Curve.of(series([1.0, 2.0, 4.0]))
-    assert curves.points(curve, View(), 1000.0) == [((0, 1.0), (10, 2.0), (20, 4.0))]
-    assert curves.points(curve, View(axis="time"), 1000.0, 2) == [((10.0, 4.0),)]
-    raw, smooth = curves.points(curve, View(smoothing=0.5), 0.0, 1)
+    assert curves.points(curve, CurveView(), 1000.0) == [((0, 1.0), (10, 2.0), (20, 4.0))]
+    assert curves.points(curve, CurveView(axis="time"), 1000.0, 2) == [((10.0, 4.0),)]
+    raw, smooth = curves.points(curve, CurveView(smoothing=0.5), 0.0, 1)
     assert raw == ((10, 2.0), (20, 4.0)) and [x for x, _ in smooth] == [10, 20] and smooth[1][1] < 4.0
 
 
 def test_what_cannot_be_drawn_is_a_gap() -> None:
     curve = Curve.of(series([math.nan, math.inf, -1.0, 1.0]))
-    assert [y for _, y in curves.points(curve, View(), 0.0)[0]] == [None, None, -1.0, 1.0]
-    assert [y for _, y in curves.points(curve, View(log=True), 0.0)[0]] == [None, None, None, 1.0]
+    assert [y for _, y in curves.points(curve, CurveView(), 0.0)[0]] == [None, None, -1.0, 1.0]
+    assert [y for _, y in curves.points(curve, CurveView(log=True), 0.0)[0]] == [None, None, None, 1.0]
 
 
 def test_no_text_of_a_run_becomes_a_key_of_the_chart() -> None:
     hostile = ":</script>alert(1)"
-    options = curves.chart_options(Curve.of(series([1.0], key=hostile)), View(log=True, window=(10.0, 50.0)), 0.0)
+    options = curves.chart_options(Curve.of(series([1.0], key=hostile)), CurveView(log=True, window=(10.0, 50.0)), 0.0)
     keys: list[str] = []
 
     def walk(value: object) -> None:

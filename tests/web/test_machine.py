@@ -13,17 +13,17 @@ import pytest
 from mosaic.contract.errors import WorkerError
 from mosaic.trainer.rpc.client import Run, State
 from mosaic.web import machine as machine_module
-from mosaic.web.machine import Machine
+from mosaic.web.machine import MachineReport
 
 
 def test_the_machine_tells_cpu_memory_and_disk(tmp_path: Path) -> None:
-    usage = Machine(tmp_path).usage()
+    usage = MachineReport(tmp_path).usage()
     assert usage.cores >= 1 and 0 < usage.memory_used < usage.memory_total
     assert 0 < usage.disk_free <= usage.disk_total and usage.cpu_percent >= 0
 
 
 def test_every_thread_is_told_how_busy_the_machine_is(tmp_path: Path) -> None:
-    machine = Machine(tmp_path)
+    machine = MachineReport(tmp_path)
     end = time.process_time() + 0.5
     while time.process_time() < end:
         pass
@@ -44,7 +44,7 @@ def test_a_run_is_charged_for_its_process_tree_and_for_no_strangers(tmp_path: Pa
         assert process.stdout is not None and process.stdout.readline()
         ours = Run("run-7", State.EXECUTING, pid=process.pid)
         strange = Run("other", State.EXECUTING, pid=process.pid)
-        found = Machine(tmp_path).of_runs([ours, strange, Run("queued", State.INIT)])
+        found = MachineReport(tmp_path).of_runs([ours, strange, Run("queued", State.INIT)])
         assert found["run-7"].processes == 1 and (found["run-7"].memory or 0) > 10**6
         assert found["other"].memory is None and found["queued"].memory is None
     finally:
@@ -58,9 +58,9 @@ def test_disk_is_counted_by_run_without_following_links(tmp_path: Path) -> None:
     (runs / "b").mkdir()
     os.symlink("/usr", runs / "a/link")
     os.symlink("/usr", runs / "c")
-    found = Machine(tmp_path).disk()
+    found = MachineReport(tmp_path).disk()
     assert set(found.by_run) == {"a", "b"} and 1000 <= found.by_run["a"] < 2000
-    assert Machine(tmp_path / "nothing").disk().by_run == {}
+    assert MachineReport(tmp_path / "nothing").disk().by_run == {}
 
 
 def test_the_doctor_is_asked_once_and_again_when_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,7 +71,7 @@ def test_the_doctor_is_asked_once_and_again_when_told(tmp_path: Path, monkeypatc
         return {"ok": True, "checks": []}
 
     monkeypatch.setattr(machine_module, "_ask_doctor", answer)
-    machine = Machine(tmp_path)
+    machine = MachineReport(tmp_path)
     machine.doctor()
     machine.doctor()
     assert len(asked) == 1
@@ -81,7 +81,7 @@ def test_the_doctor_is_asked_once_and_again_when_told(tmp_path: Path, monkeypatc
 
 def test_the_doctor_reports_in_a_process_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    found = Machine(tmp_path).doctor()
+    found = MachineReport(tmp_path).doctor()
     assert {"python", "disk", "daemon"} <= {check["name"] for check in found["checks"]}
     assert all(check["state"] in ("ok", "note", "trouble") for check in found["checks"])
 
@@ -89,4 +89,4 @@ def test_the_doctor_reports_in_a_process_of_its_own(tmp_path: Path, monkeypatch:
 def test_a_doctor_that_gives_no_report_is_told_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/true")
     with pytest.raises(WorkerError, match="run it in a terminal: mosaic doctor"):
-        Machine(tmp_path).doctor()
+        MachineReport(tmp_path).doctor()

@@ -19,7 +19,7 @@ import numpy as np
 import optax
 
 from cleanrl_worker.envs import vectors
-from cleanrl_worker.envs.jax.pools import PoolRollouts, Reached, Standing, XlaPool
+from cleanrl_worker.envs.jax.pools import PoolRollouts, PoolStep, Standing, XlaPool
 from cleanrl_worker.envs.rollouts import LastEpisodes
 from cleanrl_worker.nets.jax.actor_critic import Conv, first_params, fitting, forward, logits_of
 from cleanrl_worker.run import training
@@ -226,7 +226,7 @@ def taken(logprobs: jax.Array, actions: jax.Array) -> jax.Array:
 @partial(jax.jit, static_argnums=(0, 1), donate_argnums=3)
 def step_once(
     agent: Agent, pool: XlaPool, standing: Standing, storage: Storage, params: Any, noise: Any, t: Any
-) -> tuple[Standing, tuple[Storage, Reached]]:
+) -> tuple[Standing, tuple[Storage, PoolStep]]:
     """A step in an EnvPool, written into row t of the storage, and what is counted of it."""
     obs = standing.obs
     actions, logprobs, values = act(agent, params, obs, noise)
@@ -348,7 +348,7 @@ def main(args: Args | None = None) -> None:
 
         # 1 collect
         if in_pool:
-            counted: list[Reached] = []
+            counted: list[PoolStep] = []
             for t in range(args.num_steps):
                 stored, reached = pool(stored, learner.params, noise[t], np.int32(t))
                 counted.append(reached)

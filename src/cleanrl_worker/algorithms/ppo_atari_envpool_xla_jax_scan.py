@@ -19,7 +19,7 @@ import numpy as np
 import optax
 
 from cleanrl_worker.envs import vectors
-from cleanrl_worker.envs.jax.pools import PoolRollouts, Reached, Standing, XlaPool
+from cleanrl_worker.envs.jax.pools import PoolRollouts, PoolStep, Standing, XlaPool
 from cleanrl_worker.envs.rollouts import LastEpisodes
 from cleanrl_worker.nets.jax.actor_critic import Conv, first_params, fitting, forward, logits_of
 from cleanrl_worker.run import training
@@ -227,10 +227,10 @@ def taken(logprobs: jax.Array, actions: jax.Array) -> jax.Array:
 @partial(jax.jit, static_argnums=(0, 1))
 def rollout(
     agent: Agent, pool: XlaPool, standing: Standing, params: Any, noise: Any
-) -> tuple[Standing, tuple[Storage, jax.Array, Reached]]:
+) -> tuple[Standing, tuple[Storage, jax.Array, PoolStep]]:
     """Steps in an EnvPool: what they brought, what is seen after the last of them, and what is counted."""
 
-    def step_once(standing: Standing, noise: jax.Array) -> tuple[Standing, tuple[Storage, Reached]]:
+    def step_once(standing: Standing, noise: jax.Array) -> tuple[Standing, tuple[Storage, PoolStep]]:
         obs = standing.obs
         actions, logprobs, values = act(agent, params, obs, noise)
         standing, reached = pool.step(standing, actions)

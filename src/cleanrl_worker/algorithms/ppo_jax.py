@@ -19,8 +19,8 @@ import optax
 from cleanrl_worker.envs import vectors
 from cleanrl_worker.envs.atari import is_game
 from cleanrl_worker.envs.jax import classic as classic_jax
-from cleanrl_worker.envs.jax.classic import Classic, Progress
-from cleanrl_worker.envs.jax.pools import PoolRollouts, Reached, Standing, XlaPool
+from cleanrl_worker.envs.jax.classic import Classic, EpisodeProgress
+from cleanrl_worker.envs.jax.pools import PoolRollouts, PoolStep, Standing, XlaPool
 from cleanrl_worker.envs.minigrid import is_grid
 from cleanrl_worker.envs.procgen import is_procgen
 from cleanrl_worker.envs.views import shows_images, view_of
@@ -286,11 +286,11 @@ def learn(agent: Agent, recipe: Recipe, learner: Learner, batch: Batch, orders: 
 
 
 def rollout(
-    agent: Agent, classic: Classic, params: Any, progress: Progress, starts: jax.Array, noise: jax.Array
-) -> tuple[Progress, Batch]:
+    agent: Agent, classic: Classic, params: Any, progress: EpisodeProgress, starts: jax.Array, noise: jax.Array
+) -> tuple[EpisodeProgress, Batch]:
     """Steps in environments that are part of the compiled function."""
 
-    def step(progress: Progress, drawn: tuple[jax.Array, jax.Array]) -> tuple[Progress, Batch]:
+    def step(progress: EpisodeProgress, drawn: tuple[jax.Array, jax.Array]) -> tuple[EpisodeProgress, Batch]:
         start, noise = drawn
         obs = classic.observe(progress.states)
         outputs, _ = forward(agent, params, obs)
@@ -309,10 +309,10 @@ def rollout(
 @partial(jax.jit, static_argnums=(0, 1))
 def rollout_in_pool(
     agent: Agent, pool: XlaPool, standing: Standing, params: Any, noise: Any, bounds: Any
-) -> tuple[Standing, tuple[Batch, Reached]]:
+) -> tuple[Standing, tuple[Batch, PoolStep]]:
     """Steps in an EnvPool; it is compiled for one pool, and so kept apart from the learning, which is kept on disk."""
 
-    def step(standing: Standing, noise: jax.Array) -> tuple[Standing, tuple[Batch, Reached]]:
+    def step(standing: Standing, noise: jax.Array) -> tuple[Standing, tuple[Batch, PoolStep]]:
         obs = standing.obs
         outputs, _ = forward(agent, params, obs)
         if agent.continuous:
@@ -364,11 +364,11 @@ def iterate(
     recipe: Recipe,
     classic: Classic,
     learner: Learner,
-    progress: Progress,
+    progress: EpisodeProgress,
     starts: Any,
     draws: Any,
     lr: Any,
-) -> tuple[Learner, Progress, jax.Array, jax.Array, jax.Array]:
+) -> tuple[Learner, EpisodeProgress, jax.Array, jax.Array, jax.Array]:
     """A whole iteration: the learner, where the environments stand, rewards and ends of each step, what is told."""
     progress, batch = rollout(agent, classic, learner.params, progress, starts, draws.noise)
     learner, told = learn(agent, recipe, learner, batch, draws.orders, lr)

@@ -74,7 +74,7 @@ class EvalArgs:
 
 
 @dataclass(frozen=True)
-class Batch:
+class EvaluationBatch:
     """One batch of played episodes."""
 
     index: int
@@ -167,7 +167,7 @@ def _play_batches(
             played.append(episode)
         if len(played) < last - first:
             break  # stopped within the batch
-        batch = Batch(len(summaries), tuple(played), time.monotonic() - started)
+        batch = EvaluationBatch(len(summaries), tuple(played), time.monotonic() - started)
         summaries.append(log.batch(batch))
         first = last
     return summaries
@@ -305,7 +305,7 @@ class _Log:
         self._tensorboard.add("eval/episode_return", played.ret, number, now)
         self._tensorboard.flush()
 
-    def batch(self, batch: Batch) -> dict[str, Any]:
+    def batch(self, batch: EvaluationBatch) -> dict[str, Any]:
         summary = batch.summary()
         write_atomic(self._summary, json.dumps(summary, indent=2) + "\n")
         now = summary["updated_at"]

@@ -22,7 +22,7 @@ ALIVE, STEPS, TICKS, TILE_ROUND, TILE_HEIGHT, TILE_WIDTH = range(6)
 _FIRST, _EACH = 8, 8
 
 
-class Stage:
+class SharedTiles:
     """Shared by forked processes: which environments there are, how far they are, and their tiles of a grid."""
 
     def __init__(self, tiles: int, max_dim: int) -> None:

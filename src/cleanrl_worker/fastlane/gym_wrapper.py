@@ -19,11 +19,11 @@ import gymnasium as gym
 import numpy as np
 
 if __name__.startswith("_mosaic."):
-    from _mosaic.forked_envs import ALIVE, LEADER, OPEN, ROUND, STEPS, TARGET, TICKS, Stage
+    from _mosaic.forked_envs import ALIVE, LEADER, OPEN, ROUND, STEPS, TARGET, TICKS, SharedTiles
     from _mosaic.mujoco_process import Physics, Renderer
     from _mosaic.pacer import PATIENCE, Lane, Settings, as_colours, tiled
 else:
-    from cleanrl_worker.fastlane.forked_envs import ALIVE, LEADER, OPEN, ROUND, STEPS, TARGET, TICKS, Stage
+    from cleanrl_worker.fastlane.forked_envs import ALIVE, LEADER, OPEN, ROUND, STEPS, TARGET, TICKS, SharedTiles
     from cleanrl_worker.fastlane.mujoco_process import Physics, Renderer
     from cleanrl_worker.fastlane.pacer import PATIENCE, Lane, Settings, as_colours, tiled
 
@@ -32,11 +32,11 @@ _WORKER = re.compile(r"Worker<.*>-(\d+)$")  # what Gymnasium calls the processes
 
 # Environments that offer pictures and could not be made with them, and why.
 _refused: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
-_view: View | None = None
+_view: EnvPicture | None = None
 _asked = False
 
 
-def current() -> View | None:
+def current() -> EnvPicture | None:
     """This run's live view, opened at the first call; None where it is off."""
     global _view, _asked
     if not _asked:
@@ -45,7 +45,7 @@ def current() -> View | None:
         patch = sys.modules.get("_mosaic_sitecustomize")
         if settings is not None and patch is not None:
             lane = Lane(settings, patch.writer, Path.cwd())
-            _view = View(lane, wraps=True)
+            _view = EnvPicture(lane, wraps=True)
             if patch.trouble:
                 lane.give_up(patch.trouble)
     return _view
@@ -94,7 +94,7 @@ def _offers_pictures(env_id: Any) -> bool | None:
     return None if modes is None else "rgb_array" in modes
 
 
-class View:
+class EnvPicture:
     """What the environments of a run share: its lane, the camera, the counts, the tiles.
 
     Made before the processes of an AsyncVectorEnv are forked; `wraps` says that single environments are watched here,
@@ -106,7 +106,7 @@ class View:
         self.wraps = wraps
         self.camera = Camera(lane)
         lane.explain("no environment has been stepped yet (in spawned processes none can be watched)", quietly=True)
-        self.stage = Stage(lane.settings.limit if lane.settings.mode == "grid" else 0, lane.settings.max_dim)
+        self.stage = SharedTiles(lane.settings.limit if lane.settings.mode == "grid" else 0, lane.settings.max_dim)
 
     @property
     def wraps_here(self) -> bool:
@@ -119,7 +119,7 @@ class FastLaneTelemetryWrapper(gym.Wrapper):
     Without a live view it does nothing at all.
     """
 
-    def __init__(self, env: gym.Env[Any, Any], view: View | None = None, index: int | None = None) -> None:
+    def __init__(self, env: gym.Env[Any, Any], view: EnvPicture | None = None, index: int | None = None) -> None:
         super().__init__(env)
         self._view = current() if view is None else view
         self._shown = False
@@ -171,7 +171,7 @@ class FastLaneTelemetryWrapper(gym.Wrapper):
         """The environment's own: whoever makes it anew is not to make this wrapper."""
         return self.env.spec
 
-    def _look_for_slot(self, view: View) -> None:
+    def _look_for_slot(self, view: EnvPicture) -> None:
         slot = view.lane.settings.slot
         if slot and not view.stage.words[view.stage.base(slot) + ALIVE]:
             view.lane.explain(f"fastlane_slot {slot}: no such environment has been made; they count from 0")
@@ -250,7 +250,7 @@ class Camera:
         physics = self._physics_of(env)
         return as_colours(env.render()) if physics is None else (physics, physics.state())
 
-    def composed(self, stage: Stage, reward: float, steps: int) -> Any:
+    def composed(self, stage: SharedTiles, reward: float, steps: int) -> Any:
         """The grid of what the stage holds; None when the renderer draws it, or nobody could draw."""
         states = stage.states()
         if states:

@@ -97,7 +97,7 @@ class Pace:
         self.begin()
 
 
-class Canvas:
+class MujocoPicture:
     """Draws states of a model side by side, in floor(sqrt(n)) rows, no side longer than `max_dim`.
 
     `about` tells the size and the camera, `clock` the seconds of this thread.

@@ -213,7 +213,7 @@ def main() -> None:
     about = json.loads(bytes(block.bytes[CAMERA_AT : CAMERA_AT + CAMERA_ROOM]).rstrip(b"\0"))
     length, loaded = block.words[LENGTH], block.words[MODEL_VERSION]
     try:
-        canvas = drawing.Canvas(about, max_dim, lane.ThreadClock().now)
+        canvas = drawing.MujocoPicture(about, max_dim, lane.ThreadClock().now)
         canvas.load(_model_of(block))
         canvas.open(1)
     except Exception as error:  # GL fails in as many ways as there are drivers

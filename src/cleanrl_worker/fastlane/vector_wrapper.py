@@ -19,7 +19,7 @@ from cleanrl_worker.envs.episodes import Episode, Episodes, Step, VectorEnvs
 from cleanrl_worker.envs.pools import PoolEnvs, can_draw
 from cleanrl_worker.envs.vectors import GymnasiumEnvs, SyncEnvs
 from cleanrl_worker.envs.views import plays_frames, view_of
-from cleanrl_worker.fastlane.gym_wrapper import View, current, why_no_picture
+from cleanrl_worker.fastlane.gym_wrapper import EnvPicture, current, why_no_picture
 from cleanrl_worker.fastlane.pacer import NoPicture, tiled
 from cleanrl_worker.learn.normalize import RunningStatistics
 from cleanrl_worker.run.args import RunArgs
@@ -43,7 +43,7 @@ def install() -> None:
 class Onlooker:
     """Receives the environments of a run, its learner, and the evaluation at its end."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: EnvPicture) -> None:
         self._view = view
         self._parts: Mapping[str, Any] = {}
         self._watched: WatchedEnvs | None = None
@@ -125,7 +125,7 @@ class Onlooker:
 class WatchedEnvs:
     """A vector of environments with somebody looking on; every value is the environments' own."""
 
-    def __init__(self, envs: VectorEnvs, view: View, picture: Picture, shown: int, ticks: int = 0) -> None:
+    def __init__(self, envs: VectorEnvs, view: EnvPicture, picture: Picture, shown: int, ticks: int = 0) -> None:
         self.envs = envs
         self.backend, self.num_envs = envs.backend, envs.num_envs
         self.single_observation_space = envs.single_observation_space
@@ -177,7 +177,7 @@ class WatchedGame:
 
     lost_life = False
 
-    def __init__(self, game: play.Game, view: View, picture: Picture) -> None:
+    def __init__(self, game: play.Game, view: EnvPicture, picture: Picture) -> None:
         self.game = game
         self.single_observation_space = game.single_observation_space
         self.single_action_space = game.single_action_space
@@ -212,7 +212,7 @@ class Probe:
     Its policy is a copy, its randomness its own: training never notices it.
     """
 
-    def __init__(self, view: View, args: RunArgs, parts: Callable[[], Mapping[str, Any]]) -> None:
+    def __init__(self, view: EnvPicture, args: RunArgs, parts: Callable[[], Mapping[str, Any]]) -> None:
         self._view, self._args, self._parts = view, args, parts
         self._module = sys.modules[type(args).__module__]
         self._rng = np.random.default_rng(0)

@@ -120,7 +120,7 @@ class NumpyNet:
     def __init__(self, *modules: nn.Module) -> None:
         layers = [layer for module in modules for layer in (module if isinstance(module, nn.Sequential) else [module])]
         parameters = [parameter for layer in layers for parameter in layer.parameters()]
-        self._mirror = Mirror(parameters) if any(parameter.is_cuda for parameter in parameters) else None
+        self._mirror = ParameterMirror(parameters) if any(parameter.is_cuda for parameter in parameters) else None
         self._layers = [_numpy_layer(layer, self._mirror) for layer in layers]
 
     def __call__(self, x: np.ndarray) -> np.ndarray:
@@ -136,7 +136,7 @@ class NumpyNet:
             self._mirror.refresh()
 
 
-class Mirror:
+class ParameterMirror:
     """A copy in page-locked memory of parameters on a GPU, brought up to date while the program goes on.
 
     What an optimizer made views of one vector is copied in one piece.
@@ -177,7 +177,7 @@ def _storage(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
 
 
-def _numpy_layer(layer: nn.Module, mirror: Mirror | None) -> Callable[[np.ndarray], np.ndarray]:
+def _numpy_layer(layer: nn.Module, mirror: ParameterMirror | None) -> Callable[[np.ndarray], np.ndarray]:
     seen = mirror.of if mirror is not None else lambda parameter: parameter.detach().numpy()
     if isinstance(layer, nn.Linear):
         weight, bias = seen(layer.weight).T, seen(layer.bias)

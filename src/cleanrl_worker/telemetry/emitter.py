@@ -109,7 +109,7 @@ class LifecycleEmitter:
             self._log.close()
 
 
-class Progress:
+class RunProgress:
     """The headline numbers of a run so far; a phase's steps go on from where its script stands."""
 
     def __init__(self, first_step: int = 0) -> None:
@@ -175,7 +175,7 @@ class MetricsRelay:
         whole: bool = True,
     ) -> None:
         """`whole` counts the rows of earlier attempts, too, once it resumes; a phase has its own only."""
-        self.progress = Progress(first_step)
+        self.progress = RunProgress(first_step)
         self._emit = emit
         self._events = events
         self._folder = tensorboard

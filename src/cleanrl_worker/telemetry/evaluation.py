@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cleanrl_worker.telemetry.emitter import LENGTH, RETURN, SPS, Emit, MetricsRelay, Progress
+from cleanrl_worker.telemetry.emitter import LENGTH, RETURN, SPS, Emit, MetricsRelay, RunProgress
 from mosaic.contract.returns import EPISODE_RETURNS
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def make_relay(
     return MetricsRelay(paths, emit, events=events, tensorboard=tensorboard, first_step=first_step, whole=whole)
 
 
-class EvaluationProgress(Progress):
+class EvaluationProgress(RunProgress):
     """The headline numbers of an evaluation: its `step` counts episodes, its return is the latest batch's."""
 
     def __init__(self) -> None:

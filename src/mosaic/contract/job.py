@@ -90,7 +90,7 @@ class Ui:
 
 
 @dataclass(frozen=True)
-class Worker:
+class JobWorker:
     """The worker to start; its `config` is checked by the worker itself."""
 
     config: dict[str, Any]
@@ -107,7 +107,7 @@ class Worker:
 class Metadata:
     """What concerns the form, and what concerns the worker."""
 
-    worker: Worker
+    worker: JobWorker
     ui: Ui = Ui()
 
 
@@ -151,7 +151,7 @@ class JobConfig:
     @property
     def left_to_trainer(self) -> tuple[str, ...]:
         """The parts that the trainer enforces and a worker does not, where they ask for something."""
-        worker, plain = self.metadata.worker, Worker({})
+        worker, plain = self.metadata.worker, JobWorker({})
         parts = [(name, getattr(self, name)) for name in ("resources", "artifacts", "schedule", "retry")]
         asked = [name for name, part in parts if part != type(part)()]
         own = ("arguments", "use_grpc", "grpc_target")

@@ -37,7 +37,7 @@ Progress = Callable[[int, int], None]
 """hears the bytes fetched so far, and how many there are"""
 
 
-class DamagedError(StoreError):
+class DamagedCopyError(StoreError):
     """Bytes in a store that are not those that were stored."""
 
 
@@ -120,7 +120,7 @@ class StoredRun:
                 try:
                     self._fetch_checkpoint(manifest, name, _counted(progress))
                     return name
-                except DamagedError as error:
+                except DamagedCopyError as error:
                     if name == newer[-1] and not local:
                         raise
                     print(f"mosaic: {error}; falling back to the checkpoint before it", file=sys.stderr)
@@ -231,7 +231,7 @@ class StoredRun:
                 for size, expected in entry.chunks:
                     data = self._storage.read(object_name(self._paths.run_id, name, expected))
                     if len(data) != size or digest(data) != expected:
-                        raise DamagedError(
+                        raise DamagedCopyError(
                             f"{self.url}: {name} of run {self._paths.run_id} does not match its checksum"
                         )
                     file.write(data)

@@ -40,9 +40,9 @@ from mosaic.contract.proto import trainer_pb2_grpc
 from mosaic.trainer.executors.settings import ExecutorSettings, add_flags, given_flags, make_executors
 from mosaic.trainer.live.bus import Bus
 from mosaic.trainer.live.frames import FrameHub
-from mosaic.trainer.live.ingest import Relay
+from mosaic.trainer.live.ingest import Ingest
 from mosaic.trainer.live.remote_workers import Handshakes
-from mosaic.trainer.live.worker_requests import Controls
+from mosaic.trainer.live.worker_requests import WorkerRequests
 from mosaic.trainer.registry.folders import advice, unlisted
 from mosaic.trainer.registry.registry import Registry
 from mosaic.trainer.rpc.listening import Listening
@@ -86,9 +86,9 @@ class Daemon:
         self.registry = Registry(self.home)
         machine = Machine.found(cpu_slots, eval_slots)
         bus, vault, attempts = Bus(), Vault(), Attempts(self.registry)
-        relay = Relay(self.registry, bus, self.happenings)
+        relay = Ingest(self.registry, bus, self.happenings)
         self.target = listening.target
-        controls, given = Controls(), settings or ExecutorSettings()
+        controls, given = WorkerRequests(), settings or ExecutorSettings()
         self._executors = executors = make_executors(
             given, self.home, controls, lambda: self.target, listening.certificate
         )

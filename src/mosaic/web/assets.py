@@ -23,7 +23,7 @@ Headers = list[tuple[bytes, bytes]]
 
 
 @dataclass(frozen=True)
-class Kept:
+class CachedAsset:
     """A file that is the same for everybody, as it is and packed; `packed` is empty where that saves nothing."""
 
     headers: Headers
@@ -31,7 +31,7 @@ class Kept:
     packed: bytes
 
     @classmethod
-    def of(cls, headers: Headers, body: bytes) -> Kept:
+    def of(cls, headers: Headers, body: bytes) -> CachedAsset:
         kind = dict(headers).get(b"content-type", b"")
         return cls(headers, body, gzip.compress(body, mtime=0) if kind.startswith(PACKED_TYPES) else b"")
 
@@ -41,7 +41,7 @@ class Assets:
 
     def __init__(self, app: Asgi) -> None:
         self._app = app
-        self._kept: dict[str, Kept] = {}
+        self._kept: dict[str, CachedAsset] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         asked = dict(scope.get("headers", ()))
@@ -86,5 +86,5 @@ class Assets:
         if not whole:
             return False
         headers = [(name.lower(), value) for name, value in start["headers"] if name.lower() in KEPT_HEADERS]
-        self._kept[path] = await asyncio.to_thread(Kept.of, headers, b"".join(parts))
+        self._kept[path] = await asyncio.to_thread(CachedAsset.of, headers, b"".join(parts))
         return True

@@ -25,7 +25,7 @@ Line = tuple[Point, ...]
 
 
 @dataclass(frozen=True)
-class View:
+class CurveView:
     """How curves are looked at: smoothing from 0 to below 1, a logarithmic axis, x by step or by time, the window."""
 
     smoothing: float = 0.0
@@ -85,7 +85,7 @@ def smoothed(values: Iterable[float], weight: float) -> list[float]:
     return result
 
 
-def points(curve: Curve, view: View, begun: float, first: int = 0) -> list[Line]:
+def points(curve: Curve, view: CurveView, begun: float, first: int = 0) -> list[Line]:
     """What is drawn, from point `first` on: one line, or with smoothing the raw one and the smooth one."""
     xs = curve.steps if view.axis == "step" else [round(time - begun, 2) for time in curve.times]
     lines = [curve.values]
@@ -94,7 +94,7 @@ def points(curve: Curve, view: View, begun: float, first: int = 0) -> list[Line]
     return [tuple((x, _drawable(y, view.log)) for x, y in zip(xs[first:], line[first:], strict=True)) for line in lines]
 
 
-def chart_options(curve: Curve, view: View, begun: float, colour: str = COLOURS[0]) -> dict[str, Any]:
+def chart_options(curve: Curve, view: CurveView, begun: float, colour: str = COLOURS[0]) -> dict[str, Any]:
     """The whole chart. No text of a run becomes a key: NiceGUI would run one that begins with a colon."""
     lines = points(curve, view, begun)
     series = [_line(data, colour, faint=len(lines) > number + 1) for number, data in enumerate(lines)]

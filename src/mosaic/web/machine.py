@@ -75,7 +75,7 @@ class DiskUse:
         return sum(self.by_run.values())
 
 
-class Machine:
+class MachineReport:
     """Shared by all pages: percentages are of the time since it was last asked."""
 
     def __init__(self, home: Path) -> None:

@@ -31,7 +31,7 @@ _PROCGEN = (
 
 
 @dataclass(frozen=True)
-class Controls:
+class KeyControls:
     """How a person acts. Discrete: an action per key. Continuous: keys push a number to one end of its range."""
 
     kind: str
@@ -76,29 +76,29 @@ class Controls:
         return " or ".join(ARROWS.get(key, key.upper()) for key, value in self.keys.items() if value == number)
 
 
-def controls_for(env_id: str, space: Mapping[str, Any]) -> Controls:
+def controls_for(env_id: str, space: Mapping[str, Any]) -> KeyControls:
     """The keys for an action space as the worker tells it."""
     environment = catalog.find(env_id)
     family = environment.family if environment else ""
     if family in AGENT_ONLY:
         label = catalog.FAMILIES[family].label
-        return Controls("none", reason=f"{label} environments are agent only: no human control")
+        return KeyControls("none", reason=f"{label} environments are agent only: no human control")
     if space.get("type") == "discrete":
         return _discrete(env_id, family, int(space["n"]), int(space.get("start", 0)))
     if space.get("type") == "continuous":
         return _continuous(space)
     kind = str(space.get("type", "unknown")).replace("_", " ")
-    return Controls("none", reason=f"the keyboard has no keys for a {kind} action space; the policy can act alone")
+    return KeyControls("none", reason=f"the keyboard has no keys for a {kind} action space; the policy can act alone")
 
 
-def _discrete(env_id: str, family: str, count: int, start: int) -> Controls:
+def _discrete(env_id: str, family: str, count: int, start: int) -> KeyControls:
     names, keys, idle = _known(env_id, family, count)
     names = names or tuple(f"action {start + number}" for number in range(count))
     if not keys and count == 2:
         keys = {LEFT: 0, RIGHT: 1}
     by_number = {str((number + 1) % NUMBER_KEYS): number for number in range(min(count, NUMBER_KEYS))}
     shifted = {key: start + number for key, number in {**keys, **by_number}.items() if number < count}
-    return Controls("discrete", names, start, shifted, None if idle is None else start + idle)
+    return KeyControls("discrete", names, start, shifted, None if idle is None else start + idle)
 
 
 def _known(env_id: str, family: str, count: int) -> tuple[tuple[str, ...], dict[str, int], int | None]:
@@ -148,10 +148,10 @@ _FRIENDS: dict[str, tuple[tuple[str, ...], dict[str, int], int | None]] = {
 }
 
 
-def _continuous(space: Mapping[str, Any]) -> Controls:
+def _continuous(space: Mapping[str, Any]) -> KeyControls:
     low, high = _flat(space.get("low")), _flat(space.get("high"))
     if not low or len(low) != len(high) or len(low) > MOST_DIMENSIONS:
-        return Controls(
+        return KeyControls(
             "none", reason=f"{len(low)} numbers at a time are too many for a keyboard; the policy can act alone"
         )
     # What has no end has none to push to: one is as good a step as any.
@@ -159,7 +159,7 @@ def _continuous(space: Mapping[str, Any]) -> Controls:
     high = tuple(value if value < 1e6 else 1.0 for value in high)
     keys = {LEFT: 0, RIGHT: 1, **({DOWN: 2, UP: 3} if len(low) > 1 else {})}
     names = tuple(f"number {place + 1}" for place in range(len(low)))
-    return Controls("continuous", names, 0, keys, 0, low, high)
+    return KeyControls("continuous", names, 0, keys, 0, low, high)
 
 
 def _flat(value: Any) -> tuple[float, ...]:

@@ -25,7 +25,7 @@ HOST, DEFAULT_PORT = "127.0.0.1", 8080
 CLOSE_SECONDS = 2
 
 
-class Site:
+class WebSite:
     """The GUI of one home, bound to a port before it serves, so that a taken port is said at once."""
 
     def __init__(self, home: Path, port: int | None = None, allow_hosts: Collection[str] = ()) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mosaic.commands.inspect.windows import Record, Window, difference, windows_of
+from mosaic.commands.inspect.windows import RunRecord, Window, difference, windows_of
 from mosaic.contract.checkpoints import write_checkpoint
 from mosaic.contract.errors import ConfigError
 from mosaic.contract.events import EventLog
@@ -98,8 +98,8 @@ def test_the_first_row_that_differs_is_named(tmp_path: Path) -> None:
     def differ(*changed: dict[str, float], same: bool = True) -> str:
         then.write_bytes(b"".join(encode_row(step, 1.0, row) for step, row in enumerate(rows, 5)))
         now.write_bytes(b"".join(encode_row(step, 2.0, row) for step, row in enumerate(changed, 5)))
-        ends = [Record(7, weights(7), path.stat().st_size, True, "cpu") for path in (then, now)]
-        end = ends[1] if same else Record(7, weights(8), ends[1].metrics_bytes, True, "cpu")
+        ends = [RunRecord(7, weights(7), path.stat().st_size, True, "cpu") for path in (then, now)]
+        end = ends[1] if same else RunRecord(7, weights(8), ends[1].metrics_bytes, True, "cpu")
         return difference(Window(5, ends[0], None), then, now, end)
 
     timed = {"a": float("nan"), "charts/SPS": 7.0, "perf/env": 0.2}
@@ -115,8 +115,8 @@ def test_of_a_thinned_file_only_the_rows_that_it_holds_are_compared(tmp_path: Pa
     then, now = tmp_path / "then.jsonl", tmp_path / "now.jsonl"
     rows = [(step, {"loss": step / 7}) for step in range(10, 110, 10)]
     now.write_bytes(b"".join(encode_row(step, 0.0, values) for step, values in rows))
-    end = Record(100, weights(1), now.stat().st_size, True, "cpu")
-    window = Window(0, Record(100, weights(1), 10**6, True, "cpu"), None)
+    end = RunRecord(100, weights(1), now.stat().st_size, True, "cpu")
+    window = Window(0, RunRecord(100, weights(1), 10**6, True, "cpu"), None)
 
     def compared(*kept: tuple[int, dict[str, float]]) -> str:
         then.write_bytes(b"".join(encode_row(step, 1.0, values) for step, values in kept))

@@ -14,7 +14,7 @@ pytest.importorskip("envpool")
 
 from cleanrl_worker.envs import vectors
 from cleanrl_worker.envs.jax import pools as pools_jax
-from cleanrl_worker.envs.jax.pools import PoolRollouts, Reached, Standing, XlaPool
+from cleanrl_worker.envs.jax.pools import PoolRollouts, PoolStep, Standing, XlaPool
 from cleanrl_worker.envs.views import view_of
 from cleanrl_worker.run.args import RunArgs
 
@@ -27,8 +27,8 @@ def made(env_id: str) -> Any:
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def rollout(actions: int, pool: XlaPool, standing: Standing, shift: Any) -> tuple[Standing, Reached]:
-    def step(standing: Standing, t: jax.Array) -> tuple[Standing, Reached]:
+def rollout(actions: int, pool: XlaPool, standing: Standing, shift: Any) -> tuple[Standing, PoolStep]:
+    def step(standing: Standing, t: jax.Array) -> tuple[Standing, PoolStep]:
         return pool.step(standing, (jnp.full(2, t) + shift) % actions)
 
     return jax.lax.scan(step, standing, jnp.arange(STEPS, dtype=jnp.int32))
@@ -43,7 +43,7 @@ def test_compiled_steps_lead_where_the_pools_own_do(env_id: str, actions: int) -
     assert np.array_equal(obs, outside.reset(3))
     pool = PoolRollouts(inside, rollout, actions)
     assert pool.possible and pool.begin(obs, np.int32(0))
-    reached: Reached = jax.tree.map(np.asarray, pool(np.int32(0)))
+    reached: PoolStep = jax.tree.map(np.asarray, pool(np.int32(0)))
     ended = dict(pool.count(reached.paid, reached.over, reached.real))
     # a compiled rollout takes a step more for each episode that has ended: environment by environment
     for env in range(2):

@@ -12,7 +12,7 @@ from mosaic.contract.happenings import Happenings
 from mosaic.contract.metrics import encode_resumed, encode_row
 from mosaic.trainer.executors.contract import Identity
 from mosaic.trainer.live.bus import Bus
-from mosaic.trainer.live.ingest import Relay
+from mosaic.trainer.live.ingest import Ingest
 from mosaic.trainer.live.intake import MOST_RESUMPTIONS, Intake
 from mosaic.trainer.registry import metrics_store
 from mosaic.trainer.registry.registry import NewRun, Registry
@@ -27,7 +27,7 @@ class Home:
         self.registry = Registry(folder)
         self.attempts = Attempts(self.registry)
         self.bus = Bus()
-        self.relay = Relay(self.registry, self.bus, Happenings(folder / "var/logs/trainer_daemon.log"))
+        self.relay = Ingest(self.registry, self.bus, Happenings(folder / "var/logs/trainer_daemon.log"))
         for run_id in ("a", "b"):
             self.registry.add_run(NewRun(run_id, {"metadata": {}}, columns={"algo": "ppo"}))
             row = self.attempts.begin(run_id, [], [])

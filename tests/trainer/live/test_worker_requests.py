@@ -1,10 +1,10 @@
 """Orders for distant workers."""
 
-from mosaic.trainer.live.worker_requests import Controls
+from mosaic.trainer.live.worker_requests import WorkerRequests
 
 
 def test_orders_go_to_a_workers_newest_stream_and_to_nobody_once_its_attempt_is_over() -> None:
-    controls = Controls()
+    controls = WorkerRequests()
     cut = controls.attach("attempt")
     controls.tell("attempt", "pause")
     present = controls.attach("attempt")

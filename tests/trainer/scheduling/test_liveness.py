@@ -12,7 +12,7 @@ from mosaic.contract.happenings import Happenings
 from mosaic.contract.metrics import encode_resumed, encode_row
 from mosaic.trainer.executors.contract import Identity
 from mosaic.trainer.live.bus import Bus
-from mosaic.trainer.live.ingest import Relay
+from mosaic.trainer.live.ingest import Ingest
 from mosaic.trainer.registry.registry import NewRun, Registry
 from mosaic.trainer.rpc.messages import run_from_pb, run_to_pb
 from mosaic.trainer.scheduling.attempts import Attempts, Registration
@@ -194,7 +194,7 @@ class Home:
 
     def again(self) -> None:
         """As a new daemon: nothing is remembered."""
-        self.relay = Relay(self.registry, Bus(), self.happenings, clock=lambda: self.now)
+        self.relay = Ingest(self.registry, Bus(), self.happenings, clock=lambda: self.now)
 
     def start(self, run_id: str, **columns: Any) -> None:
         self.registry.add_run(NewRun(run_id, {"metadata": {}}, columns={"algo": "ppo", **columns}))

@@ -566,7 +566,7 @@ def looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calla
     reader = FastLaneReader.attach(writer.name)
     (tmp_path / "logs").mkdir()
     settings = lane.Settings("single", 0, 8, 0.0, 1024, 1.0)
-    view = fastlane.View(lane.Lane(settings, writer, tmp_path), wraps=False)
+    view = fastlane.EnvPicture(lane.Lane(settings, writer, tmp_path), wraps=False)
     monkeypatch.setattr(episodes, "onlooker", onlooker.Onlooker(view))
     over = threading.Event()
 
@@ -713,7 +713,7 @@ def settings(**changes: Any) -> lane.Settings:
 def test_the_wrapper_changes_no_value_and_frees_its_place(tmp_path: Path) -> None:
     writer = ring.FastLaneWriter.create("wrapper-test")
     try:
-        view = fastlane.View(lane.Lane(settings(), writer, tmp_path), wraps=True)
+        view = fastlane.EnvPicture(lane.Lane(settings(), writer, tmp_path), wraps=True)
         plain, wrapped = Drawn("rgb_array"), fastlane.FastLaneTelemetryWrapper(Drawn("rgb_array"), view)
         with FastLaneReader.attach(writer.name) as reader:
             reader.watch()

@@ -12,7 +12,7 @@ import torch
 from cleanrl_worker.algorithms import ppo, ppo_continuous_action
 from cleanrl_worker.envs import episodes, play, vectors
 from cleanrl_worker.fastlane import vector_wrapper as onlooker
-from cleanrl_worker.fastlane.gym_wrapper import View
+from cleanrl_worker.fastlane.gym_wrapper import EnvPicture
 from cleanrl_worker.fastlane.pacer import Lane, Settings
 from mosaic.contract.frames import FastLaneReader, FastLaneWriter
 
@@ -28,7 +28,7 @@ class Show:
         self.folder = folder
 
     def set_up(self, **changes: Any) -> onlooker.Onlooker:
-        view = View(Lane(SETTINGS._replace(**changes), self.writer, self.folder), wraps=False)
+        view = EnvPicture(Lane(SETTINGS._replace(**changes), self.writer, self.folder), wraps=False)
         self.reader.watch()
         return onlooker.Onlooker(view)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cleanrl_worker.telemetry.emitter import LifecycleEmitter, MetricsRelay, Notes, Progress, ScriptScalars, rows_of
+from cleanrl_worker.telemetry.emitter import LifecycleEmitter, MetricsRelay, Notes, RunProgress, ScriptScalars, rows_of
 from mosaic.contract.errors import EventError, StorageError
 from mosaic.contract.events import EventLog, decode, last_seq, replay
 from mosaic.contract.metrics import decode_row, encode_resumed, encode_row, read_rows
@@ -282,7 +282,7 @@ def test_a_row_over_its_cap_is_one_warning_and_no_event(paths: RunPaths, wide: d
 
 
 def test_a_run_that_logs_no_mean_is_judged_by_the_mean_of_its_last_hundred_episodes() -> None:
-    progress = Progress()
+    progress = RunProgress()
     assert progress.summary(0.0) == {
         "final_return": None,
         "best_return": None,
@@ -393,7 +393,7 @@ def test_passing_on_is_cheap(paths: RunPaths) -> None:
 
 
 def test_final_and_best_return_are_those_of_the_logged_mean_after_twenty_episodes() -> None:
-    progress = Progress()
+    progress = RunProgress()
     for step in range(1, 41):
         progress.take({"step": step, "time": 0.0, RETURN: 500.0})
         progress.take({"step": step, "time": 0.0, MEAN_RETURN: 900.0 if step == 5 else float(step)})
@@ -402,7 +402,7 @@ def test_final_and_best_return_are_those_of_the_logged_mean_after_twenty_episode
 
 
 def test_another_stage_of_a_curriculum_chooses_its_best_anew() -> None:
-    progress = Progress()
+    progress = RunProgress()
     for step in range(1, 21):
         progress.take({"step": step, "time": 0.0, RETURN: 9.0})
     progress.take({"step": 20, "time": 0.0, "curriculum/stage": 0, MEAN_RETURN: 9.0})

@@ -35,14 +35,14 @@ class Classic(NamedTuple):
     """steps after which an episode is truncated"""
 
 
-class Progress(NamedTuple):
+class EpisodeProgress(NamedTuple):
     """Where environments stand: their states, and the steps of their episodes so far."""
 
     states: jax.Array
     elapsed: jax.Array
 
 
-class Reached(NamedTuple):
+class ClassicStep(NamedTuple):
     """What one action in every environment led to, before an ended episode gave way to the next."""
 
     obs: jax.Array
@@ -51,14 +51,16 @@ class Reached(NamedTuple):
     truncations: jax.Array
 
 
-def advance(classic: Classic, now: Progress, actions: jax.Array, drawn: jax.Array) -> tuple[Progress, Reached]:
+def advance(
+    classic: Classic, now: EpisodeProgress, actions: jax.Array, drawn: jax.Array
+) -> tuple[EpisodeProgress, ClassicStep]:
     """One step of every environment; where it ends an episode, the next one starts from its row of `drawn`."""
     states, rewards, terminations = classic.step(now.states, actions)
     elapsed = now.elapsed + 1
     truncations = elapsed >= classic.limit
     ends = terminations | truncations
-    then = Progress(jnp.where(ends[:, None], classic.start(drawn), states), jnp.where(ends, 0, elapsed))
-    return then, Reached(classic.observe(states), rewards, terminations, truncations)
+    then = EpisodeProgress(jnp.where(ends[:, None], classic.start(drawn), states), jnp.where(ends, 0, elapsed))
+    return then, ClassicStep(classic.observe(states), rewards, terminations, truncations)
 
 
 class ClassicEnvs:
@@ -102,7 +104,7 @@ class ClassicEnvs:
         self.standing = np.shape(state.get("states", ())) == self.progress.states.shape
         if not self.standing:
             return
-        self.progress = Progress(jnp.asarray(state["states"]), jnp.asarray(state["elapsed"]))
+        self.progress = EpisodeProgress(jnp.asarray(state["states"]), jnp.asarray(state["elapsed"]))
         self.episodes.returns[:], self.episodes.lengths[:] = state["returns"], state["lengths"]
         self._rng.bit_generator.state = json.loads(state["generator"])
 
@@ -125,8 +127,8 @@ class ClassicEnvs:
 
 
 @partial(jax.jit, static_argnums=0)
-def _begin(classic: Classic, drawn: jax.Array) -> Progress:
-    return Progress(classic.start(drawn), jnp.zeros(len(drawn), jnp.int32))
+def _begin(classic: Classic, drawn: jax.Array) -> EpisodeProgress:
+    return EpisodeProgress(classic.start(drawn), jnp.zeros(len(drawn), jnp.int32))
 
 
 _advance = partial(jax.jit, static_argnums=0)(advance)

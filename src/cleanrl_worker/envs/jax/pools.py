@@ -35,7 +35,7 @@ class Standing(NamedTuple):
     """where the next step begins an episode"""
 
 
-class Reached(NamedTuple):
+class PoolStep(NamedTuple):
     """What one action in every environment led to."""
 
     obs: jax.Array
@@ -68,14 +68,14 @@ class XlaPool:
         """Where a pool stands that was just reset."""
         return Standing(jnp.asarray(self._functions.handle), jnp.asarray(obs), jnp.zeros(len(obs), bool))
 
-    def step(self, now: Standing, actions: jax.Array) -> tuple[Standing, Reached]:
+    def step(self, now: Standing, actions: jax.Array) -> tuple[Standing, PoolStep]:
         pool: Any = self._pool()
         handle, *given = self._functions.recv(self._functions.send(now.handle, *pool._from(actions, None)))
         seen, rewards, terminations, truncations, info = pool._to(given, reset=False, return_info=True)
         obs, real, ends = self._seen(seen).astype(now.obs.dtype), ~now.ended, terminations | truncations
         over = (info["terminated"] > 0) | truncations if self._lives else ends
         paid = info["reward"] if self._lives else rewards
-        reached = Reached(obs, rewards, terminations, truncations, real, paid * real, over & real)
+        reached = PoolStep(obs, rewards, terminations, truncations, real, paid * real, over & real)
         return Standing(handle, obs, ends), reached
 
 

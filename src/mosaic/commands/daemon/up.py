@@ -60,7 +60,7 @@ def add_to(commands: Any) -> None:
 def up(args: argparse.Namespace) -> int:
     """Serve the GUI and keep a daemon until SIGTERM or Ctrl-C, or start both in the background."""
     with interruptible():
-        from mosaic.web.server import Site, fresh_url, read_web_card
+        from mosaic.web.server import WebSite, fresh_url, read_web_card
 
     home = resolve_home()
     if args.json and not args.detach:
@@ -71,7 +71,7 @@ def up(args: argparse.Namespace) -> int:
         _start_in_background(args, home)
         _name_unlisted(home)
         return _report(args, home, f"MOSAIC runs in the background; open {fresh_url(home)}\nEnd it with: mosaic down")
-    site = Site(home, args.port, args.allow_host)
+    site = WebSite(home, args.port, args.allow_host)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: site.stop())
     with Keeping(home, args.listen, args.eval_slots) as daemon:

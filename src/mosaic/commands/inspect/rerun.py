@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-from mosaic.commands.inspect.windows import Record, Window
+from mosaic.commands.inspect.windows import RunRecord, Window
 from mosaic.contract import recipes, variables
 from mosaic.contract.checkpoints import REPLAY, adopt_segments
 from mosaic.contract.errors import ConfigError
@@ -52,7 +52,7 @@ class Rerun:
         self._offset = self._rows_offset = 0
         self.step = window.start
         """the last step that it logged"""
-        self._saved: Record | None = None
+        self._saved: RunRecord | None = None
 
     def provenance(self) -> dict[str, Any] | None:
         """Return the provenance entry of the worker, None until it is written."""
@@ -62,7 +62,7 @@ class Rerun:
             return None
         return None if document is None else newest(document)
 
-    def poll(self) -> Record | None:
+    def poll(self) -> RunRecord | None:
         """Return the checkpoint at the window's end once it is saved; ConfigError if the run cannot reach it."""
         if self._saved is not None:
             time.sleep(POLL_SECONDS)
@@ -79,7 +79,7 @@ class Rerun:
                 raise ConfigError(f"the window cannot be run again here: {' '.join(str(why).split())}")
             if event.event == "checkpoint" and payload["step"] >= self._window.end.step:
                 exact, device = bool(payload.get("exact")), str(payload.get("device") or "")
-                self._saved = Record(payload["step"], payload["weights"], payload["metrics_bytes"], exact, device)
+                self._saved = RunRecord(payload["step"], payload["weights"], payload["metrics_bytes"], exact, device)
                 return self._saved
         if ended:
             raise ConfigError(f"the window cannot be run again here: {self._last_words()}")

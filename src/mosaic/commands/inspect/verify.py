@@ -12,7 +12,7 @@ from mosaic.commands.connection import connect
 from mosaic.commands.daemon.fetch import fetch_for
 from mosaic.commands.inspect.rerun import Rerun, config_from_checkpoint, config_from_zero, rerunning
 from mosaic.commands.inspect.subject import Subject, from_bundle, from_run, is_bundle
-from mosaic.commands.inspect.windows import Record, Window, count_rows, difference, windows_of
+from mosaic.commands.inspect.windows import RunRecord, Window, count_rows, difference, windows_of
 from mosaic.commands.naming import HELP, find_run
 from mosaic.commands.printing import add_json, print_json, say
 from mosaic.contract.automatic import read_automatic
@@ -122,7 +122,7 @@ def _compare_machines(window: Window, document: Mapping[str, Any] | None, again:
     return differences(before, now)
 
 
-def _finish(again: Rerun, window: Window) -> Record:
+def _finish(again: Rerun, window: Window) -> RunRecord:
     """Wait for the checkpoint at the window's end; the step is shown meanwhile."""
     shown_at = time.monotonic()
     status = None

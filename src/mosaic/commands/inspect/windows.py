@@ -22,7 +22,7 @@ _DAMAGED = (OSError, ValueError, KeyError, TypeError, CheckpointError)
 
 
 @dataclass(frozen=True)
-class Record:
+class RunRecord:
     """A checkpoint as its event recorded it; the checkpoint itself may be deleted."""
 
     step: int
@@ -37,7 +37,7 @@ class Window:
     """The steps from `start` to the recorded `end`; `checkpoint` is None for one that begins at step 0."""
 
     start: int
-    end: Record
+    end: RunRecord
     checkpoint: Path | None
     state: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """the checkpoint's document"""
@@ -49,7 +49,7 @@ class Window:
 class History:
     """The recorded checkpoints of the line that counts, in the order of their steps."""
 
-    records: list[Record] = field(default_factory=list)
+    records: list[RunRecord] = field(default_factory=list)
     changed: dict[int, dict[str, Any]] = field(default_factory=dict)
     """by the step at which a resumption changed arguments: their new values"""
     total: int = 0
@@ -77,7 +77,7 @@ def read_history(paths: RunPaths) -> History:
             found.records = [record for record in found.records if record.step < step]
             if payload.get("weights"):
                 bytes_, device = payload.get("metrics_bytes") or 0, str(payload.get("device") or "")
-                found.records.append(Record(step, payload["weights"], bytes_, bool(payload.get("exact")), device))
+                found.records.append(RunRecord(step, payload["weights"], bytes_, bool(payload.get("exact")), device))
     return found
 
 
@@ -101,7 +101,7 @@ def windows_of(paths: RunPaths) -> list[Window]:
     return found
 
 
-def difference(window: Window, recorded: Path, again: Path, end: Record, *, thinned: bool = False) -> str:
+def difference(window: Window, recorded: Path, again: Path, end: RunRecord, *, thinned: bool = False) -> str:
     """Return the first row that differs, or that the weights do; "" for none.
 
     With `thinned`, the recorded file holds a part of the run's rows: the others are not compared.
@@ -169,7 +169,7 @@ def _from_checkpoints(paths: RunPaths, history: History) -> Iterator[Window]:
             yield Window(record.step, following, path, state, changed)
 
 
-def _repeatable(record: Record, total: object) -> bool:
+def _repeatable(record: RunRecord, total: object) -> bool:
     """Return True if a training that is not interrupted saves at this step: on schedule, or at its end."""
     return record.exact or (isinstance(total, int) and record.step >= total)
 

@@ -60,7 +60,7 @@ def follow_one(client: Client, run: Run, console: Console) -> int:
 
 
 @contextlib.contextmanager
-def _noting_stalls(client: Client, progress: view.Progress, console: Console) -> Iterator[None]:
+def _noting_stalls(client: Client, progress: view.TerminalProgress, console: Console) -> Iterator[None]:
     """Copy the daemon's mark of a stalled run to the view: a stalled run sends no events."""
     from mosaic import console as view
 
@@ -83,12 +83,12 @@ def _noting_stalls(client: Client, progress: view.Progress, console: Console) ->
         looker.join(PLAIN_SECONDS)
 
 
-def progress_of(run: Run) -> view.Progress:
+def progress_of(run: Run) -> view.TerminalProgress:
     """What the view knows of a run before its first event."""
     from mosaic import console as view
 
     environment = catalog.find(run.env_id)
-    return view.Progress(
+    return view.TerminalProgress(
         run_id=run.run_id,
         algo=run.run_name if run.mode == "script" else Path(run.algo).name if run.algo.endswith(".py") else run.algo,
         env_id=run.env_id,
@@ -100,7 +100,7 @@ def progress_of(run: Run) -> view.Progress:
     )
 
 
-def _events(client: Client, run: Run, progress: view.Progress, console: Console) -> Iterator[Event]:
+def _events(client: Client, run: Run, progress: view.TerminalProgress, console: Console) -> Iterator[Event]:
     """A run's events to its end; before them, its place in the queue."""
     from mosaic import console as view
 

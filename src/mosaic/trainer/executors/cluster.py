@@ -18,7 +18,7 @@ from mosaic.trainer.executors import versions
 from mosaic.trainer.executors.contract import ClusterError, Exit, Identity, Launch
 from mosaic.trainer.executors.node import PYTHON
 from mosaic.trainer.executors.node_orders import Order, mark_of
-from mosaic.trainer.live.worker_requests import Controls
+from mosaic.trainer.live.worker_requests import WorkerRequests
 from mosaic.trainer.scheduling.outcome import REQUEUE
 
 # Often enough that a run's end is seen soon, seldom enough for a scheduler that hundreds of people ask.
@@ -33,7 +33,7 @@ WORD_SECONDS = 15.0
 RELAY_SECONDS = 10.0
 
 
-class Phase(StrEnum):
+class JobPhase(StrEnum):
     """Where a job stands."""
 
     WAITING = "waiting"
@@ -46,7 +46,7 @@ class Job:
     """A job as the cluster lists it; times are unix seconds, 0.0 where it has not happened."""
 
     name: str
-    phase: Phase
+    phase: JobPhase
     node: str = ""
     why: str = ""
     """it waits, in the cluster's words"""
@@ -56,7 +56,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Site:
+class ClusterSite:
     """What nodes must be told of the daemon."""
 
     home: Path
@@ -97,7 +97,7 @@ class ClusterExecutor(ABC):
     name = ""
     here = only_here = False
 
-    def __init__(self, site: Site, controls: Controls) -> None:
+    def __init__(self, site: ClusterSite, controls: WorkerRequests) -> None:
         self._site, self._controls = site, controls
         self._jobs: dict[str, Job] = {}
         self._submitted: dict[str, float] = {}
@@ -140,15 +140,15 @@ class ClusterExecutor(ABC):
 
     def alive(self, identity: Identity) -> bool:
         found = self._job(identity)
-        return found is None or found.phase != Phase.ENDED
+        return found is None or found.phase != JobPhase.ENDED
 
     def running_on(self, identity: Identity) -> str:
         found = self._job(identity)
-        return found.node if found is not None and found.phase == Phase.RUNNING else ""
+        return found.node if found is not None and found.phase == JobPhase.RUNNING else ""
 
     def waits_because(self, identity: Identity) -> str:
         found = self._job(identity)
-        if found is None or found.phase != Phase.WAITING:
+        if found is None or found.phase != JobPhase.WAITING:
             return ""
         return f"it waits in the queue of {self.name.capitalize()}" + (f" ({found.why})" if found.why else "")
 
@@ -167,7 +167,7 @@ class ClusterExecutor(ABC):
         if told.code != REQUEUE:
             return told
         found = self._job(identity)
-        if found is not None and found.phase == Phase.ENDED:
+        if found is not None and found.phase == JobPhase.ENDED:
             return found.exit if found.exit.cancelled else told
         since = self._told.setdefault(identity.job, time.monotonic())
         return told if time.monotonic() - since > WORD_SECONDS else None
@@ -260,7 +260,7 @@ class ClusterExecutor(ABC):
         for job, since in list(self._leaving.items()):
             if since > began:
                 continue  # the listing is older
-            if job not in found or (found[job].phase == Phase.ENDED and self.remove(job)):
+            if job not in found or (found[job].phase == JobPhase.ENDED and self.remove(job)):
                 self._leaving.pop(job, None)
             elif now - since > LEAVING_SECONDS:
                 self._leaving[job] = now
@@ -272,11 +272,11 @@ class ClusterExecutor(ABC):
                     self._jobs[job] = found[job]
                 elif now - since > FORGOTTEN_SECONDS and not self._ended(job):
                     lost = f"{self.name} no longer knows its job {job}"
-                    self._jobs[job] = Job("", Phase.ENDED, exit=Exit(None, lost=lost))
+                    self._jobs[job] = Job("", JobPhase.ENDED, exit=Exit(None, lost=lost))
 
     def _ended(self, job: str) -> bool:
         known = self._jobs.get(job)
-        return known is not None and known.phase == Phase.ENDED
+        return known is not None and known.phase == JobPhase.ENDED
 
 
 def job_name(run_id: str, nonce: str) -> str:

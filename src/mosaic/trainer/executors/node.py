@@ -55,7 +55,7 @@ def main() -> int:
     """Run the order; the worker's own exit code, 2 where this node is unfit for it, 3 where it is out of date."""
     try:
         order = Order.decode(os.environ.pop(variables.MOSAIC_ORDER, ""))
-        return Relay(order).run()
+        return NodeRelay(order).run()
     except ConfigError as error:
         print(f"mosaic node: {error}", file=sys.stderr, flush=True)
         return REFUSED
@@ -64,7 +64,7 @@ def main() -> int:
         return 1
 
 
-class Relay:
+class NodeRelay:
     """One attempt on this node."""
 
     def __init__(self, order: Order) -> None:

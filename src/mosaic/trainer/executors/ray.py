@@ -19,11 +19,11 @@ from typing import Any
 
 from mosaic.contract import variables
 from mosaic.contract.errors import ConfigError, shown
-from mosaic.trainer.executors.cluster import ClusterExecutor, Job, Phase, Site
+from mosaic.trainer.executors.cluster import ClusterExecutor, ClusterSite, Job, JobPhase
 from mosaic.trainer.executors.contract import ClusterError, Exit, Identity, Launch
 from mosaic.trainer.executors.node_orders import Order
 from mosaic.trainer.executors.ray_head import PrivateHead
-from mosaic.trainer.live.worker_requests import Controls
+from mosaic.trainer.live.worker_requests import WorkerRequests
 
 CALL_SECONDS = 30.0
 # After the worker's grace period: for its relay to end what is left, and to hand over the last events.
@@ -32,7 +32,7 @@ STOP_SECONDS = 30.0
 HEARD_SECONDS = 15.0
 # Ray looks at each job every second; one that is deleted before it has seen its end, it lists anew, as failed.
 SEEN_SECONDS = 5.0
-PHASES = {"PENDING": Phase.WAITING, "RUNNING": Phase.RUNNING}
+PHASES = {"PENDING": JobPhase.WAITING, "RUNNING": JobPhase.RUNNING}
 # What Ray says when not the entry point failed but what it ran on; such a run is started again elsewhere.
 BLAMELESS = (
     *("supervisor actor died", "supervisor actor failed to start", "supervisor actor could not be scheduled"),
@@ -49,7 +49,9 @@ class RayExecutor(ClusterExecutor):
 
     name = "ray"
 
-    def __init__(self, site: Site, controls: Controls, address: str = "", head: PrivateHead | None = None) -> None:
+    def __init__(
+        self, site: ClusterSite, controls: WorkerRequests, address: str = "", head: PrivateHead | None = None
+    ) -> None:
         super().__init__(site, controls)
         self._address, self._head, self.only_here = address, head, head is not None
         self._stopped: set[str] = set()
@@ -102,7 +104,7 @@ class RayExecutor(ClusterExecutor):
             raise ClusterError(f"Ray does not list its jobs: {error}") from None
         ours = (one for one in found if str(one.get("submission_id") or "").startswith("mosaic-"))
         jobs = {str(one["submission_id"]): job_of(one) for one in ours}
-        self._waiting = {name for name, job in jobs.items() if job.phase == Phase.WAITING}
+        self._waiting = {name for name, job in jobs.items() if job.phase == JobPhase.WAITING}
         return jobs
 
     def alive(self, identity: Identity) -> bool:
@@ -182,7 +184,7 @@ def job_of(told: Mapping[str, Any]) -> Job:
     code = told.get("driver_exit_code")
     return Job(
         name=str(told["submission_id"]),
-        phase=PHASES.get(status, Phase.ENDED),
+        phase=PHASES.get(status, JobPhase.ENDED),
         node=node,
         why="for the resources that it asks for, or for its runtime_env",
         started_at=(told.get("start_time") or 0) / 1000 if status != "PENDING" else 0.0,

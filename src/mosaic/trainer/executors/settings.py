@@ -15,12 +15,12 @@ from mosaic.contract.channel import is_loopback
 from mosaic.contract.errors import ConfigError, nearest, shown
 from mosaic.contract.settings import EXECUTORS
 from mosaic.trainer.executors.choice import Executors
-from mosaic.trainer.executors.cluster import Site
+from mosaic.trainer.executors.cluster import ClusterSite
 from mosaic.trainer.executors.contract import Executor
 from mosaic.trainer.executors.ray import RayExecutor
 from mosaic.trainer.executors.ray_head import PrivateHead, ray_problem
 from mosaic.trainer.executors.slurm import SlurmExecutor
-from mosaic.trainer.live.worker_requests import Controls
+from mosaic.trainer.live.worker_requests import WorkerRequests
 
 
 @dataclass(frozen=True)
@@ -80,12 +80,12 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 def make_executors(
     settings: ExecutorSettings,
     home: Path,
-    controls: Controls,
+    controls: WorkerRequests,
     target: Callable[[], str],
     certificate: Path | None,
 ) -> Executors:
     """All that this machine has a way to."""
-    site = Site(
+    site = ClusterSite(
         home=home,
         target=lambda: settings.advertise or reachable(target()),
         certificate=certificate,

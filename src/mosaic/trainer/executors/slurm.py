@@ -17,10 +17,10 @@ from mosaic.contract import variables
 from mosaic.contract.errors import ConfigError, shown
 from mosaic.contract.paths import RunPaths
 from mosaic.contract.secrets import is_secret
-from mosaic.trainer.executors.cluster import ClusterExecutor, Job, Phase, Site
+from mosaic.trainer.executors.cluster import ClusterExecutor, ClusterSite, Job, JobPhase
 from mosaic.trainer.executors.contract import ClusterError, Exit, Launch
 from mosaic.trainer.executors.node_orders import Order
-from mosaic.trainer.live.worker_requests import Controls
+from mosaic.trainer.live.worker_requests import WorkerRequests
 from mosaic.trainer.scheduling.outcome import REQUEUE
 
 COMMANDS = ("sbatch", "squeue", "scancel")
@@ -51,7 +51,7 @@ class SlurmExecutor(ClusterExecutor):
 
     name = "slurm"
 
-    def __init__(self, site: Site, controls: Controls) -> None:
+    def __init__(self, site: ClusterSite, controls: WorkerRequests) -> None:
         super().__init__(site, controls)
         self._begun: set[str] = set()
 
@@ -132,7 +132,7 @@ class SlurmExecutor(ClusterExecutor):
         if force:
             self._quietly(["scancel", "--full", "--signal=KILL", job])
             self._quietly(["scancel", job])
-        elif known is not None and known.phase == Phase.RUNNING:
+        elif known is not None and known.phase == JobPhase.RUNNING:
             self._quietly(["scancel", "--batch", "--signal=TERM", job])
         else:
             self._quietly(["scancel", "--state=PENDING", job])
@@ -145,14 +145,14 @@ class SlurmExecutor(ClusterExecutor):
 
     def _listed(self, parts: Sequence[str]) -> Job:
         job, name, state, node, started, ended, code, restarts, reason = parts[:9]
-        phase = Phase.WAITING if state in WAITING else Phase.RUNNING if state in RUNNING else Phase.ENDED
+        phase = JobPhase.WAITING if state in WAITING else JobPhase.RUNNING if state in RUNNING else JobPhase.ENDED
         end = Exit(None)
-        if phase == Phase.RUNNING:
+        if phase == JobPhase.RUNNING:
             self._begun.add(job)
-        elif phase == Phase.WAITING and (job in self._begun or (restarts.isdecimal() and int(restarts) > 0)):
+        elif phase == JobPhase.WAITING and (job in self._begun or (restarts.isdecimal() and int(restarts) > 0)):
             # Preempted, or its node failed, and Slurm put it back: that attempt is over, and the next a job of its own.
-            phase, end = Phase.ENDED, Exit(REQUEUE, reason=f"Slurm put its job back into the queue ({reason})")
-        elif phase == Phase.ENDED:
+            phase, end = JobPhase.ENDED, Exit(REQUEUE, reason=f"Slurm put its job back into the queue ({reason})")
+        elif phase == JobPhase.ENDED:
             end = _exit(state, code, reason)
         why = "" if reason == "None" else reason
         return Job(name, phase, node, why, _seconds(started), _seconds(ended), end)

@@ -44,7 +44,7 @@ _UNTAKEABLE = (
 Apart = Callable[[sqlite3.Row, Callable[[sqlite3.Row], Reading]], Reading | None]
 
 
-class Relay:
+class Ingest:
     """Reads files, never pipes: what it did not see while nobody ran it, it sees later. One thread only."""
 
     def __init__(

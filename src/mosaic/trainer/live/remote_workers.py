@@ -66,7 +66,7 @@ class Handshakes:
         return token, reads
 
 
-class Mirror:
+class FileMirror:
     """The events and metrics of a remote run, written as its own worker wrote them; the relay reads them from here."""
 
     def __init__(self, registry: Registry, run_id: str) -> None:

@@ -16,8 +16,8 @@ from mosaic.contract.proto import trainer_pb2 as pb
 from mosaic.trainer.executors.node_orders import write_exit
 from mosaic.trainer.live.bus import CREDITS, MOST_CREDITS, Bus, Ended, Resumed, Starved, Subscription
 from mosaic.trainer.live.frames import FrameHub
-from mosaic.trainer.live.remote_workers import PUBLISHER_CREDITS, Mirror, received
-from mosaic.trainer.live.worker_requests import Controls
+from mosaic.trainer.live.remote_workers import PUBLISHER_CREDITS, FileMirror, received
+from mosaic.trainer.live.worker_requests import WorkerRequests
 from mosaic.trainer.registry.registry import Registry
 from mosaic.trainer.rpc import messages
 from mosaic.trainer.run import Change, Run
@@ -188,7 +188,7 @@ class PublisherStream:
     """A remote worker's side: what it sends is stored and acknowledged; what the run is asked goes back to it."""
 
     def __init__(
-        self, registry: Registry, attempts: Attempts, controls: Controls, session: str, active: Callable[[], bool]
+        self, registry: Registry, attempts: Attempts, controls: WorkerRequests, session: str, active: Callable[[], bool]
     ) -> None:
         self._registry, self._attempts, self._controls = registry, attempts, controls
         self._session, self._active = session, active
@@ -205,7 +205,7 @@ class PublisherStream:
         attempt = row["nonce"] or run_id
         stream = self._controls.attach(attempt)
         # Where a node writes the very files that are read here, its stream carries orders and nothing to store.
-        mirror = None if row["reads_files"] else Mirror(self._registry, run_id)
+        mirror = None if row["reads_files"] else FileMirror(self._registry, run_id)
         yield _stored(mirror)
         yield pb.Control(credits=pb.Control.Credits(credits=PUBLISHER_CREDITS))
         received = _after(first, batches)
@@ -232,7 +232,7 @@ class PublisherStream:
         attempt: str,
         stream: object,
         batches: Iterator[pb.TelemetryBatch],
-        mirror: Mirror | None,
+        mirror: FileMirror | None,
     ) -> None:
         starved = False
         try:
@@ -305,7 +305,7 @@ def _after(first: pb.TelemetryBatch, rest: Iterator[pb.TelemetryBatch]) -> Itera
     yield from rest
 
 
-def _stored(mirror: Mirror | None, *, exit: bool = False) -> pb.Control:
+def _stored(mirror: FileMirror | None, *, exit: bool = False) -> pb.Control:
     next_seq, offset = (0, 0) if mirror is None else (mirror.next_seq, mirror.metrics_offset)
     return pb.Control(stored=pb.Control.Stored(next_seq=next_seq, metrics_offset=offset, exit=exit))
 

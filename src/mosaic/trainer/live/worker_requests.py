@@ -6,7 +6,7 @@ import threading
 import time
 
 
-class Controls:
+class WorkerRequests:
     """Orders by attempt (its nonce; a worker that nobody started has its run's id); their streams take them here."""
 
     def __init__(self) -> None:

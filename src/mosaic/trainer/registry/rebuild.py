@@ -33,7 +33,7 @@ from mosaic.contract.paths import RunPaths
 from mosaic.trainer.executors.contract import Exit
 from mosaic.trainer.live.bus import Bus
 from mosaic.trainer.live.events_file import read_events
-from mosaic.trainer.live.ingest import CLOSING, Relay
+from mosaic.trainer.live.ingest import CLOSING, Ingest
 from mosaic.trainer.registry.columns import claim_of, columns_of
 from mosaic.trainer.registry.deletion import lock_holder, remove_rows
 from mosaic.trainer.registry.folders import run_folders
@@ -54,7 +54,7 @@ MODES = ("train", "resume_training", "policy_eval", "script")
 
 
 @dataclass(frozen=True)
-class Worker:
+class RebuiltWorker:
     """A living worker: its process, the nonce of its attempt, and its GPUs."""
 
     pid: int
@@ -98,7 +98,7 @@ class Rebuild:
         self._home, self._settling = registry.home.resolve(), settling
         # Events of runs were logged when they ran; they need not be logged again.
         self._seen = Seen()
-        self._relay = Relay(registry, self._seen, Happenings(Path(os.devnull)))
+        self._relay = Ingest(registry, self._seen, Happenings(Path(os.devnull)))
 
     def run(self, say: Callable[[str], None] = lambda text: None) -> Rebuilt:
         """Recreate missing rows; a file that is damaged or was deleted under the daemon is replaced first."""
@@ -154,7 +154,7 @@ class Rebuild:
             for (number,) in connection.execute(query, (run_id, UNFINISHED)).fetchall():
                 remove_rows(connection, number)
 
-    def _rebuild(self, run_id: str, created_at: float, worker: Worker | None) -> str:
+    def _rebuild(self, run_id: str, created_at: float, worker: RebuiltWorker | None) -> str:
         """Make one run's row and fill it; return the reason if the folder is not a run."""
         paths = RunPaths(run_id, self._home)
         for path in (paths.events, paths.metrics):
@@ -167,7 +167,7 @@ class Rebuild:
         first = _first_event(paths)
         columns, *rest = self._new_run(paths, first)
         if worker is None and (pid := lock_holder(paths)):
-            worker = Worker(pid)
+            worker = RebuiltWorker(pid)
             columns["external"] = 1
         # An ended row until it is whole: the daemon looks after live ones.
         fixed = {"run_id": run_id, "state": State.FAILED, "reason": UNFINISHED, "created_at": created_at}
@@ -212,7 +212,7 @@ class Rebuild:
             return (), ""
         return tuple(worker.command), worker.worker_type
 
-    def _live(self, row: sqlite3.Row, worker: Worker, first: Event | None) -> dict[str, Any]:
+    def _live(self, row: sqlite3.Row, worker: RebuiltWorker, first: Event | None) -> dict[str, Any]:
         """Return the columns of a run whose worker lives: the dispatcher takes it over."""
         began = row["metrics_offset"] or row["step"]
         state = State.PAUSED if self._seen.paused else State.EXECUTING if began else State.HANDSHAKE
@@ -286,7 +286,7 @@ def _created_at(paths: RunPaths) -> float:
     return max(0.0, min(times, default=0.0))
 
 
-def _workers(home: Path) -> dict[str, Worker]:
+def _workers(home: Path) -> dict[str, RebuiltWorker]:
     """Return the living workers of a home by run; those that a daemon started carry their attempt's mark."""
     found = {}
     for process in psutil.process_iter():
@@ -298,5 +298,5 @@ def _workers(home: Path) -> dict[str, Worker]:
                 continue
             if os.getsid(process.pid) == process.pid and start_ticks(process.pid) is not None:
                 gpus = [part for part in given.get(variables.CUDA_VISIBLE_DEVICES, "").split(",") if part.isdecimal()]
-                found[run_id] = Worker(process.pid, nonce, tuple(map(int, gpus)))
+                found[run_id] = RebuiltWorker(process.pid, nonce, tuple(map(int, gpus)))
     return found

@@ -28,7 +28,7 @@ from mosaic.trainer.live.bus import Bus
 from mosaic.trainer.live.frames import FrameHub
 from mosaic.trainer.live.remote_workers import Handshakes, kept_lines
 from mosaic.trainer.live.streams import EventStream, PublisherStream, frame_controls, watch_runs
-from mosaic.trainer.live.worker_requests import Controls
+from mosaic.trainer.live.worker_requests import WorkerRequests
 from mosaic.trainer.registry.rebuild import Rebuild
 from mosaic.trainer.registry.registry import Registry
 from mosaic.trainer.rpc import messages
@@ -69,7 +69,7 @@ class Parts:
     handshakes: Handshakes
     bus: Bus
     frames: FrameHub
-    controls: Controls
+    controls: WorkerRequests
     vault: Vault
     happenings: Happenings
     machine: Machine

@@ -18,8 +18,8 @@ from mosaic.trainer.executors.choice import Executors
 from mosaic.trainer.executors.contract import ClusterError, Executor, Exit, Identity
 from mosaic.trainer.executors.node_orders import read_exit
 from mosaic.trainer.live.bus import Bus
-from mosaic.trainer.live.ingest import Relay
-from mosaic.trainer.live.worker_requests import Controls
+from mosaic.trainer.live.ingest import Ingest
+from mosaic.trainer.live.worker_requests import WorkerRequests
 from mosaic.trainer.registry.registry import Registry
 from mosaic.trainer.scheduling.attempts import Attempts, identity_of
 from mosaic.trainer.scheduling.gpu import EVALUATING, Claim, Machine, Room
@@ -62,7 +62,7 @@ class Dispatcher:
         self,
         registry: Registry,
         attempts: Attempts,
-        relay: Relay,
+        relay: Ingest,
         bus: Bus,
         vault: Vault,
         happenings: Happenings,
@@ -71,7 +71,7 @@ class Dispatcher:
         executors: Executors | None = None,
         clock: Callable[[], float] = time.monotonic,
         target: Callable[[], str] = lambda: "127.0.0.1:50055",
-        controls: Controls | None = None,
+        controls: WorkerRequests | None = None,
     ) -> None:
         self._registry, self._attempts, self._relay, self._bus = registry, attempts, relay, bus
         self._vault, self._happenings, self._machine = vault, happenings, machine
@@ -83,7 +83,7 @@ class Dispatcher:
         self._unrecorded: dict[str, Identity] = {}
         self._border = Border(registry, happenings, clock)
         self._sweep_at = 0.0
-        self.controls = controls or Controls()
+        self.controls = controls or WorkerRequests()
 
     def adopt(self) -> None:
         """Take over what an earlier daemon left: workers that live, and starts that it did not live to record."""

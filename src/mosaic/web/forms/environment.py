@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from nicegui import ui
 
 from mosaic import catalog
-from mosaic.web.forms.fields import Field
+from mosaic.web.forms.fields import FormField
 from mosaic.web.forms.fit import describe, families, lacking, look_again, offers, why_not
 from mosaic.web.forms.own_rows import TRAIN
 from mosaic.web.layout import code_box
@@ -38,7 +38,7 @@ class EnvironmentPicker:
             self._choice.props("outlined dense clearable hide-bottom-space behavior=menu")
             self._choice.props["hint"] = "what fits the algorithm stands first"
         self._first_family = known.family if known else ALL
-        page.fields["env_id"] = self.field = Field(TRAIN["env_id"], env_id, page.touched)
+        page.fields["env_id"] = self.field = FormField(TRAIN["env_id"], env_id, page.touched)
         self.field.box.classes(add="sm:max-w-md")
         self._place = ui.column().classes("w-full gap-2")
 

@@ -19,10 +19,10 @@ GRID = "grid w-full grid-cols-1 sm:grid-cols-2 xl:grid-cols-3 gap-x-5 gap-y-2"
 _SMALL = "text-xs leading-tight break-words"
 
 
-class Field:
+class FormField:
     """One widget. `touched` is called after every change that a person makes."""
 
-    def __init__(self, row: Row, value: Any, touched: Callable[[Field], None]) -> None:
+    def __init__(self, row: Row, value: Any, touched: Callable[[FormField], None]) -> None:
         self.row = row
         self.expansion: ui.expansion | None = None
         self._touched = touched
@@ -168,11 +168,11 @@ class Field:
 
 
 def draw_rows(
-    rows: Iterable[Row], given: Mapping[str, Any], touched: Callable[[Field], None], *, grid: str = GRID
-) -> dict[str, Field]:
+    rows: Iterable[Row], given: Mapping[str, Any], touched: Callable[[FormField], None], *, grid: str = GRID
+) -> dict[str, FormField]:
     """Several fields in a grid."""
     with ui.element("div").classes(grid):
-        return {row.name: Field(row, given.get(row.name), touched) for row in rows}
+        return {row.name: FormField(row, given.get(row.name), touched) for row in rows}
 
 
 def _keyboard(row: Row) -> str:
@@ -185,7 +185,7 @@ def _hint(row: Row) -> str:
     return f"{row.help} (default {row.default})" if row.help else f"default {row.default}"
 
 
-def _reset_button(field: Field) -> ui.button:
+def _reset_button(field: FormField) -> ui.button:
     label = f"{field.row.title}: back to the default"
     button = ui.button(icon="restart_alt", on_click=field.back)
     button.props("flat round dense size=sm").props["aria-label"] = label

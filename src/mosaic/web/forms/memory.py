@@ -12,7 +12,7 @@ from mosaic.web.forms.own_rows import SECRET
 _PLACE = "forms"
 
 
-class Memory:
+class FormMemory:
     """One form's content in one browser's storage: fields by name, and each algorithm's parameters by name."""
 
     def __init__(self, storage: MutableMapping[str, Any], form: str) -> None:

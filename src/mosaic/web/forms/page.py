@@ -15,8 +15,8 @@ from mosaic.contract.workers import WorkerCapabilities
 from mosaic.trainer.rpc.client import Client
 from mosaic.web.context import Web
 from mosaic.web.forms.check import Checked, dry_run, faulty_field
-from mosaic.web.forms.fields import Field, draw_rows
-from mosaic.web.forms.memory import Memory
+from mosaic.web.forms.fields import FormField, draw_rows
+from mosaic.web.forms.memory import FormMemory
 from mosaic.web.forms.output import Aside, Output
 from mosaic.web.forms.own_rows import LANE, LIMITS, NAMES, SECRET
 from mosaic.web.forms.rows import Row
@@ -64,10 +64,10 @@ class JobPage(ABC):
     def __init__(self, web: Web) -> None:
         self.web = web
         self.schema = web.schema()
-        self.memory = Memory(app.storage.user, self.form)
+        self.memory = FormMemory(app.storage.user, self.form)
         self.kept = self.memory.values
-        self.fields: dict[str, Field] = {}
-        self.params: dict[str, Field] = {}
+        self.fields: dict[str, FormField] = {}
+        self.params: dict[str, FormField] = {}
         self._busy = False
 
     # What a form says of itself
@@ -126,7 +126,7 @@ class JobPage(ABC):
         with self.fold("Names, notes and limits", "label"):
             self.add(draw_rows([row for row in rows if row.name != "notes"], self.kept, self.touched))
             self.add(draw_rows([NAMES["notes"]], self.kept, self.touched, grid="w-full"))
-            self.fields["other"] = Field(OTHER, self.kept.get("other"), self.touched)
+            self.fields["other"] = FormField(OTHER, self.kept.get("other"), self.touched)
             self.fields["other"].widget.props("type=textarea autogrow")
 
     def draw_lane(self) -> None:
@@ -142,7 +142,7 @@ class JobPage(ABC):
         self._fold = fold
         return fold
 
-    def add(self, fields: Mapping[str, Field]) -> None:
+    def add(self, fields: Mapping[str, FormField]) -> None:
         """Take fields into the form."""
         for name, field in fields.items():
             self.fields[name] = field
@@ -163,7 +163,7 @@ class JobPage(ABC):
 
     # Reading
 
-    def touched(self, field: Field) -> None:
+    def touched(self, field: FormField) -> None:
         """A person has changed a field."""
         self.remember()
         self.refresh()
@@ -186,7 +186,7 @@ class JobPage(ABC):
         self._state.classes(add="text-negative") if count else self._state.classes(remove="text-negative")
         self.aside.refresh(problems)
 
-    def all_fields(self) -> dict[str, Field]:
+    def all_fields(self) -> dict[str, FormField]:
         return {**self.fields, **self.params}
 
     def problems(self) -> dict[str, str]:

@@ -10,7 +10,7 @@ from mosaic.contract.errors import ConfigError, MosaicError
 from mosaic.store.stored import ensure
 from mosaic.web.context import Web
 from mosaic.web.forms.command_line import policy_command
-from mosaic.web.forms.fields import Field, draw_rows
+from mosaic.web.forms.fields import FormField, draw_rows
 from mosaic.web.forms.found import (
     MOST_UPLOAD_BYTES,
     Found,
@@ -61,7 +61,7 @@ class PolicyPage(JobPage):
             ui.label("Policy").classes("text-base font-medium")
             empty = "No run has saved a policy yet. Train one first: “Save model” is on by default."
             self.listing = Listing(self.found, empty, self._choose)
-            path = Field(POLICY["policy_path"], self.kept.get("policy_path"), self.touched)
+            path = FormField(POLICY["policy_path"], self.kept.get("policy_path"), self.touched)
             self.fields["policy_path"] = path
             self._draw_upload()
         with ui.card().classes("w-full gap-3"):
@@ -69,7 +69,7 @@ class PolicyPage(JobPage):
             self._source = ui.label("").classes("text-sm opacity-80").props('data-told="true"')
             self.fields |= draw_rows([POLICY[name] for name in TOLD], self.kept, self.touched)
             self.fields |= draw_rows(LANE.values(), self.kept, self.touched)
-            self.fields["override"] = Field(OVERRIDE, self.kept.get("override"), self.touched)
+            self.fields["override"] = FormField(OVERRIDE, self.kept.get("override"), self.touched)
         with ui.card().classes("w-full gap-3"):
             ui.label("How it is judged").classes("text-base font-medium")
             rows = [*EVALUATION.values(), LIMITS["dry_run_only"]]
@@ -77,7 +77,7 @@ class PolicyPage(JobPage):
         self.draw_names()
         self._follow_path(filled=bool(self.kept.get("override")))
 
-    def touched(self, field: Field) -> None:
+    def touched(self, field: FormField) -> None:
         if field.row.name == "policy_path":
             self._follow_path()
         elif field.row.name == "override":

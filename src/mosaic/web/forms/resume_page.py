@@ -15,7 +15,7 @@ from mosaic.contract.paths import RunPaths, check_run_id
 from mosaic.store.stored import ensure
 from mosaic.web.context import Web
 from mosaic.web.forms.command_line import resume_command
-from mosaic.web.forms.fields import Field, draw_rows
+from mosaic.web.forms.fields import FormField, draw_rows
 from mosaic.web.forms.found import Found, find_checkpoints, inside_home, read_checkpoint
 from mosaic.web.forms.listing import Listing
 from mosaic.web.forms.own_rows import LIMITS, RESUME
@@ -52,7 +52,7 @@ class ResumePage(TrainingPage):
             ui.label("Checkpoint").classes("text-base font-medium")
             empty = "No run has saved a checkpoint yet. Train with a checkpoint schedule first."
             self.listing = Listing(self.found, empty, self._choose)
-            path = Field(RESUME["checkpoint_path"], self.kept.get("checkpoint_path"), self.touched)
+            path = FormField(RESUME["checkpoint_path"], self.kept.get("checkpoint_path"), self.touched)
             self.fields["checkpoint_path"] = path
             self._told = ui.label("").classes("text-sm opacity-80").props('data-told="true"')
         with ui.card().classes("w-full gap-3"):
@@ -62,14 +62,16 @@ class ResumePage(TrainingPage):
             self.fields |= draw_rows(rows, self.kept, self.touched, grid=grid)
             with ui.element("div").classes(grid):
                 self.draw_machine()
-                self.fields["dry_run_only"] = Field(LIMITS["dry_run_only"], self.kept.get("dry_run_only"), self.touched)
+                self.fields["dry_run_only"] = FormField(
+                    LIMITS["dry_run_only"], self.kept.get("dry_run_only"), self.touched
+                )
         self.draw_params_place()
         self.draw_lane()
         self.draw_recording()
         self.draw_names()
         self._follow_path()
 
-    def touched(self, field: Field) -> None:
+    def touched(self, field: FormField) -> None:
         if field.row.name == "checkpoint_path":
             self._follow_path()
         super().touched(field)

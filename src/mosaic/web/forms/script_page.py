@@ -10,7 +10,7 @@ from mosaic.contract.errors import ConfigError
 from mosaic.contract.scripts import Script, list_scripts
 from mosaic.web.context import Web
 from mosaic.web.forms.command_line import train_command
-from mosaic.web.forms.fields import Field
+from mosaic.web.forms.fields import FormField
 from mosaic.web.forms.own_rows import LIMITS
 from mosaic.web.forms.requests import ScriptValues, build_script_request
 from mosaic.web.forms.rows import Row, schema_rows
@@ -49,7 +49,7 @@ class ScriptPage(TrainPage):
             self._take_base()
         self._show_script()
 
-    def touched(self, field: Field) -> None:
+    def touched(self, field: FormField) -> None:
         if field.row.name == "script":
             self._take_base()
             self._show_script()
@@ -83,7 +83,7 @@ class ScriptPage(TrainPage):
             row = Row(name="script", label="Script", plain=True, help="a path inside the home")
         kept = self.kept.get("script")
         first = next(iter(self.scripts), "")
-        self.fields["script"] = Field(row, kept if kept in self.scripts else first, self.touched)
+        self.fields["script"] = FormField(row, kept if kept in self.scripts else first, self.touched)
         self._told = ui.column().classes("w-full gap-2")
 
     def _take_base(self) -> None:

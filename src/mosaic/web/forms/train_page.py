@@ -14,7 +14,7 @@ from mosaic.web.context import Web
 from mosaic.web.forms.again import Filled, fill_in
 from mosaic.web.forms.command_line import setting, train_command
 from mosaic.web.forms.environment import EnvironmentPicker
-from mosaic.web.forms.fields import Field
+from mosaic.web.forms.fields import FormField
 from mosaic.web.forms.fit import about, algorithm_for
 from mosaic.web.forms.own_rows import LIMITS, TRAIN
 from mosaic.web.forms.requests import TrainValues, train_requests
@@ -66,14 +66,14 @@ class TrainPage(TrainingPage):
         with ui.card().classes("w-full gap-3"):
             ui.label("How long, and with which seed").classes("text-base font-medium")
             with ui.element("div").classes("grid w-full grid-cols-1 sm:grid-cols-2 gap-x-5 gap-y-2 items-start"):
-                steps = Field(TRAIN["total_timesteps"], self.kept.get("total_timesteps"), self.touched)
+                steps = FormField(TRAIN["total_timesteps"], self.kept.get("total_timesteps"), self.touched)
                 steps.widget.props(f"type=number step={STEP} min=0")
-                seeds = Field(
+                seeds = FormField(
                     SeedsRow(**{**vars(TRAIN["seeds"]), "help": self.seed_help}), self.kept.get("seeds"), self.touched
                 )
                 self.fields |= {"total_timesteps": steps, "seeds": seeds}
                 self.draw_machine()
-                dry = Field(LIMITS["dry_run_only"], self.kept.get("dry_run_only"), self.touched)
+                dry = FormField(LIMITS["dry_run_only"], self.kept.get("dry_run_only"), self.touched)
                 self.fields["dry_run_only"] = dry
         self.draw_params_place()
         self.draw_lane()
@@ -102,7 +102,7 @@ class TrainPage(TrainingPage):
         self.draw_params(given)
         self.picker.refresh()
 
-    def touched(self, field: Field) -> None:
+    def touched(self, field: FormField) -> None:
         if field.row.name == "algo":
             self.picker.follow(self.entry)
             self.show_algo()
@@ -132,7 +132,7 @@ class TrainPage(TrainingPage):
         return self.filled.params
 
 
-class AlgoField(Field):
+class AlgoField(FormField):
     """The algorithm: a list that can be searched, and takes a path or module of the person's own."""
 
     def __init__(self, row: Row, value: Any, touched: Any, names: list[str]) -> None:

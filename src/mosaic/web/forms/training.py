@@ -8,7 +8,7 @@ from typing import Any
 from nicegui import ui
 
 from mosaic.contract.errors import ConfigError
-from mosaic.web.forms.fields import Field, draw_rows
+from mosaic.web.forms.fields import FormField, draw_rows
 from mosaic.web.forms.own_rows import MACHINE, TRACKING, WANDB
 from mosaic.web.forms.page import JobPage
 from mosaic.web.forms.rows import Row, by_section, schema_rows
@@ -46,10 +46,10 @@ class TrainingPage(JobPage):
 
     def draw_machine(self) -> None:
         """GPU, executor, storage and resources."""
-        self.add({name: Field(row, self.kept.get(name), self.touched) for name, row in MACHINE.items()})
+        self.add({name: FormField(row, self.kept.get(name), self.touched) for name, row in MACHINE.items()})
         self.fields["resources"].widget.props("type=textarea autogrow")
 
-    def touched(self, field: Field) -> None:
+    def touched(self, field: FormField) -> None:
         if field.row.name in ("track_wandb", "wandb_use_vpn_proxy"):
             self._show_wandb()
         for one in self.params.values():

@@ -14,7 +14,7 @@ from mosaic.web import words
 from mosaic.web.context import Web
 from mosaic.web.forms.found import Found, find_policies
 from mosaic.web.layout import page_at, tell, trouble
-from mosaic.web.pages.play_stage import Stage
+from mosaic.web.pages.play_stage import PlayView
 from mosaic.web.play_session import PlaySession, find_policy
 
 # A forgotten page holds a process of half a gigabyte.
@@ -68,7 +68,7 @@ class PlayPage:
                 await self.end()
                 return
             with self.place:
-                self.stage = Stage(self.web, session, self.again)
+                self.stage = PlayView(self.web, session, self.again)
                 await self.stage.reset(None)
         except MosaicError as error:
             self.web.page_trouble(error)

@@ -13,7 +13,7 @@ from mosaic.contract.errors import ConfigError, MosaicError
 from mosaic.web import words
 from mosaic.web.context import Web
 from mosaic.web.layout import tell
-from mosaic.web.play_controls import ARROWS, NUMBER_KEYS, Controls, controls_for
+from mosaic.web.play_controls import ARROWS, NUMBER_KEYS, KeyControls, controls_for
 from mosaic.web.play_session import PlaySession
 
 PACES = {1: "1/s", 5: "5/s", 15: "15/s", 30: "30/s", 60: "60/s"}
@@ -36,14 +36,14 @@ STYLE = """
 """
 
 
-class Stage:
+class PlayView:
     """One session on one page. Messages of the worker come in, buttons and keys go out."""
 
     def __init__(self, web: Web, session: PlaySession, again: Callable[[bool], Awaitable[None]]) -> None:
         self.web, self.session, self.again = web, session, again
         self.has_policy = session.introduction.get("policy_path") is not None
         self.env_id = str(session.introduction.get("env_id") or "")
-        self.controls = Controls("none")
+        self.controls = KeyControls("none")
         self.running = False
         self.yours = not self.has_policy
         self.pace = PACE

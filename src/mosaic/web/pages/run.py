@@ -54,7 +54,7 @@ class RunPage:
     def __init__(self, web: Web, boards: TensorBoards, run: Run) -> None:
         self.web, self.boards, self.run = web, boards, run
         self.paths = RunPaths(run.run_id, web.home)
-        self.view = curves.View(smoothing=0.6)
+        self.view = curves.CurveView(smoothing=0.6)
         self._hears: list[Callable[[], Any]] = []
         self._deleted = self._drawing = False
         self._wanted = ""

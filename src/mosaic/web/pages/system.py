@@ -13,7 +13,7 @@ from mosaic.trainer.rpc.client import Client, Run, State
 from mosaic.web import words
 from mosaic.web.context import Web
 from mosaic.web.layout import BLUE, STATES, code_box, page_at, trouble
-from mosaic.web.machine import DISK_SECONDS, DiskUse, Machine, RunUse, Usage
+from mosaic.web.machine import DISK_SECONDS, DiskUse, MachineReport, RunUse, Usage
 
 REFRESH_SECONDS = 3.0
 LIVE = (State.HANDSHAKE, State.READY, State.EXECUTING, State.PAUSED, State.LOST)
@@ -29,7 +29,7 @@ MARKS = {
 
 def add(web: Web) -> None:
     """Register the page."""
-    machine = Machine(web.home)
+    machine = MachineReport(web.home)
 
     @page_at(web, "/system", "System")
     async def system() -> None:
@@ -41,7 +41,7 @@ def add(web: Web) -> None:
 class SystemPage:
     """One person's look at the machine."""
 
-    def __init__(self, web: Web, machine: Machine) -> None:
+    def __init__(self, web: Web, machine: MachineReport) -> None:
         self.web, self.machine = web, machine
         self.health: dict[str, Any] = {}
         self.away = ""
