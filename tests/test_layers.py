@@ -255,7 +255,7 @@ def cycles_of(modules: list[Module], known: set[str]) -> Iterator[str]:
 
 
 def names_used_twice(modules: list[Module]) -> Iterator[str]:
-    """Yield each public class name with two meanings; algorithm files hold their own copies, `foreign` other people's."""
+    """Yield each public class name with two meanings; algorithm files and `foreign` have names of other people's."""
     places: dict[str, list[str]] = {}
     for module in modules:
         if within(module.name, ALGORITHMS) or within(module.name, f"{WORKER}.foreign"):
