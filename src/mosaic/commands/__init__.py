@@ -1,1 +1,1 @@
-"""The commands of `mosaic`, a module per noun; nothing here imports gRPC or rich before a command runs."""
+"""The commands of `mosaic`, one module per noun. Importing one loads neither gRPC nor rich."""

@@ -1,4 +1,4 @@
-"""The way from a command to a daemon: find one, start one, wait for one, tell whether its files are ours."""
+"""The connection of a command to a daemon: find, start or wait for one, check if its files are on this machine."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from mosaic.contract.stopping import ending_at_once
 if TYPE_CHECKING:
     from mosaic.trainer.rpc.client import Client
 
-# A daemon is started again within seconds, by a person within minutes.
+# A daemon is restarted within seconds, by a person within minutes.
 AWAY_SECONDS, AGAIN_SECONDS = 600.0, 1.0
 
 _Answer = TypeVar("_Answer")
 
 
 def interruptible() -> AbstractContextManager[None]:
-    """Let Ctrl-C end an import inside at once: amid gRPC's, an exception would crash the process."""
+    """Make Ctrl-C end an import inside immediately: an exception during gRPC's import would crash the process."""
     return ending_at_once(128 + signal.SIGINT, signal.SIGINT)
 
 
 def connect() -> Client:
-    """The daemon that MOSAIC_TARGET names, that of this home, or the user's own; nothing is sent yet.
+    """Return the daemon that MOSAIC_TARGET names, that of this home, or the user's own; nothing is sent yet.
 
-    Where MOSAIC_HOME is set, a daemon of another home is not what was meant.
+    If MOSAIC_HOME is set, a daemon of another home is not used.
     """
     with interruptible():
         from mosaic.trainer.rpc.client import Client
@@ -43,7 +43,7 @@ def connect() -> Client:
 
 
 def connect_or_start() -> Client:
-    """The same; where none answers, one is started in the background of this home, and that is said."""
+    """Return a client as `connect` does; if no daemon answers, start one in the background and report it."""
     try:
         client = connect()
         client.health()
@@ -62,7 +62,7 @@ def connect_or_start() -> Client:
 
 
 def start_daemon(home: Path, listen: str | None = None, arguments: Sequence[str] = ()) -> str:
-    """Start a daemon that outlives this process; returns where it listens."""
+    """Start a daemon that outlives this process; return its address."""
     with interruptible():
         from mosaic.trainer.daemon import spawn
 
@@ -70,7 +70,7 @@ def start_daemon(home: Path, listen: str | None = None, arguments: Sequence[str]
 
 
 def free_target() -> str:
-    """The usual address, or any port where another program (another home's daemon, say) has that one."""
+    """Return the default address, or one with any free port if another program uses that port."""
     from mosaic.contract.channel import DEFAULT_TARGET
 
     host, _, port = DEFAULT_TARGET.rpartition(":")
@@ -84,7 +84,7 @@ def free_target() -> str:
 
 
 def local_home(client: Client, health: dict[str, Any], what: str) -> Path:
-    """The daemon's home where it is a folder of this machine; ConfigError for a daemon on another one."""
+    """Return the daemon's home if it is a folder of this machine; ConfigError for a daemon on another machine."""
     from mosaic.contract.channel import token_file
 
     home = Path(health["home"])
@@ -97,13 +97,13 @@ def local_home(client: Client, health: dict[str, Any], what: str) -> Path:
 
 
 class Steady:
-    """A daemon for hours: who calls it while it is away waits until it, or the next one of its home, answers again."""
+    """A daemon connection for hours: a call during an outage waits until a daemon of this home answers again."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
 
     def call(self, ask: Callable[[Client], _Answer]) -> _Answer:
-        """What `ask` returns; it may be asked several times, so it must be safe to repeat."""
+        """Return what `ask` returns; it may be called several times, so it must be idempotent."""
         end = 0.0
         while True:
             try:
@@ -118,7 +118,7 @@ class Steady:
                 self._reconnect()
 
     def _reconnect(self) -> None:
-        """The next daemon may listen elsewhere."""
+        """Connect again, since the next daemon may listen on another address."""
         try:
             fresh = connect()
         except NoDaemonError:
@@ -134,13 +134,13 @@ class Steady:
 
 
 def home_of(client: Client) -> Path:
-    """The daemon's home where it is on this machine, else this person's own."""
+    """Return the daemon's home if it is on this machine, else this user's own."""
     home = Path(client.address.home or os.curdir)
     return home if client.address.home and home.is_dir() else resolve_home()
 
 
 def page_address(home: Path, path: str) -> str:
-    """A page of the GUI of this home, or how to come to it."""
+    """Return the address of a page of this home's GUI, or how to open it."""
     from mosaic.web.server import HOST, read_web_card
 
     card = read_web_card(home)

@@ -1,4 +1,4 @@
-"""Which run a person means: a whole id, the start or the end of one, or `latest`."""
+"""The names of runs on a command line: a complete id, the start or the end of one, or `latest`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PAGE = 1000
 
 
 def add_run(parser: argparse.ArgumentParser, *, several: bool = False) -> None:
-    """The argument that names a run, or some."""
+    """Add the argument that names one run, or several."""
     if several:
         parser.add_argument("runs", metavar="RUN", nargs="+", help=HELP)
     else:
@@ -24,7 +24,7 @@ def add_run(parser: argparse.ArgumentParser, *, several: bool = False) -> None:
 
 
 def find_run(client: Client, name: str) -> str:
-    """The id of the one run that is meant."""
+    """Return the id of the one run that the name matches."""
     if name == LATEST:
         newest = client.list_runs(page_size=1).runs
         if not newest:
@@ -42,12 +42,12 @@ def find_run(client: Client, name: str) -> str:
 
 
 def find_runs(client: Client, names: list[str]) -> list[str]:
-    """The ids of all that are meant, each once."""
+    """Return the ids of all named runs, each once."""
     return list(dict.fromkeys(find_run(client, name) for name in names))
 
 
 def _matching(client: Client, name: str) -> list[str]:
-    """Every run whose id starts or ends so, in any case; the registry's own search also looks at other columns."""
+    """Return the runs whose id starts or ends with the name, ignoring case; the registry also matches other columns."""
     found: list[str] = []
     wanted, page = name.upper(), ""
     while name:

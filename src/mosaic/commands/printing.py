@@ -1,4 +1,4 @@
-"""How commands print: JSON documents, lines for people on stderr, sizes, ages, short names of runs."""
+"""The output of commands: JSON documents, messages on stderr, sizes, ages, short names of runs."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ if TYPE_CHECKING:
 
 # Eight characters of a ULID's random end: one in 10^12 for a pair.
 SHORT = 8
-# What takes longer than so many seconds is said.
+# Longer operations are announced.
 PATIENCE = 2.0
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
-    """Every command can print one JSON document."""
+    """Add the `--json` flag, which every command has."""
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
 def print_json(document: Any) -> None:
-    """Print one document at once; NaN and infinities as the strings that events use, since JSON has none."""
+    """Print one document and flush; NaN and infinities as the strings that events use, since JSON has none."""
     print(json.dumps(_finite(document), allow_nan=False), flush=True)
 
 
 def say(text: str) -> None:
-    """Tell the person something that is not the answer."""
+    """Print a message on stderr, apart from the command's result."""
     print(f"mosaic: {text}", file=sys.stderr, flush=True)
 
 
 @contextlib.contextmanager
 def waiting(text: str) -> Iterator[Callable[[str], None]]:
-    """Inside, something moves on a terminal, and another text can be set; elsewhere a line if it takes long."""
+    """Show a spinner, whose text can be changed, on a terminal; elsewhere print a line if the block takes long."""
     if sys.stderr.isatty():
         from rich.console import Console
 
@@ -56,25 +56,25 @@ def waiting(text: str) -> Iterator[Callable[[str], None]]:
 
 
 def short_id(run_id: str) -> str:
-    """The end of a run's id: enough to name it, and what differs between runs of one minute."""
+    """Return the end of a run's id, which differs even between runs of the same minute."""
     return run_id if len(run_id) <= SHORT + 4 else run_id[-SHORT:]
 
 
 def stall_mark(run: Run) -> str:
-    """Return the mark beside the state of a stalled run, with how long its step has not grown; "" for others."""
+    """Return the mark beside the state of a stalled run, with the time since its last step; "" for others."""
     from mosaic.console import clock
 
     return f"STALLED {clock(max(0.0, time.time() - run.stalled_since))}" if run.stalled else ""
 
 
 def shortest(path: str | Path) -> str:
-    """The path as one would type it here."""
+    """Return the path relative to the current folder if it lies inside it."""
     path = Path(path)
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
 def size(count: float) -> str:
-    """Bytes as a person reads them."""
+    """Format a byte count with a unit."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000 or unit == "GB":
             return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
@@ -83,7 +83,7 @@ def size(count: float) -> str:
 
 
 def ago(timestamp: float, now: float | None = None) -> str:
-    """How long something is past, in one unit."""
+    """Return the age of a timestamp in one unit."""
     seconds = max(0.0, (time.time() if now is None else now) - timestamp)
     for length, unit in ((86400.0, "d"), (3600.0, "h"), (60.0, "min")):
         if seconds >= length:
@@ -92,7 +92,7 @@ def ago(timestamp: float, now: float | None = None) -> str:
 
 
 def moment(timestamp: float) -> str:
-    """A time of this machine's clock, to the second."""
+    """Format a timestamp in local time, to the second."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(timestamp))
 
 

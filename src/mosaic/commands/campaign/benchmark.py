@@ -1,4 +1,4 @@
-"""mosaic benchmark: a matrix of runs as one group; called again it goes on with what is missing."""
+"""mosaic benchmark: a matrix of runs as one group; repeating the command submits only the missing runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ POLL_SECONDS = 0.5
 PLAIN_SECONDS = 5.0
 PAGE = 1000
 FAILED = ("FAILED", "CANCELLED", "BROKEN")
-LEFT = 130  # what shells use for a command that Ctrl-C ended
+LEFT = 130  # the exit code that shells use for a command ended by Ctrl-C
 
 
 def add_to(commands: Any) -> None:
@@ -57,7 +57,7 @@ def add_to(commands: Any) -> None:
 
 
 def benchmark(args: argparse.Namespace) -> int:
-    """Check all, submit what is missing, show how it goes, and score it."""
+    """Check the matrix, submit the missing runs, show their progress, and score them."""
     from mosaic.commands.campaign.combinations import read_matrix
     from mosaic.commands.campaign.planned_runs import Ledger
 
@@ -80,7 +80,7 @@ def benchmark(args: argparse.Namespace) -> int:
 
 
 def _fitting(matrix: Matrix, args: argparse.Namespace) -> Matrix:
-    """The matrix, all of which can be run; ConfigError after a line for each combination that cannot."""
+    """Return the matrix without combinations that cannot run; ConfigError, after a line for each, unless skipped."""
     from mosaic.commands.campaign.combinations import misfits, without
 
     unfit = misfits(matrix, args)
@@ -95,7 +95,7 @@ def _fitting(matrix: Matrix, args: argparse.Namespace) -> Matrix:
 
 
 def _preview(matrix: Matrix, args: argparse.Namespace) -> int:
-    """The matrix as a table; what there is already stands beside it where a daemon answers."""
+    """Print the matrix as a table; with a daemon, each row counts the runs submitted before."""
     from mosaic.commands.campaign.combinations import chosen_runs
 
     known: dict[str, Run] = {}
@@ -127,7 +127,7 @@ def _preview(matrix: Matrix, args: argparse.Namespace) -> int:
 
 
 def list_group(daemon: Steady, group: str) -> list[Run]:
-    """Every run of a group and of its parts."""
+    """Return every run of a group and of its parts."""
     runs: list[Run] = []
     page = ""
     while True:
@@ -143,7 +143,7 @@ def list_group(daemon: Steady, group: str) -> list[Run]:
 
 
 class Work:
-    """One command's work on a benchmark."""
+    """The work of one command on a benchmark."""
 
     def __init__(self, matrix: Matrix, args: argparse.Namespace, daemon: Steady, ledger: Ledger, home: Path) -> None:
         self.matrix, self.args, self.daemon, self.ledger, self.home = matrix, args, daemon, ledger, home
@@ -176,7 +176,7 @@ class Work:
         return self._report(console)
 
     def look(self) -> None:
-        """Ask the registry what has become of every run."""
+        """Fetch the current state of every run from the registry."""
         from mosaic.commands.campaign.combinations import chosen_runs
 
         self.found = chosen_runs(self.matrix, list_group(self.daemon, self.matrix.group))
@@ -197,7 +197,7 @@ class Work:
         )
 
     def _follow(self, console: Console, todo: list[Cell], limit: int) -> None:
-        """Until all have ended; what waits for a place is submitted as soon as there is one."""
+        """Wait until all runs have ended; submit a queued cell as soon as the limit allows."""
         from rich.live import Live
 
         from mosaic.commands.campaign import scores
@@ -219,7 +219,7 @@ class Work:
             time.sleep(POLL_SECONDS)
 
     def _step(self, todo: list[Cell], limit: int) -> bool:
-        """Look, and submit what now has a place; whether anything is still to come."""
+        """Refresh the runs and submit what the limit allows; return False once all runs have ended."""
         self.look()
         while todo and self._going() < limit:
             self._submit(todo.pop(0))
@@ -273,6 +273,6 @@ class Work:
         sys.stdout.flush()
 
     def _pages(self) -> list[str]:
-        """One comparison for each environment: returns of different ones share no axis."""
+        """Return one comparison page per environment: returns of different environments share no axis."""
         envs = dict.fromkeys(one.env_id for one in self.matrix.combinations)
         return [f"/compare?{urlencode({'group': self.matrix.group, 'env': env_id}, safe=':/')}" for env_id in envs]

@@ -1,4 +1,4 @@
-"""The matrix of a benchmark: algorithms × environments × seeds, which of them fit, and what has become of each."""
+"""The matrix of a benchmark (algorithms × environments × seeds), the check of its combinations, and their runs."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from mosaic.contract.settings import parse_seeds
 if TYPE_CHECKING:
     from mosaic.trainer.run import Run
 
-# More are a slip of the finger; the registry would take them.
+# More is a typing error; the registry would accept them.
 MOST_RUNS = 10_000
 
 
 @dataclass(frozen=True)
 class Combination:
-    """One algorithm on one environment: its seeds are a group."""
+    """One algorithm on one environment; its seeds form a group."""
 
     algo: str
     env_id: str
@@ -38,7 +38,7 @@ class Combination:
 
 @dataclass(frozen=True)
 class Matrix:
-    """What shall be run, under a name."""
+    """The runs to train, under a name."""
 
     name: str
     combinations: tuple[Combination, ...]
@@ -52,7 +52,7 @@ class Matrix:
         return group_of(BENCHMARK, self.name, combination.label)
 
     def cells(self) -> Iterator[Cell]:
-        """Seed by seed, so that a benchmark that is looked at half-way has something of everything."""
+        """Yield the cells seed by seed, so that a half-finished benchmark covers every combination."""
         for seed in self.seeds:
             for combination in self.combinations:
                 yield Cell(combination, seed)
@@ -63,7 +63,7 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Cell:
-    """One run that the matrix asks for."""
+    """One run of the matrix."""
 
     combination: Combination
     seed: int
@@ -74,7 +74,7 @@ class Cell:
 
 
 def read_matrix(args: argparse.Namespace) -> Matrix:
-    """The matrix that the command line asks for."""
+    """Return the matrix that the command line describes."""
     algos, envs = (_words(getattr(args, name), f"--{name}") for name in ("algos", "envs"))
     settings = {**parse_settings(args.settings), **parse_flags(args.flags)}
     for name in ("seed", "env_id"):
@@ -101,7 +101,7 @@ def read_matrix(args: argparse.Namespace) -> Matrix:
 
 
 def with_steps(config: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A config that says how long to train: as given, else the algorithm's own default."""
+    """Return the config with the number of steps: the given one, else the algorithm's default."""
     extras = config.get("extras") or {}
     if "total_timesteps" in config or "total_frames" in {*extras, *(extras.get("algo_params") or {})}:
         return dict(config)
@@ -110,7 +110,7 @@ def with_steps(config: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str
 
 
 def parse_flags(words: Sequence[str]) -> dict[str, Any]:
-    """What stands after `--`, as an algorithm's own command line has it: --x=1, --x 1, --x, --no-x."""
+    """Parse the flags after `--` as an algorithm's own command line: --x=1, --x 1, --x, --no-x."""
     found: dict[str, Any] = {}
     place = 0
     while place < len(words):
@@ -127,7 +127,7 @@ def parse_flags(words: Sequence[str]) -> dict[str, Any]:
 
 
 def default_name(combinations: Sequence[Combination]) -> str:
-    """The same for the same algorithms, environments and settings, so that the same line again goes on."""
+    """Return a name that depends on algorithms, environments and settings: the same command continues."""
     algos, envs = (
         "+".join(dict.fromkeys(names))
         for names in zip(*((c.label.split()[0], c.env_id) for c in combinations), strict=True)
@@ -138,7 +138,7 @@ def default_name(combinations: Sequence[Combination]) -> str:
 
 
 def payload(matrix: Matrix, cell: Cell, args: argparse.Namespace) -> dict[str, Any]:
-    """The submission of one run."""
+    """Return the submission of one run."""
     named = argparse.Namespace(**{**vars(args), "name": f"{matrix.name} {cell.combination.label}"})
     made = payload_of({**cell.combination.config, "seed": cell.seed}, named)
     made["metadata"]["ui"] = {"group": matrix.group_of(cell.combination)}
@@ -146,7 +146,7 @@ def payload(matrix: Matrix, cell: Cell, args: argparse.Namespace) -> dict[str, A
 
 
 def misfits(matrix: Matrix, args: argparse.Namespace) -> dict[Combination, str]:
-    """The combinations that cannot be run, with the reason: the worker is asked before anything is submitted."""
+    """Return the combinations that cannot run, with the reason: the worker checks them before any submission."""
     from mosaic.commands.run.dry_run import refusals
 
     payloads = [payload(matrix, Cell(one, matrix.seeds[0]), args) for one in matrix.combinations]
@@ -155,13 +155,13 @@ def misfits(matrix: Matrix, args: argparse.Namespace) -> dict[Combination, str]:
 
 
 def without(matrix: Matrix, left_out: Iterable[Combination]) -> Matrix:
-    """The matrix without some combinations."""
+    """Return the matrix without some combinations."""
     gone = {one.label for one in left_out}
     return Matrix(matrix.name, tuple(one for one in matrix.combinations if one.label not in gone), matrix.seeds)
 
 
 def chosen_runs(matrix: Matrix, runs: Iterable[Run]) -> dict[str, Run]:
-    """By key, the run that stands for each cell: a completed one, else one that goes on, else the newest."""
+    """Return for each cell's key its run: a completed one, else a live one, else the newest."""
     cells = {(matrix.group_of(cell.combination), cell.seed): cell.key for cell in matrix.cells()}
     found: dict[str, Run] = {}
     for run in sorted(runs, key=lambda run: (run.created_at, run.run_id)):
@@ -176,7 +176,7 @@ def _rank(run: Run) -> int:
 
 
 def check_same(matrix: Matrix, known: Mapping[str, Run], get_run: Any) -> None:
-    """Refuse to go on with other settings under an old name; one run of each combination is looked at."""
+    """Raise ConfigError if a benchmark of this name has other settings; one run of each combination is compared."""
     for combination in matrix.combinations:
         run = next(
             (known[key] for cell in matrix.cells() if cell.combination is combination and (key := cell.key) in known),
@@ -195,7 +195,7 @@ def check_same(matrix: Matrix, known: Mapping[str, Run], get_run: Any) -> None:
 
 
 def _that_score(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The extras that a score depends on; where the copy lies is filled in by the daemon."""
+    """Return the extras that affect a score; `storage_url`, which the daemon fills in, does not."""
     return {key: value for key, value in (config.get("extras") or {}).items() if key != "storage_url"}
 
 

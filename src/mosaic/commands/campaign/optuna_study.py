@@ -1,4 +1,4 @@
-"""The Optuna study behind a sweep: what was asked for, which trials there are, what to try next. Optuna loads here."""
+"""The Optuna study behind a sweep: its specification, its trials, the next parameters. Optuna is imported here."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from mosaic.contract.errors import ConfigError, StorageError
 from mosaic.contract.sweeps import Dimension, TrialState, Value, sweeps_folder
 
 ATTRIBUTE, REASON, DEFAULTS = "mosaic", "reason", "defaults"
-# Another command may be writing its own study into the same file.
+# Another command may be writing its own study to the same file.
 BUSY_SECONDS = 60
 
 
 class Spec(BaseModel):
-    """What a sweep is, from its first command on; kept in the study."""
+    """The specification of a sweep, stored in the study by its first command."""
 
     model_config = ConfigDict(frozen=True)
 
     algo: str
     env_id: str
     config: dict[str, Any]
-    """the flat worker config, without a seed and without what varies"""
+    """the flat worker config, without a seed and without the varied parameters"""
     total_timesteps: int
     seeds: tuple[int, ...]
     metric: str
@@ -36,11 +36,11 @@ class Spec(BaseModel):
     space: tuple[Dimension, ...]
     trials: int
     resources: dict[str, Any] = {}
-    """what each run claims and where it runs, as a payload says it"""
+    """the resources and executor of each run, as in a payload"""
     max_seconds: float | None = None
 
     def config_of(self, params: Mapping[str, Value], seed: int) -> dict[str, Any]:
-        """The flat worker config of a trial's run."""
+        """Return the flat worker config of a trial's run."""
         extras = dict(self.config.get("extras") or {})
         own = {name.removeprefix("extras."): value for name, value in params.items() if name.startswith("extras.")}
         varied = {name: value for name, value in params.items() if not name.startswith("extras.")}
@@ -49,7 +49,7 @@ class Spec(BaseModel):
 
 
 class Study:
-    """A study of one name. One command at a time: the sweep's ledger sees to that."""
+    """The study of one name. Not for concurrent commands: the sweep's ledger locks it."""
 
     def __init__(self, name: str, storage: str, home: Path) -> None:
         self._optuna = load_optuna()
@@ -59,7 +59,7 @@ class Study:
         self._trials: dict[int, Any] = {}
 
     def _open(self, url: str) -> Any:
-        """The storage at a URL; a line instead of Optuna's trace where it cannot be opened."""
+        """Open the storage at a URL; raise a one-line StorageError instead of Optuna's traceback."""
         optuna = self._optuna
         options = {"connect_args": {"timeout": BUSY_SECONDS}} if url.startswith("sqlite") else None
         import sqlalchemy.exc
@@ -71,7 +71,7 @@ class Study:
             raise StorageError(f"--storage {_without_password(url)} cannot be opened: {reason}") from None
 
     def spec(self) -> Spec | None:
-        """What the sweep of this name was started with; None where there is none yet."""
+        """Return the specification that the sweep was started with; None if no such study exists."""
         try:
             study = self._optuna.load_study(study_name=self._name, storage=self._storage)
         except KeyError:
@@ -81,7 +81,7 @@ class Study:
         return Spec.model_validate(study.user_attrs[ATTRIBUTE])
 
     def delete(self) -> bool:
-        """Forget the study; whether there was one."""
+        """Delete the study; return False if none existed."""
         try:
             self._optuna.delete_study(study_name=self._name, storage=self._storage)
         except KeyError:
@@ -89,7 +89,7 @@ class Study:
         return True
 
     def start(self, spec: Spec, defaults: Mapping[str, Value]) -> None:
-        """Make the study; its first trial is what the algorithm does by itself, as far as the space has it."""
+        """Create the study; its first trial uses the algorithm's defaults where the space includes them."""
         study = self._optuna.create_study(study_name=self._name, storage=self._storage, direction=spec.direction)
         self.save(spec, study)
         fitting = {one.name: defaults[one.name] for one in spec.space if _holds(one, defaults.get(one.name))}
@@ -101,14 +101,14 @@ class Study:
         study.set_user_attr(ATTRIBUTE, spec.model_dump(mode="json"))
 
     def load(self, spec: Spec, *, sampler: str, pruner: str, startup: int, parallel: int) -> None:
-        """Make it ready to go on, with the sampler and pruner of this command."""
+        """Load the study to continue it with this command's sampler and pruner."""
         optuna = self._optuna
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             tpe = optuna.samplers.TPESampler(constant_liar=parallel > 1)
         samplers = {"tpe": tpe, "random": optuna.samplers.RandomSampler()}
         pruners = {
-            # The first episodes tell more of the start than of the parameters.
+            # The first episodes depend more on the initial weights than on the parameters.
             "median": optuna.pruners.MedianPruner(n_startup_trials=startup, n_warmup_steps=spec.reports // 5),
             "hyperband": optuna.pruners.HyperbandPruner(min_resource=1, max_resource=spec.reports),
             "none": optuna.pruners.NopPruner(),
@@ -119,42 +119,42 @@ class Study:
         self._spec = spec
 
     def frozen(self) -> list[Any]:
-        """All trials that have begun, by number."""
+        """Return all trials that have begun, by number."""
         waiting = self._optuna.trial.TrialState.WAITING
         return [trial for trial in self._study.get_trials(deepcopy=False) if trial.state != waiting]
 
     def running(self) -> list[int]:
-        """The trials that were begun and not ended, by this command or one before it."""
+        """Return the trials that have begun and not ended, of this command or an earlier one."""
         state = self._optuna.trial.TrialState.RUNNING
         return [trial.number for trial in self.frozen() if trial.state == state]
 
     def ask(self) -> tuple[int, dict[str, Value]]:
-        """Begin the next trial."""
+        """Begin the next trial; return its number and parameters."""
         trial = self._study.ask()
         self._trials[trial.number] = trial
         return trial.number, self._suggested(trial)
 
     def adopt(self, number: int) -> dict[str, Value]:
-        """Take over a trial; parameters that a killed command had not chosen yet are chosen now."""
+        """Adopt a trial; parameters that a killed command had not yet sampled are sampled now."""
         frozen = next(trial for trial in self.frozen() if trial.number == number)
-        # Optuna's own way to a trial that goes on; it has no public name for a trial's id.
+        # Optuna's own way to continue a trial; a trial's id has no public name.
         trial = self._optuna.trial.Trial(self._study, frozen._trial_id)
         self._trials[number] = trial
         return self._suggested(trial)
 
     def reported(self, number: int) -> set[int]:
-        """The reports that the storage has of a trial."""
+        """Return the numbers of the reports that the storage has for a trial."""
         frozen = next(trial for trial in self.frozen() if trial.number == number)
         return set(frozen.intermediate_values)
 
     def report(self, number: int, value: float, report: int) -> bool:
-        """Tell how a trial does; whether it should be given up."""
+        """Report a trial's intermediate value; return True if the trial should be pruned."""
         trial = self._trials[number]
         trial.report(value, report)
         return bool(trial.should_prune())
 
     def end(self, number: int, state: TrialState, value: float | None = None, reason: str = "") -> None:
-        """Tell how a trial ended."""
+        """Report a trial's final state."""
         states = self._optuna.trial.TrialState
         kind = {"complete": states.COMPLETE, "pruned": states.PRUNED, "failed": states.FAIL}[state]
         if reason:
@@ -162,7 +162,7 @@ class Study:
         self._study.tell(number, value if state == "complete" else None, state=kind)
 
     def best(self) -> int | None:
-        """The number of the best completed trial."""
+        """Return the number of the best completed trial."""
         try:
             return int(self._study.best_trial.number)
         except ValueError:
@@ -186,7 +186,7 @@ class Study:
 
 
 def load_optuna() -> Any:
-    """Optuna, quiet; ConfigError names what to install."""
+    """Import Optuna with warnings only; raise ConfigError naming the package to install."""
     try:
         import optuna
     except ImportError:
@@ -196,14 +196,14 @@ def load_optuna() -> Any:
 
 
 def default_storage(home: Path) -> str:
-    """One SQLite file for all sweeps of a home, which Optuna's own tools read, too."""
+    """Return the URL of one SQLite file for all sweeps of a home; Optuna's own tools can read it."""
     folder = sweeps_folder(home)
     folder.mkdir(parents=True, exist_ok=True)
     return f"sqlite:///{folder / 'optuna.db'}"
 
 
 def mean_of(values: Sequence[float | None]) -> float | None:
-    """The mean over seeds; None where one has nothing to say."""
+    """Return the mean over seeds; None if a seed has no finite value."""
     known = [value for value in values if value is not None and math.isfinite(value)]
     return sum(known) / len(known) if known and len(known) == len(values) else None
 

@@ -1,4 +1,4 @@
-"""The ledger of a benchmark or a sweep: which run id each planned run has, written before it is submitted."""
+"""The ledger of a benchmark or a sweep: the run id of each planned run, written before its submission."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from mosaic.trainer.rpc.client import Client
     from mosaic.trainer.run import Run
 
-# How the registry's reason of a run begins that was never let into the queue.
+# The prefix of the registry's reason for a run that never entered the queue.
 REFUSED = "refused"
 
 
 class Ledger:
-    """Held by one command at a time. A command that dies leaves ids: the next one submits under the same.
+    """A ledger that one command at a time holds. After a crash the next command submits under the recorded ids.
 
-    So a run whose submission was on its way when the command was killed is neither lost nor made twice.
+    So a run whose submission was in flight when the command was killed is neither lost nor duplicated.
     """
 
     def __init__(self, folder: Path, what: str) -> None:
@@ -49,23 +49,23 @@ class Ledger:
             self._lock.close()
 
     def id_of(self, key: str) -> str:
-        """The run id of a planned run; a new one is on disk before this returns."""
+        """Return the run id of a planned run; a new id is on disk before this returns."""
         return self._ids[key] if key in self._ids else self.renew(key)
 
     def known(self, key: str) -> str:
-        """The id that a planned run was given; "" where it has none yet."""
+        """Return the id of a planned run; "" if it has none yet."""
         return self._ids.get(key, "")
 
     def know(self, key: str, run_id: str) -> None:
-        """Take over what the registry tells of a run that the ledger does not have."""
+        """Record the registry's id for a run that the ledger does not have."""
         self._ids.setdefault(key, run_id)
 
     def renew(self, key: str) -> str:
-        """Another id for what shall be tried again."""
+        """Assign a new run id for a retry."""
         run_id = new_run_id()
         try:
             with open(self._path, "a", encoding="utf-8") as file:
-                # On a line of its own, also after one that a crash cut short.
+                # On its own line, even after a line that a crash truncated.
                 file.write(f"\n{json.dumps({'key': key, 'run_id': run_id})}\n")
                 file.flush()
                 os.fsync(file.fileno())
@@ -75,7 +75,7 @@ class Ledger:
         return run_id
 
     def submit(self, client: Client, key: str, payload: Mapping[str, Any], priority: int = 0) -> Run:
-        """Submit a planned run, or find it where that has happened already; one that was refused is tried anew."""
+        """Submit a planned run, or return the run of an earlier submission; a refused run is retried under a new id."""
         run_id = self.id_of(key)
         try:
             return client.submit_run(payload, priority=priority, run_id=run_id)
@@ -114,7 +114,7 @@ def _find(client: Client, run_id: str) -> Run | None:
 
 
 def _read(path: Path) -> dict[str, str]:
-    """The newest id of each key; a line that a crash cut short was never acted upon."""
+    """Return the newest id of each key; a truncated line was never acted upon."""
     found: dict[str, str] = {}
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()

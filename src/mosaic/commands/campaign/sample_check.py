@@ -1,4 +1,4 @@
-"""The survey of a sweep's dry run: trials from all over the space, and what the worker says to them."""
+"""The survey of a sweep's dry run: trials from all over the space, and the worker's verdict on them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from mosaic.commands.run.settings import payload_of
 from mosaic.contract.errors import ConfigError
 from mosaic.contract.sweeps import Dimension, Value
 
-# Each is a process of a third of a second, four at once; a grid of three by four is asked whole.
+# Each check is a process of a third of a second, four at once; a grid of three by four is checked completely.
 MOST_ASKED = 12
 
 Params = dict[str, Value]
 
 
 def survey(spec: Spec, args: argparse.Namespace) -> str:
-    """What to say of the trials that the worker would refuse, "" where it is none; ConfigError if no trial can run."""
+    """Return a summary of the trials that the worker would refuse, "" for none; ConfigError if no trial can run."""
     trials, whole = trials_across(spec.space)
     payloads = [payload_of(spec.config_of(params, spec.seeds[0]), args) for params in trials]
     reasons = refusals(payloads, "asking the worker whether it would run a trial")
@@ -31,7 +31,7 @@ def survey(spec: Spec, args: argparse.Namespace) -> str:
 
 
 def trials_across(space: Sequence[Dimension], most: int = MOST_ASKED) -> tuple[list[Params], bool]:
-    """Trials of a space, and whether it has no others: all where they are few, else some, the same ones each time."""
+    """Return trials of a space, and True if they are all of it; a large space is sampled, identically each time."""
     values = [one.values(most) for one in space]
     few = [known for known in values if known is not None]
     if len(few) == len(values) and math.prod(map(len, few)) <= most:
@@ -44,10 +44,10 @@ def trials_across(space: Sequence[Dimension], most: int = MOST_ASKED) -> tuple[l
 
 
 def judge(trials: Sequence[Params], reasons: Sequence[str], whole: bool) -> str:
-    """What the answers tell of a space, of which `trials` are the `whole` or some.
+    """Summarize the worker's verdicts; `whole` means that `trials` are the complete space.
 
-    Where only some were asked and all refused, others may run, unless each got the same reason, and it names nothing
-    that varies: it is the environment, say.
+    If a sample was refused completely, other trials may still run, unless all got the same reason and it names no
+    varied parameter: the environment causes it, for example.
     """
     refused = [(params, why) for params, why in zip(trials, reasons, strict=True) if why]
     if not refused:
@@ -68,20 +68,22 @@ def _named(space: Sequence[Dimension], values: Iterable[Value]) -> Params:
 
 
 def _corners(count: int) -> list[list[float]]:
-    """Corners of a space of `count` parameters in which neighbours meet in all four ways; of two they are all."""
+    """Return corners of a space of `count` parameters in which neighbours meet in all four ways; for two, all of
+    them.
+    """
     found = [[pair[place % 2] for place in range(count)] for pair in itertools.product((0.0, 1.0), repeat=2)]
     return found if count > 1 else found[::3]  # one parameter has two ends
 
 
 def _spread(count: int, rows: int) -> list[list[float]]:
-    """A Latin hypercube: each parameter is at each of `rows` places once, in an order that the others do not share."""
+    """Return a Latin hypercube: each parameter takes each of `rows` places once, in an order of its own."""
     draw = random.Random(0)
     columns = [draw.sample(range(rows), rows) for _ in range(count)]
     return [[(column[row] + 0.5) / rows for column in columns] for row in range(rows)]
 
 
 def _names_one(why: str, params: Mapping[str, Value]) -> bool:
-    """Whether a reason names a parameter that varies, as `num_envs`, `--num-envs` or `--no-num-envs`."""
+    """Return True if a reason names a varied parameter, as `num_envs`, `--num-envs` or `--no-num-envs`."""
     words = {word.replace("-", "_").strip("_") for word in re.findall(r"[\w-]+", why)}
     words |= {word.removeprefix("no_") for word in words}
     return any(name.removeprefix("extras.") in words for name in params)

@@ -1,4 +1,4 @@
-"""What a benchmark amounts to: IQM and 95 % interval of each combination, as a table, CSV and JSON."""
+"""The scores of a benchmark: IQM and 95 % interval of each combination, as a table, CSV and JSON."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Score:
-    """The seeds of one combination: the score of each is the return of its run."""
+    """The scores of one combination's seeds; the score of a run is its return."""
 
     combination: Combination
     runs: tuple[Run, ...]
@@ -36,7 +36,7 @@ class Score:
 
 
 def scores_of(matrix: Matrix, found: Mapping[str, Run], *, interval: bool = True) -> list[Score]:
-    """A score for each combination; only completed runs count."""
+    """Return a score for each combination; only completed runs count."""
     by_combination: dict[str, list[Run]] = {one.label: [] for one in matrix.combinations}
     for cell in matrix.cells():
         if cell.key in found:
@@ -54,7 +54,7 @@ def _score(combination: Combination, runs: Sequence[Run], seeds: int, interval: 
 
 
 def table(scores: Sequence[Score], console: Console) -> RenderableType:
-    """A row for each combination."""
+    """Return a table with a row for each combination."""
     from rich.progress_bar import ProgressBar
     from rich.table import Table
     from rich.text import Text
@@ -78,13 +78,13 @@ def table(scores: Sequence[Score], console: Console) -> RenderableType:
 
 
 def progress(score: Score) -> float:
-    """From 0 to 1 over all seeds; a run that has not come yet counts as nothing."""
+    """Return the progress from 0 to 1 over all seeds; a run that is not submitted yet counts as 0."""
     parts = [1.0 if str(run.state) == "COMPLETED" else run.progress or 0.0 for run in score.runs]
     return sum(parts) / score.seeds if score.seeds else 0.0
 
 
 def improvements(scores: Sequence[Score]) -> list[str]:
-    """How likely each algorithm beats the first, over the environments that both have runs on; of one seed, nothing."""
+    """Return each algorithm's probability of improvement over the first, on shared environments with several seeds."""
     by_algo: dict[str, dict[str, tuple[float, ...]]] = {}
     for score in scores:
         if len(score.values) > 1:
@@ -106,7 +106,7 @@ def improvements(scores: Sequence[Score]) -> list[str]:
 
 
 def csv_text(scores: Sequence[Score]) -> str:
-    """A row for each combination, then one for each run."""
+    """Return a CSV with a row for each combination, then one for each run."""
     columns = ["kind", "algo", "env_id", "seed", "run_id", "state", "steps", "score", "runs", "iqm", "low", "high"]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -123,7 +123,7 @@ def csv_text(scores: Sequence[Score]) -> str:
 
 
 def document(scores: Sequence[Score]) -> list[dict[str, Any]]:
-    """The same as JSON."""
+    """Return the scores as a JSON document."""
     return [
         {
             "algo": score.combination.algo,

@@ -1,4 +1,4 @@
-"""The space of a sweep: which parameters vary, and how far; from the schema, from `--vary`, or from a TOML file."""
+"""The search space of a sweep: parameters and ranges from the schema, from `--vary`, or from a TOML file."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from mosaic.contract.settings import parse_setting
 from mosaic.contract.sweeps import Dimension
 
 KEYS = ("low", "high", "log", "step", "choices")
-# What is worth trying where nobody says: factors around the default ("×"), or fixed ends. A field that an algorithm
-# lacks, or whose default switches it off, is passed over.
+# Default ranges: factors around the default ("×"), or fixed ends. A field that an algorithm lacks, or whose default
+# disables it, is skipped.
 FACTORS = {
     "learning_rate": 10.0, "policy_lr": 10.0, "q_lr": 10.0,
     "max_grad_norm": 5.0, "target_network_frequency": 4.0, "num_steps": 4.0, "batch_size": 4.0, "num_minibatches": 2.0,
@@ -30,14 +30,14 @@ CHOICES: dict[str, tuple[float, ...]] = {
     "gamma": (0.9, 0.95, 0.98, 0.99, 0.995, 0.999),
     "train_frequency": (1, 2, 4, 8, 16),
 }
-# A default of 1 means that target networks are copied whole, one of 0 that there is no bonus: nothing to tune.
+# With a default of 1 target networks are copied whole, with one of 0 no bonus exists: nothing to tune.
 OFF = {"tau": 1.0, "target_network_frequency": 1, "ent_coef": 0.0}
-# What describes a run rather than how it learns.
+# Fields that describe a run, not how it learns.
 FIXED = frozenset({"seed", "env_id", "total_timesteps", "total_frames", "exp_name", "run_dir", "resume"})
 
 
 def default_space(schema: Mapping[str, Any]) -> list[Dimension]:
-    """The usual parameters of an algorithm, each around its default."""
+    """Return the usual parameters of an algorithm, each around its default."""
     fields = _fields(schema)
     names = [name for name in (*FACTORS, *CHOICES, *ENDS) if name in fields and _is_on(fields[name])]
     found = [around_default(fields[name]) for name in fields if name in names]
@@ -47,7 +47,7 @@ def default_space(schema: Mapping[str, Any]) -> list[Dimension]:
 
 
 def around_default(field: Mapping[str, Any]) -> Dimension:
-    """A sensible range for one parameter: by its name where we know it, else by its type and default."""
+    """Return a sensible range for one parameter: by its name if known, else by its type and default."""
     name, default = str(field["name"]), field.get("default")
     whole = field.get("type") == "int"
     if field.get("choices") or field.get("type") == "bool":
@@ -70,7 +70,7 @@ def around_default(field: Mapping[str, Any]) -> Dimension:
 
 
 def parse_vary(texts: Sequence[str], schema: Mapping[str, Any]) -> list[Dimension]:
-    """`NAME` (around its default), `NAME=1e-5..1e-2`, or `NAME=32,64,128`."""
+    """Parse `NAME` (around its default), `NAME=1e-5..1e-2`, or `NAME=32,64,128`."""
     found = []
     for text in texts:
         name, equals, given = text.partition("=")
@@ -88,7 +88,7 @@ def parse_vary(texts: Sequence[str], schema: Mapping[str, Any]) -> list[Dimensio
 
 
 def read_space(path: Path, schema: Mapping[str, Any]) -> list[Dimension]:
-    """A TOML file with a table for each parameter: `low` and `high` (`log`, `step`), or `choices`."""
+    """Read a TOML file with a table for each parameter: `low` and `high` (`log`, `step`), or `choices`."""
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -129,9 +129,9 @@ def _from_table(name: str, table: Any, schema: Mapping[str, Any], path: Path) ->
 def _between(
     field: Mapping[str, Any], low: float, high: float, log: bool | None, step: float | None = None
 ) -> Dimension:
-    """Two ends within the parameter's own limits; without a word on `log`, wide ranges above 0 go by factors."""
+    """Return a range within the parameter's limits; by default, wide ranges above 0 are logarithmic."""
     name, whole = str(field["name"]), field.get("type") == "int"
-    if not field.get("type"):  # an own script's: as it is written
+    if not field.get("type"):  # an own script's field: the type of the given ends
         whole = all(isinstance(end, int) for end in (low, high))
     limits = _sure_limits(field)
     if isinstance(limits.least, int | float):
@@ -167,7 +167,7 @@ def _choice(field: Mapping[str, Any], values: tuple[Any, ...]) -> Dimension:
 
 
 def _fits(field: Mapping[str, Any], value: bool | float | str) -> bool:
-    """By the parameter's type, limits and choices, as far as the schema tells them."""
+    """Return True if a value fits the parameter's type, limits and choices, as far as the schema declares them."""
     if field.get("choices"):
         return value in field["choices"]
     kinds: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "bool": (bool,)}
@@ -178,10 +178,10 @@ def _fits(field: Mapping[str, Any], value: bool | float | str) -> bool:
 
 
 def _sure_limits(field: Mapping[str, Any]) -> Limits:
-    """What holds whatever the other parameters are; the worker's dry run knows the rest."""
+    """Return the limits that hold for any values of the other parameters; the worker's dry run checks the rest."""
     given = Limits(**(field.get("limits") or {}))
     above, most, below = (None if isinstance(bound, str) else bound for bound in (given.above, given.most, given.below))
-    least = number_of(given.least, lambda count: 1)  # what is named there is a count: 1 or more
+    least = number_of(given.least, lambda count: 1)  # a named bound is a count: 1 or more
     return Limits(least, most, above, below)
 
 
@@ -194,7 +194,7 @@ def _once(found: list[Dimension]) -> list[Dimension]:
 
 
 def _fields(schema: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """The parameters that may vary; those that are set at run time allow nothing but 0."""
+    """Return the parameters that may vary; those that are set at run time allow only 0."""
     found = {str(field["name"]): field for field in schema.get("fields", ())}
     return {name: field for name, field in found.items() if name not in FIXED and not _at_run_time(field)}
 

@@ -1,4 +1,4 @@
-"""mosaic sweep: a search for good parameters with Optuna; called again it goes on."""
+"""mosaic sweep: a search for good parameters with Optuna; repeating the command continues it."""
 
 from __future__ import annotations
 
@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 REPORTS, TRIALS, SEEDS = 10, 20, "1"
 SAMPLERS, PRUNERS = ("tpe", "random"), ("median", "hyperband", "none")
 STARTUP = 5
-LEFT = 130  # what shells use for a command that Ctrl-C ended
+LEFT = 130  # the exit code that shells use for a command ended by Ctrl-C
 
 
 def add_to(commands: Any) -> None:
-    """Declare the command; what makes the sweep has no default here, so that going on can tell what was given."""
+    """Declare the command; options that define the sweep have no default, so that a continuation sees the given
+    ones.
+    """
     one = commands.add_parser(
         "sweep",
         help="search for good parameters of an algorithm with Optuna (extra `tune`)",
@@ -61,7 +63,7 @@ def add_to(commands: Any) -> None:
 
 
 def sweep(args: argparse.Namespace) -> int:
-    """Begin a sweep, or go on with one of this name."""
+    """Begin a sweep, or continue one of this name."""
     from mosaic.commands.campaign.optuna_study import Study, load_optuna
 
     for name in ("trials", "last", "reports", "parallel"):
@@ -73,7 +75,7 @@ def sweep(args: argparse.Namespace) -> int:
         raise ConfigError(f"on which environment shall {args.algo} be tuned? Give ALGO and ENV; see: mosaic envs")
     if args.preview:
         return _preview(args)
-    load_optuna()  # before a daemon is started for nothing
+    load_optuna()  # before starting a daemon in vain
     with Steady(connect_or_start()) as daemon:
         home = home_of(daemon.client)
         name = _name(args, home)
@@ -110,7 +112,7 @@ def _preview(args: argparse.Namespace) -> int:
 
 
 def _delete(name: str, study: Study, folder: Path, home: Path) -> int:
-    """Forget a sweep: its study and what pages show of it."""
+    """Delete a sweep: its study and the files that pages read."""
     import shutil
 
     from mosaic.contract.groups import SWEEP, group_of
@@ -146,7 +148,7 @@ def _no_such(name: str, home: Path) -> str:
 
 
 def _spec(args: argparse.Namespace, name: str, study: Study, home: Path) -> Spec:
-    """What the sweep is: as it was begun, or as the command line says; refused where the two differ."""
+    """Return the specification: the stored one, or a new one from the command line; ConfigError if the two differ."""
     old = study.spec()
     if old is None and args.algo is None:
         raise ConfigError(_no_such(name, home))
@@ -168,7 +170,7 @@ def _spec(args: argparse.Namespace, name: str, study: Study, home: Path) -> Spec
 
 
 def new_spec(args: argparse.Namespace, schema: dict[str, Any]) -> Spec:
-    """A sweep as the command line asks for it."""
+    """Return the specification that the command line describes."""
     from mosaic.commands.campaign.combinations import with_steps
     from mosaic.commands.campaign.optuna_study import Spec
 
@@ -197,7 +199,7 @@ def new_spec(args: argparse.Namespace, schema: dict[str, Any]) -> Spec:
 
 
 def read_dimensions(args: argparse.Namespace, schema: dict[str, Any]) -> list[Dimension]:
-    """What varies: as `--space` or `--vary` says, else what is usual for the algorithm."""
+    """Return the varied parameters: from `--space` or `--vary`, else the algorithm's usual ones."""
     from mosaic.commands.campaign.search_space import default_space, parse_vary, read_space
 
     if args.space and args.vary:
@@ -208,7 +210,7 @@ def read_dimensions(args: argparse.Namespace, schema: dict[str, Any]) -> list[Di
 
 
 def _check_same(args: argparse.Namespace, name: str, old: Spec) -> None:
-    """Refuse to go on with something else under an old name; what was not given is as it was."""
+    """Raise ConfigError if a given option contradicts the sweep's specification; the others are not compared."""
     fresh = new_spec(args, find_schema(args.algo))
     given = {
         "algo": True, "env_id": True, "space": bool(args.space or args.vary), "seeds": args.seeds is not None,
@@ -256,7 +258,7 @@ def _drive(
 
 
 def _line(work: Any) -> str:
-    """What is in flight, for a terminal's last line."""
+    """Return the trials in flight, for a terminal's status line."""
     parts = []
     for trial in work.active.values():
         runs = [work.runs[run_id] for run_id in trial.runs if run_id in work.runs]

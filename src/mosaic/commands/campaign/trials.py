@@ -1,4 +1,4 @@
-"""The trials of a sweep, driven to their end: submitted, watched, pruned, scored; what was in flight is taken over."""
+"""The trials of a sweep, driven to their end: submitted, watched, pruned, scored; trials in flight are adopted."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from mosaic.trainer.run import Run, Series
 
 POLL_SECONDS = 0.5
-# A pruned run need not come to its next checkpoint.
+# A pruned run need not reach its next checkpoint.
 PRUNE_GRACE = 5.0
-# So many in a row, before any has worked, are no bad luck.
+# So many failures in a row, before any success, are no coincidence.
 MOST_FAILURES = 3
 
 
@@ -50,7 +50,7 @@ class Active:
 
 
 class Trials:
-    """One command's work on a sweep; `tell` hears a line whenever a trial begins or ends."""
+    """The work of one command on a sweep; `tell` receives a line whenever a trial begins or ends."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Trials:
         self._worked = False
 
     def drive(self, parallel: int) -> Iterator[None]:
-        """Go on until enough trials have ended; between two looks the caller may show something."""
+        """Continue until enough trials have ended; yield between two polls, so that the caller can show progress."""
         self.look()
         self._know_runs()
         self._worked = any(self.study.state_of(frozen) in ("complete", "pruned") for frozen in self.study.frozen())
@@ -92,7 +92,7 @@ class Trials:
                 break
             yield
             time.sleep(POLL_SECONDS)
-        while any(not run.ended for run in self.runs.values()):  # pruned ones take a moment
+        while any(not run.ended for run in self.runs.values()):  # pruned runs need a moment
             self._end_strays()
             yield
             time.sleep(POLL_SECONDS)
@@ -102,11 +102,11 @@ class Trials:
             raise ConfigError(f"the first {self._failures} trials failed, so none more is begun; see why: {self.why()}")
 
     def look(self) -> None:
-        """Ask the registry for every run of the sweep."""
+        """Fetch every run of the sweep from the registry."""
         self.runs = {run.run_id: run for run in list_group(self.daemon, self.group)}
 
     def why(self) -> str:
-        """Where to read what went wrong."""
+        """Return the command that lists the failed runs."""
         return f"mosaic runs --group {self.group} --state ended"
 
     # A trial
@@ -132,13 +132,13 @@ class Trials:
         told = {"name": f"{self.name} trial {trial.number}", "max_seconds": self.spec.max_seconds}
         args = argparse.Namespace(**{**vars(self.args), **told})
         payload = payload_of(self.spec.config_of(trial.params, seed), args)
-        # As the sweep was begun, or was told since: a command that only goes on does not repeat it.
+        # As in the sweep's specification, or its later changes: a command that continues it does not repeat them.
         payload |= {"resources": self.spec.resources} if self.spec.resources else {}
         payload["metadata"]["ui"] = {"group": group_of(SWEEP, self.name, f"trial {trial.number}")}
         return payload
 
     def _step(self, trial: Active) -> None:
-        """See how a trial's runs stand, and act on it."""
+        """Check the runs of a trial, and report, prune, score or fail it."""
         runs = [self.runs[run_id] for run_id in trial.runs if run_id in self.runs]
         if len(runs) < len(trial.runs):
             self._end(trial, "failed", reason="a run of it was deleted")
@@ -166,7 +166,7 @@ class Trials:
         return all(run.ended or run.step >= steps for run in runs)
 
     def _report(self, trial: Active, curves: Sequence[Series | None], report: int) -> bool:
-        """Tell the study how the trial did up to here; whether it should be given up."""
+        """Report the trial's value so far to the study; return True if the trial should be pruned."""
         trial.reported.add(report)
         upto = self.spec.total_timesteps * report / self.spec.reports
         value = mean_of([self._value(curve, upto) for curve in curves])
@@ -187,7 +187,7 @@ class Trials:
         return min(found, key=lambda one: one.key != metric, default=None)
 
     def _value(self, curve: Series | None, upto: float | None = None) -> float | None:
-        """The mean of the last points, of those up to a step where one is given."""
+        """Return the mean of the last points; with `upto`, of those up to that step."""
         if curve is None:
             return None
         values = curve.values if upto is None else curve.values[curve.steps <= upto]
@@ -196,7 +196,7 @@ class Trials:
         return float(values.mean()) if len(values) else None
 
     def _end(self, trial: Active, state: TrialState, value: float | None = None, reason: str = "") -> None:
-        """First the study, then the runs: a command that is killed in between ends them when it is called again."""
+        """End the study's trial, then its runs: if the command is killed in between, the next one ends the runs."""
         self.study.end(trial.number, state, value, reason)
         del self.active[trial.number]
         self._worked = self._worked or state != "failed"
@@ -206,7 +206,7 @@ class Trials:
         self.write()
 
     def _end_strays(self) -> None:
-        """End what still runs of trials that have ended."""
+        """End the live runs of trials that have ended."""
         wanted = {run_id for trial in self.active.values() for run_id in trial.runs}
         numbers = set(self.active)
         for run in list(self.runs.values()):
@@ -226,21 +226,21 @@ class Trials:
         return not self._worked and self._failures >= MOST_FAILURES
 
     def _know_runs(self) -> None:
-        """The registry knows the runs even where the ledger was deleted."""
+        """Restore the ledger from the registry, in case its file was deleted."""
         for run in self.runs.values():
             named = parse_group(run.group)
             found = re.fullmatch(r"trial (\d+)", named.part) if named else None
             if found and run.seed is not None:
                 self.ledger.know(_key(int(found[1]), run.seed), run.run_id)
 
-    # What is told
+    # Summary
 
     def write(self) -> None:
-        """Bring the file that pages read up to date."""
+        """Update the file that pages read."""
         write_summary(self.home, self.summary())
 
     def summary(self) -> Summary:
-        """The sweep as it stands."""
+        """Return the current state of the sweep."""
         begun = self.study.frozen()
         trials = [self._trial(frozen) for frozen in begun]
         defaults = next((frozen.number for frozen in begun if frozen.user_attrs.get(DEFAULTS)), None)
@@ -270,7 +270,7 @@ class Trials:
 
 
 def train_line(spec: Spec, params: Mapping[str, Value]) -> str:
-    """The command that trains with these parameters, where the sweep did."""
+    """Return the command that trains with these parameters, on the sweep's executor."""
     extras = dict(spec.config.get("extras") or {})
     settings = {"total_timesteps": spec.total_timesteps, **(extras.pop("algo_params", None) or {})}
     settings |= {f"extras.{name}": value for name, value in extras.items()} | dict(params)
@@ -290,7 +290,7 @@ def _key(number: int, seed: int) -> str:
 
 
 def show_params(params: Mapping[str, Value]) -> str:
-    """What a trial varies, in a line for people."""
+    """Return a trial's parameters as one readable line."""
     values = {name: short(value) if isinstance(value, float) else str(value) for name, value in params.items()}
     return ", ".join(f"{name}={value}" for name, value in values.items())
 

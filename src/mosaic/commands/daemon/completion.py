@@ -1,4 +1,4 @@
-"""mosaic completion: shells ask the program itself what can stand at the cursor."""
+"""mosaic completion: shells ask the program itself for the candidates at the cursor."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def add_to(commands: Any) -> None:
 
 
 def complete(args: argparse.Namespace) -> int:
-    """Print a shell's script, or what can stand for the last of some words, one a line."""
+    """Print a shell's script, or the candidates for the last of some words, one per line."""
     if args.shell != WORDS:
         print(SHELLS[args.shell], end="")
         return 0
@@ -57,12 +57,12 @@ def complete(args: argparse.Namespace) -> int:
         for word in candidates(args.parser, args.words or [""]):
             print(word)
     except MosaicError:
-        pass  # no daemon, no worker: nothing to offer, and a shell's line is no place to say so
+        pass  # no daemon, no worker: nothing to offer, and a message would disturb the shell's line
     return 0
 
 
 def candidates(top: argparse.ArgumentParser, words: Sequence[str]) -> list[str]:
-    """What the last word could be, given those before it."""
+    """Return the candidates for the last word, given those before it."""
     *before, last = words
     parser, rest = _descend(top, before)
     options = {option: action for action in parser._actions for option in action.option_strings}
@@ -76,7 +76,7 @@ def candidates(top: argparse.ArgumentParser, words: Sequence[str]) -> list[str]:
 
 
 def _descend(top: argparse.ArgumentParser, words: Sequence[str]) -> tuple[argparse.ArgumentParser, list[str]]:
-    """The parser of the command that was named, and the words after its name."""
+    """Return the parser of the named command, and the words after its name."""
     for index, word in enumerate(words):
         for action in top._actions:
             if isinstance(action, argparse._SubParsersAction) and word in action.choices:
@@ -87,7 +87,7 @@ def _descend(top: argparse.ArgumentParser, words: Sequence[str]) -> tuple[argpar
 def _position(
     parser: argparse.ArgumentParser, options: dict[str, argparse.Action], words: Sequence[str]
 ) -> argparse.Action | None:
-    """The argument without a flag that comes next."""
+    """Return the next positional argument."""
     given = 0
     skip = False
     for word in words:
@@ -151,7 +151,7 @@ def _states(words: Sequence[str]) -> list[str]:
 
 
 def _settings(words: Sequence[str]) -> list[str]:
-    """The parameters of the algorithm that was named."""
+    """Return the parameters of the named algorithm."""
     from mosaic.contract.workers import discover_workers
 
     for worker in discover_workers()[0].values():
@@ -170,4 +170,4 @@ SOURCES: dict[str, Callable[[Sequence[str]], list[str]]] = {
     "STATE": _states,
     "KEY=VALUE": _settings,
 }
-"""What can stand for an argument, by the name that its help shows."""
+"""the candidates for an argument, by its metavar"""

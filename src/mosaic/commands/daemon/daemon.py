@@ -10,7 +10,7 @@ from mosaic.commands.connection import interruptible
 
 def add_to(commands: Any) -> None:
     """Declare the commands."""
-    # The same flags as `python -m mosaic.trainer.daemon`, which is loaded only to run; a test compares them.
+    # The same flags as `python -m mosaic.trainer.daemon`, which is imported only to run; a test compares them.
     one = commands.add_parser("daemon", help="the trainer daemon in the foreground, with all its settings")
     add = one.add_argument
     add("--home", metavar="DIR", help="folder that holds var/ (default: MOSAIC_HOME, else the current directory)")
@@ -29,7 +29,7 @@ def add_to(commands: Any) -> None:
 
 
 def serve(args: argparse.Namespace) -> int:
-    """The daemon, as its own module would start it."""
+    """Run the daemon as its own module does."""
     with interruptible():
         from mosaic.trainer.daemon import main
 

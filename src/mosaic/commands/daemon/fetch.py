@@ -1,4 +1,4 @@
-"""mosaic fetch: a run's files from its store into its folder; what other commands fetch before they go on."""
+"""mosaic fetch: a run's files from its store into its folder; also the files that other commands need."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def add_to(commands: Any) -> None:
 
 
 def fetch(args: argparse.Namespace) -> int:
-    """Fetch the newest checkpoint and every file; what was made here is never overwritten."""
+    """Fetch the newest checkpoint and every file; local files are never overwritten."""
     paths = _paths(args.run, args.url)
     url = args.url or url_of(paths)
     if not url:
@@ -61,22 +61,22 @@ def fetch(args: argparse.Namespace) -> int:
 
 
 def fetch_for(run: Run, relative: str = "") -> None:
-    """Bring a run's newest checkpoint here, or a file of it, where only its store has it and its folder is ours."""
+    """Fetch a run's newest checkpoint, or a file, if only its store has it and its folder is on this machine."""
     folder = Path(run.folder)
     home = folder.parents[3]
-    if not home.is_dir():  # the daemon is on another machine, and fetches itself
+    if not home.is_dir():  # a daemon on another machine fetches by itself
         return
     with waiting(f"looking into the store of {run.run_id}") as tell:
         ensure(folder / relative, home, progress=lambda done, total: tell(f"fetching: {size(done)} of {size(total)}"))
 
 
 def _paths(name: str, url: str) -> RunPaths:
-    """A run of the daemon's, or with a store to look into any whole id."""
+    """Return the paths of a daemon's run; with a store given, of any complete id."""
     try:
         with connect() as client:
             run = client.get_run(find_run(client, name))
             home = Path(run.folder).parents[3]
-            # The daemon may be on another machine, where its home is no folder of ours.
+            # The daemon may be on another machine; its home is then not a folder here.
             return RunPaths(run.run_id, home if home.is_dir() else resolve_home())
     except (NoDaemonError, UnknownRunError):
         if not url:

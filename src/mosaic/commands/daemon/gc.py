@@ -1,4 +1,4 @@
-"""mosaic gc: what takes disk and shared memory for nothing; dry unless told otherwise."""
+"""mosaic gc: removal of unused files and shared memory; only a list unless --yes is given."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ KINDS = {
 }
 UNITS = {"h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
 _CONFIG = re.compile(r"(?:config|worker)-(?P<run>[A-Za-z0-9_-]+?)(?:-\d+|-policy)?\.json")
-# A dry run, or an atomic write, lasts seconds; what is older was left by something that was killed.
+# A dry run, or an atomic write, lasts seconds; an older file was left by a killed process.
 LEFT_OVER = 3600.0
 
 
 @dataclass(frozen=True)
 class Waste:
-    """Something that can go; `remove` makes it so."""
+    """An unused item; `remove` deletes it."""
 
     kind: str
     what: str
@@ -60,7 +60,7 @@ def add_to(commands: Any) -> None:
 
 
 def collect(args: argparse.Namespace) -> int:
-    """List what can go, or remove it; 1 where something could not be removed."""
+    """List what can be removed, or remove it; return 1 if something could not be removed."""
     oldest = None if args.older_than is None else time.time() - parse_age(args.older_than)
     kinds = args.only or list(KINDS)
     from mosaic.trainer.registry.folders import advice, unlisted
@@ -98,20 +98,20 @@ def collect(args: argparse.Namespace) -> int:
 
 
 def _repeated(args: argparse.Namespace) -> str:
-    """The flags that the person gave, for the line to type."""
+    """Return the flags that the user gave, for the suggested command."""
     older = f" --older-than {args.older_than}" if args.older_than else ""
     return older + "".join(f" --only {kind}" for kind in args.only or ())
 
 
 def parse_age(text: str) -> float:
-    """`30d`, `12h` or `8w` in seconds."""
+    """Convert `30d`, `12h` or `8w` to seconds."""
     if not re.fullmatch(r"\d+[hdw]", text):
         raise ConfigError(f"--older-than takes a number with h, d or w, such as 30d; not {text!r}")
     return int(text[:-1]) * UNITS[text[-1]]
 
 
 def find(client: Client, home: Path, oldest: float | None) -> Iterator[Waste]:
-    """Everything that can go, the least missed first."""
+    """Yield everything that can be removed, the least valuable first."""
     runs = {run.run_id: run for run in _all_runs(client)}
     yield from _rings()
     yield from _configs(home, runs)
@@ -142,7 +142,7 @@ def _rings() -> Iterator[Waste]:
 
 
 def _configs(home: Path, runs: dict[str, Run]) -> Iterator[Waste]:
-    """Config files of runs that neither the registry nor the disk has, and what a killed daemon left half written."""
+    """Yield config files of runs that neither the registry nor the disk has, and a killed daemon's partial files."""
     folder = RunPaths("any", home).configs_folder
     for file in sorted(folder.iterdir()) if folder.is_dir() else ():
         with contextlib.suppress(OSError):

@@ -31,7 +31,7 @@ def add_to(commands: Any) -> None:
 
 
 def rebuild(args: argparse.Namespace) -> int:
-    """Rebuild through the running daemon, or here while no daemon has the home."""
+    """Rebuild through the running daemon, or in this process if no daemon holds the home."""
     home = resolve_home()
     if os.environ.get(variables.MOSAIC_TARGET) or read_card(daemon_card(home)):
         with connect() as client, waiting("the daemon reads the run folders"):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 START_SECONDS, END_SECONDS, CLOSING_SECONDS = 90.0, 20.0, 10.0
 ANSWER_SECONDS = 5.0
-# A daemon that dies at once again is not started again in a hurry.
+# A daemon that dies repeatedly is restarted with a delay.
 LOOK_SECONDS, HURRY_SECONDS = 0.5, 5.0
 
 
@@ -86,7 +86,7 @@ def up(args: argparse.Namespace) -> int:
 
 
 class Keeping:
-    """A daemon for as long as the GUI runs: the home's own where one runs, started again when it dies."""
+    """A daemon for as long as the GUI runs: the home's own if one runs, restarted when it dies."""
 
     def __init__(self, home: Path, listen: str | None, eval_slots: int | None) -> None:
         self._home, self._listen = home, listen
@@ -121,7 +121,7 @@ class Keeping:
 
 
 def down(args: argparse.Namespace) -> int:
-    """Stop daemon and GUI and wait for their end; remove the cards that killed ones left."""
+    """Stop daemon and GUI and wait for their end; remove the cards of killed ones."""
     from mosaic.contract.fields import CARD, WEB_CARD
     from mosaic.web.server import read_web_card, web_card
 
@@ -166,7 +166,7 @@ def _home_to_end() -> Path:
 
 
 def _runs_going_on(home: Path) -> int | None:
-    """Return how many runs outlive the daemon; None where it does not answer."""
+    """Return how many runs outlive the daemon; None if it does not answer."""
     from mosaic.trainer.rpc.client import Client
 
     try:
@@ -275,5 +275,5 @@ def _end(card: Mapping[str, Any], what: str, seconds: float = END_SECONDS) -> No
 
 
 def _daemon(home: Path) -> Mapping[str, Any]:
-    """Return the card of this home's daemon, {} where none runs."""
+    """Return the card of this home's daemon, {} if none runs."""
     return read_card(daemon_card(home))

@@ -1,4 +1,4 @@
-"""mosaic watch and snapshot: a run's agent as it acts."""
+"""mosaic watch and snapshot: the live view of a run's agent."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def add_to(commands: Any) -> None:
 
 
 def watch_run(args: argparse.Namespace) -> int:
-    """Show a run's live view; leaving it is no failure."""
+    """Show a run's live view; return 0 when the user leaves it."""
     from mosaic.watch import watch
 
     try:
@@ -47,7 +47,7 @@ def save_snapshot(args: argparse.Namespace) -> int:
 
 
 def _named(name: str) -> str:
-    """The run's id; one that no daemon knows (of a worker started by hand) is looked for among the folders."""
+    """Return the run's id; an id unknown to the daemon (a worker started by hand) is returned unchanged."""
     try:
         with connect() as client:
             return find_run(client, name)
@@ -64,7 +64,7 @@ def _mark(run_id: str) -> str:
 
 
 def _goes_on(run_id: str) -> bool:
-    """Whether a daemon still means to run it: it waits, or is started again."""
+    """Return True if a daemon has the run queued, live or to be restarted."""
     try:
         with connect() as client:
             return not client.get_run(run_id).ended

@@ -1,4 +1,4 @@
-"""mosaic algos, envs and doctor: what there is to train, to train on, and to train with."""
+"""mosaic algos, envs and doctor: the algorithms, the environments, and the state of this machine."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def list_algos(args: argparse.Namespace) -> int:
 
 
 def list_envs(args: argparse.Namespace) -> int:
-    """Print the families, the ids of one family, or what the catalog knows of one environment."""
+    """Print the families, the ids of one family, or the catalog's entry for one environment."""
     from mosaic import tables
 
     if args.family is None:
@@ -74,7 +74,7 @@ def list_envs(args: argparse.Namespace) -> int:
 
 
 def examine(args: argparse.Namespace) -> int:
-    """Say what this machine can do, and what to type where something is missing; 1 where a run would fail."""
+    """Print the checks of this machine and a command for each missing part; return 1 if a run would fail."""
     from mosaic import doctor, tables
 
     report = doctor.document(doctor.examine())

@@ -1,4 +1,4 @@
-"""mosaic logs and events: what a run's processes printed, and what its worker told."""
+"""mosaic logs and events: the output of a run's processes, and the events of its worker."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.3
 CHUNK = 1 << 16
-# In the readable form: what every event of a run says alike, and how much of a value fits.
+# For the readable form: fields that every event of a run repeats, and the longest value.
 SAME = ("algo", "env_id", "agent_id", "worker_id", "config_digest")
 LONGEST = 160
 
@@ -56,7 +56,7 @@ def add_to(commands: Any) -> None:
 
 
 def logs(args: argparse.Namespace) -> int:
-    """Print a log file, or follow it to the run's end."""
+    """Print a log file, or follow it until the run ends."""
     with connect() as client:
         run = client.get_run(find_run(client, args.run))
         path = log_file(run, stderr=args.stderr, worker=args.worker)
@@ -80,14 +80,14 @@ def logs(args: argparse.Namespace) -> int:
 
 
 def log_file(run: Run, *, stderr: bool, worker: bool) -> Path:
-    """The file; ConfigError where the run lies on another machine or was never started."""
+    """Return the log file; ConfigError if the run is on another machine or was never started."""
     from mosaic.contract.paths import RunPaths
 
     folder = Path(run.folder)
     paths = RunPaths(run.run_id, folder.parents[3])
     path = paths.worker_stderr_log if worker else paths.stderr_log if stderr else paths.stdout_log
     fetch_for(run, str(path.relative_to(paths.folder)))
-    if path.exists():  # a copy that was fetched before may be an old one
+    if path.exists():  # a copy fetched earlier may be outdated
         fetch_for(run, str(path.parent.relative_to(paths.folder)))
     if not folder.is_dir():
         raise ConfigError(
@@ -105,7 +105,7 @@ def log_file(run: Run, *, stderr: bool, worker: bool) -> Path:
 
 
 def tail_offset(path: Path, lines: int) -> int:
-    """Where the last so many lines of a file begin."""
+    """Return the offset at which the last `lines` lines of a file begin."""
     starts: deque[int] = deque(maxlen=max(1, lines))
     position = 0
     if path.exists():
@@ -117,7 +117,7 @@ def tail_offset(path: Path, lines: int) -> int:
 
 
 def _texts(path: Path, start: int) -> Iterator[str]:
-    """What a file holds from an offset on."""
+    """Yield a file's text from an offset."""
     if path.exists():
         with path.open(encoding="utf-8", errors="replace") as file:
             file.seek(start)
@@ -126,7 +126,7 @@ def _texts(path: Path, start: int) -> Iterator[str]:
 
 
 def _follow(client: Client, run: Run, path: Path, start: int) -> Iterator[str]:
-    """The same, and what is added until the run has ended."""
+    """Yield a file's text, and what is appended until the run has ended."""
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
     position, ended = start, run.ended
     while True:
@@ -139,12 +139,12 @@ def _follow(client: Client, run: Run, path: Path, start: int) -> Iterator[str]:
         if ended:
             return
         time.sleep(POLL_SECONDS)
-        # Asked before the next look at the file: what was written until then is still printed.
+        # Requested before the next read, so that everything written until then is still printed.
         ended = client.get_run(run.run_id).ended
 
 
 def _nothing(run: Run, path: Path) -> str:
-    """Why there is nothing to print, and where there may be something."""
+    """Return why the output is empty, and where to look instead."""
     name = short_id(run.run_id)
     if not run.ended:
         return f"{path.name} is still empty; run {name} is {run.state}"
@@ -154,7 +154,7 @@ def _nothing(run: Run, path: Path) -> str:
 
 
 def events(args: argparse.Namespace) -> int:
-    """Print events so far, or to the run's end."""
+    """Print the events so far, or follow them until the run ends."""
     with connect() as client:
         run_id = find_run(client, args.run)
         read = client.follow_events if args.follow else client.read_events
@@ -173,7 +173,7 @@ def events(args: argparse.Namespace) -> int:
 
 
 def readable(event: Event) -> str:
-    """An event as a line for people: its time, its kind, and what it carries but the names that all carry."""
+    """Return an event as a readable line: its time, its kind, and its payload without the repeated fields."""
     clock = time.strftime("%H:%M:%S", time.localtime(event.timestamp))
     carried = {key: value for key, value in event.payload.items() if key not in SAME and value is not None}
     text = "  ".join(f"{key} {_value(value)}" for key, value in carried.items())

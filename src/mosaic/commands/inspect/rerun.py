@@ -151,7 +151,7 @@ def config_from_checkpoint(window: Window) -> dict[str, Any]:
 
 
 def config_from_zero(attempt: Mapping[str, Any], run_id: str) -> dict[str, Any]:
-    """Return the config that trains a recorded run from its beginning."""
+    """Return the config that trains a recorded run from step 0."""
     config = attempt.get("config") or {}
     if (config.get("extras") or {}).get("mode", "train") != "train":
         raise ConfigError(f"run {run_id} cannot be verified from step 0: it began from a checkpoint or policy file")
@@ -168,7 +168,7 @@ def config_from_zero(attempt: Mapping[str, Any], run_id: str) -> dict[str, Any]:
 
 
 def _copied(window: Window, folder: Path) -> Path:
-    """Copy the checkpoint, which a live run might delete; its replay memory is linked where that is possible."""
+    """Copy the checkpoint, which a live run might delete; link its replay memory if possible."""
     path = window.checkpoint
     assert path is not None
     checkpoints = folder / "checkpoints"

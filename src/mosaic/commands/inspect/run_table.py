@@ -1,4 +1,4 @@
-"""The table of runs, as wide as its terminal."""
+"""The table of runs, fitted to the width of the terminal."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ STYLES = {
     "INIT": "dim",
 }
 BAR = 8
-# Below the first width the speed has no room, below the second neither time nor bar.
+# Below the first width the speed is left out, below the second also time and bar.
 WIDE, NARROW = 110, 96
-# From here on there is room for a state and a mark.
+# From this width on, state and mark both fit.
 WIDEST = 140
 NAMES, SHORTEST_NAME = (2, 3), 8
-# A table that goes into a file or another program is not cut to the width of a terminal that is not there.
+# A table for a file or another program is not cut to a terminal's width.
 PIPE_WIDTH = 500
 
 
 def table(runs: Sequence[Run], console: Console) -> RenderableType:
-    """The runs as rows: short names, bars and colours on a terminal, whole ids and plain words elsewhere."""
+    """Return the runs as rows: short names, bars and colours on a terminal, complete ids and plain words elsewhere."""
     from rich.table import Table
 
     terminal = console.is_terminal
@@ -60,7 +60,7 @@ def table(runs: Sequence[Run], console: Console) -> RenderableType:
 
 
 def fitting(widths: dict[int, int], room: int) -> dict[int, int]:
-    """Cut the names of algorithm and environment until the columns fit; a state or number that is cut would lie."""
+    """Shorten algorithm and environment names until the columns fit; a truncated state or number would mislead."""
     fitted = dict(widths)
     excess = sum(widths.values()) + 2 * (len(widths) - 1) - room
     while excess > 0:
@@ -73,7 +73,7 @@ def fitting(widths: dict[int, int], room: int) -> dict[int, int]:
 
 
 def cell_width(cell: RenderableType) -> int:
-    """Of a text; anything else is a bar with its share."""
+    """Return the width of a text cell; any other cell is a bar with its share."""
     from rich.text import Text
 
     return cell.cell_len if isinstance(cell, Text) else BAR + 5
@@ -89,7 +89,7 @@ def _cells(run: Run, terminal: bool, *, bar: bool, cut: bool) -> Iterator[Render
         state = {"pause": "pausing", "continue": "continuing", "cancel": "cancelling"}[run.asked]
     yield Text(short_id(run.run_id) if terminal else run.run_id)
     shown = [state if terminal else str(run.state), stall_mark(run)]
-    if run.stalled and cut:  # the mark implies it: queued and paused runs have none
+    if run.stalled and cut:  # the mark implies the state: queued and paused runs have no mark
         shown = shown[1:]
     yield Text(" ".join(filter(None, shown)), style="red" if run.stalled else STYLES.get(str(run.state), ""))
     yield Text((run.run_name if run.mode == "script" else run.algo.rpartition("/")[2]) + _mode(run.mode))
@@ -100,11 +100,11 @@ def _cells(run: Run, terminal: bool, *, bar: bool, cut: bool) -> Iterator[Render
     yield Text("" if not run.sps and not run.stalled else f"{run.sps or 0:,.0f}" if terminal else f"{run.sps or 0:.0f}")
     yield Text(time_of(run))
     age = ago(run.created_at).removesuffix(" ago") if terminal else moment(run.created_at)
-    yield Text(age if run.created_at else "")  # a BROKEN run's may be unreadable
+    yield Text(age if run.created_at else "")  # the time of a BROKEN run may be unreadable
 
 
 def _return(run: Run) -> float | None:
-    """Return the run's return; a run from before means were kept has its last episode's only."""
+    """Return the run's mean return; for an older run without one, the return of its last episode."""
     return run.last_return if run.mean_return is None else run.mean_return
 
 
@@ -113,7 +113,7 @@ def _mode(mode: str) -> str:
 
 
 def steps_of(run: Run, *, bar: bool = True) -> RenderableType:
-    """A bar and a share; a count where no end is known."""
+    """Return a bar with a share; a step count if the total is unknown."""
     from rich.progress_bar import ProgressBar
     from rich.table import Table
     from rich.text import Text
@@ -132,7 +132,7 @@ def steps_of(run: Run, *, bar: bool = True) -> RenderableType:
 
 
 def time_of(run: Run) -> str:
-    """How long it took or has taken; of what executes, how long is left where that is known."""
+    """Return the duration so far or in total; for a live run the remaining time if it is known."""
     from mosaic.console import clock
 
     if not run.started_at:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from mosaic.trainer.run import Run
 
-# Stand in for mosaic.trainer.states, which the parser need not load; a test compares them.
+# Copies of mosaic.trainer.states, which the parser need not import; a test compares them.
 STATES = ("INIT", "HANDSHAKE", "READY", "EXECUTING", "PAUSED", "COMPLETED", "FAILED", "CANCELLED", "LOST", "BROKEN")
 LIVE, ENDED = ("HANDSHAKE", "READY", "EXECUTING", "PAUSED", "LOST"), ("COMPLETED", "FAILED", "CANCELLED", "BROKEN")
 GROUPS = {"live": LIVE, "ended": ENDED, "queued": ("INIT",)}
@@ -92,7 +92,7 @@ def _hint(console: Console, runs: Sequence[Run], total: int, *, filtered: bool) 
 
 
 def parse_states(texts: Sequence[str]) -> list[str]:
-    """The states that the words stand for."""
+    """Return the states that the words name."""
     from mosaic.contract.errors import nearest
 
     found: list[str] = []
@@ -108,7 +108,7 @@ def parse_states(texts: Sequence[str]) -> list[str]:
 
 
 def show(args: argparse.Namespace) -> int:
-    """Print everything the registry knows of a run, or the live view."""
+    """Print everything the registry knows of a run, or show the live view."""
     from rich.console import Console
 
     with connect() as client:
@@ -133,7 +133,7 @@ def show(args: argparse.Namespace) -> int:
 
 
 def _provenance(run: Run) -> tuple[dict[str, Any] | None, str]:
-    """Return provenance.json where the run's folder is on this machine, and why it cannot be read."""
+    """Return provenance.json if the run's folder is on this machine, and the reason if it cannot be read."""
     from mosaic.contract.provenance import read_provenance
 
     folder = Path(run.folder)
@@ -215,7 +215,7 @@ def _facts(run: Run) -> list[tuple[str, str]]:
 
 
 def _parameters(run: Run) -> dict[str, Any]:
-    """What was set besides algorithm, environment, seed and steps."""
+    """Return the settings besides algorithm, environment, seed and steps."""
     worker = (run.payload.get("metadata") or {}).get("worker") or {}
     extras = dict((worker.get("config") or {}).get("extras") or {})
     return {**(extras.pop("algo_params", None) or {}), **extras}

@@ -22,7 +22,7 @@ CONFIG = "config.json"
 
 @dataclass(frozen=True)
 class Subject:
-    """A recorded training, and how far its files are trusted."""
+    """A recorded training, with the trust level of its files."""
 
     run_id: str
     algo: str

@@ -42,7 +42,7 @@ def add_to(commands: Any) -> None:
 
 
 def verify(args: argparse.Namespace) -> int:
-    """Verify the newest windows; exit code 1 for the first difference."""
+    """Verify the newest windows; return 1 at the first difference."""
     if args.windows < 1:
         raise ConfigError(f"--windows {args.windows}: 1 or more is needed")
     run = from_bundle(args.run) if is_bundle(args.run) else _run_of_home(args.run)
@@ -123,7 +123,7 @@ def _compare_machines(window: Window, document: Mapping[str, Any] | None, again:
 
 
 def _finish(again: Rerun, window: Window) -> RunRecord:
-    """Wait for the checkpoint at the window's end; the step is shown meanwhile."""
+    """Wait for the checkpoint at the window's end; show the step meanwhile."""
     shown_at = time.monotonic()
     status = None
     if sys.stderr.isatty():
@@ -146,7 +146,7 @@ def _finish(again: Rerun, window: Window) -> RunRecord:
 
 
 def _refuse_kind(run: Subject) -> None:
-    """Refuse runs that have no windows, or whose algorithm is not one of the worker's own."""
+    """Raise ConfigError for runs that have no windows, or whose algorithm is not registered."""
     reasons = {
         "policy_eval": "it is an evaluation, which trains nothing; evaluate the policy again with mosaic eval",
         "script": "the phases of a script share one run; verify a training outside of a script",
@@ -157,7 +157,7 @@ def _refuse_kind(run: Subject) -> None:
 
 
 def _worker_of(run_id: str, algo: str) -> Sequence[str]:
-    """Return the command of the worker that has the algorithm; refuse one that is not registered."""
+    """Return the command of the worker that has the algorithm; ConfigError if no worker has it."""
     for worker in discover_workers()[0].values():
         if algo in schema_of(worker):
             return worker.command
@@ -168,7 +168,7 @@ def _worker_of(run_id: str, algo: str) -> Sequence[str]:
 
 
 def _config(run: Subject, window: Window, document: Mapping[str, Any] | None) -> tuple[dict[str, Any], Sequence[str]]:
-    """Return the worker's config and command; refuse code that a file names besides registered algorithms."""
+    """Return the worker's config and command; ConfigError if a file names code besides registered algorithms."""
     if window.checkpoint is not None:
         args = {**(window.state.get("args") or {}), **window.changed}
         algo, env_id = window.state.get("algo"), args.get("env_id")

@@ -47,18 +47,18 @@ class Window:
 
 @dataclass
 class History:
-    """The recorded checkpoints of the line that counts, in the order of their steps."""
+    """The recorded checkpoints of the run's current line, in the order of their steps."""
 
     records: list[RunRecord] = field(default_factory=list)
     changed: dict[int, dict[str, Any]] = field(default_factory=dict)
-    """by the step at which a resumption changed arguments: their new values"""
+    """by the step at which a resumption changed arguments: the new values"""
     total: int = 0
     from_zero: bool = True
     """the run began at step 0 with new weights"""
 
 
 def read_history(paths: RunPaths) -> History:
-    """Return the run's recorded checkpoints; those that a resumption dropped do not count."""
+    """Return the run's recorded checkpoints without those that a resumption dropped."""
     found = History()
     for line, _ in lines_of(paths.events, 0, EVENT_BYTES):
         if not any(kind in line for kind in _KINDS) or (event := decoded(line)) is None:
@@ -82,7 +82,7 @@ def read_history(paths: RunPaths) -> History:
 
 
 def windows_of(paths: RunPaths) -> list[Window]:
-    """Return every window that can be run again, the newest first; ConfigError where none can."""
+    """Return every repeatable window, the newest first; ConfigError if none is."""
     history = read_history(paths)
     if not history.records:
         raise ConfigError(
@@ -102,9 +102,9 @@ def windows_of(paths: RunPaths) -> list[Window]:
 
 
 def difference(window: Window, recorded: Path, again: Path, end: RunRecord, *, thinned: bool = False) -> str:
-    """Return the first row that differs, or that the weights do; "" for none.
+    """Return a description of the first different row, or of different weights; "" for none.
 
-    With `thinned`, the recorded file holds a part of the run's rows: the others are not compared.
+    With `thinned`, the recorded file holds a part of the run's rows; the other rows are not compared.
     """
     try:
         then_rows = _rows_of(window, recorded, thinned)
@@ -170,7 +170,7 @@ def _from_checkpoints(paths: RunPaths, history: History) -> Iterator[Window]:
 
 
 def _repeatable(record: RunRecord, total: object) -> bool:
-    """Return True if a training that is not interrupted saves at this step: on schedule, or at its end."""
+    """Return True if an uninterrupted training saves at this step: on schedule, or at its end."""
     return record.exact or (isinstance(total, int) and record.step >= total)
 
 

@@ -1,4 +1,4 @@
-"""mosaic pause, continue, cancel and delete: what a person asks of runs."""
+"""mosaic pause, continue, cancel and delete: control of runs."""
 
 from __future__ import annotations
 
@@ -41,22 +41,22 @@ def add_to(commands: Any) -> None:
 
 
 def pause(args: argparse.Namespace) -> int:
-    """Ask, and wait until it stands still."""
+    """Request the pause, and wait until the runs are paused."""
     return _ask(args, lambda client, run_id: client.pause_run(run_id), "PAUSED")
 
 
 def go_on(args: argparse.Namespace) -> int:
-    """Ask, and wait until it goes on."""
+    """Request the continuation, and wait until the runs execute."""
     return _ask(args, lambda client, run_id: client.continue_run(run_id), "EXECUTING")
 
 
 def cancel(args: argparse.Namespace) -> int:
-    """Ask, and wait until nothing of it runs any more."""
+    """Request the cancellation, and wait until no process of the runs is left."""
     return _ask(args, lambda client, run_id: client.cancel_run(run_id, args.grace), "CANCELLED")
 
 
 def _ask(args: argparse.Namespace, ask: Callable[[Client, str], Run], wanted: str) -> int:
-    """1 where a run ended otherwise before it could do what was asked."""
+    """Send a request for each run; return 1 if a run ended in another state first."""
     with connect() as client:
         run_ids = find_runs(client, args.runs)
         runs = [ask(client, run_id) for run_id in run_ids]
@@ -76,7 +76,7 @@ def _ask(args: argparse.Namespace, ask: Callable[[Client, str], Run], wanted: st
 
 
 def _wait(client: Client, runs: Sequence[Run], wanted: str) -> list[Run]:
-    """Until every run is there, or has ended."""
+    """Wait until every run has the wanted state, or has ended."""
     found = {run.run_id: run for run in runs}
     with waiting(f"waiting for {', '.join(short_id(run_id) for run_id in found)} to be {wanted}"):
         while True:
@@ -88,7 +88,7 @@ def _wait(client: Client, runs: Sequence[Run], wanted: str) -> list[Run]:
 
 
 def delete(args: argparse.Namespace) -> int:
-    """Delete after a question on a terminal; says what was freed."""
+    """Delete runs, after a confirmation on a terminal; print how much was freed."""
     from pathlib import Path
 
     from mosaic.contract.paths import RunPaths
@@ -121,7 +121,7 @@ def _agreed(runs: Sequence[Run], sizes: dict[str, int]) -> bool:
 
 
 def folder_bytes(folder: Any) -> int:
-    """What a folder's files take; one that vanishes meanwhile counts nothing."""
+    """Return the size of a folder's files; one that vanishes meanwhile counts as 0."""
     total = 0
     for file in () if folder.is_symlink() else folder.rglob("*"):
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Asking the worker whether it would take a submission, before a daemon is asked to keep it."""
+"""The worker's check of a submission, before a daemon receives it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DRY_RUNS = 4
 
 
 def refusals(payloads: Sequence[Mapping[str, Any]], told: str) -> list[str]:
-    """Why each would be refused, "" where it would not; `told` stands on the terminal meanwhile."""
+    """Return each payload's refusal, "" for none; `told` is shown on the terminal meanwhile."""
     from mosaic.commands.printing import waiting
     from mosaic.web.forms.check import dry_run
 
@@ -25,7 +25,7 @@ def refusals(payloads: Sequence[Mapping[str, Any]], told: str) -> list[str]:
 
     def ask(payload: Mapping[str, Any]) -> str:
         worker = _worker_for(str(payload["metadata"]["worker"]["config"]["algo"]), workers, schemas)
-        if worker is None:  # a remote daemon's own; it will say
+        if worker is None:  # a remote daemon's own algorithm; the daemon checks it
             return ""
         return dry_run(payload, worker, resolve_home()).error
 

@@ -1,4 +1,4 @@
-"""Runs shown until they end: one with its curve, several as a table; leaving the view leaves the runs going."""
+"""The live view of runs until they end: one with its curve, several as a table; leaving it does not end the runs."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.5
 PLAIN_SECONDS = 2.0
-LEFT = 130  # what shells use for a command that Ctrl-C ended
+LEFT = 130  # the exit code that shells use for a command ended by Ctrl-C
 
 
 def follow(client: Client, runs: Sequence[Run], *, to_stderr: bool = False) -> int:
-    """Show runs until all have ended; 0 if they completed, 1 if one did not, 130 if the person left."""
+    """Show runs until all have ended; return 0 if all completed, 1 if one did not, 130 if the user left."""
     from rich.console import Console
 
     console = Console(stderr=to_stderr)
@@ -45,7 +45,7 @@ def follow(client: Client, runs: Sequence[Run], *, to_stderr: bool = False) -> i
 
 
 def follow_one(client: Client, run: Run, console: Console) -> int:
-    """The live view, then one closing line, or the reason why it did not complete."""
+    """Show the live view, then one closing line, or the reason why the run did not complete."""
     from mosaic import console as view
 
     progress = progress_of(run)
@@ -61,7 +61,7 @@ def follow_one(client: Client, run: Run, console: Console) -> int:
 
 @contextlib.contextmanager
 def _noting_stalls(client: Client, progress: view.TerminalProgress, console: Console) -> Iterator[None]:
-    """Copy the daemon's mark of a stalled run to the view: a stalled run sends no events."""
+    """Copy the daemon's stall mark to the view: a stalled run sends no events."""
     from mosaic import console as view
 
     left = threading.Event()
@@ -84,7 +84,7 @@ def _noting_stalls(client: Client, progress: view.TerminalProgress, console: Con
 
 
 def progress_of(run: Run) -> view.TerminalProgress:
-    """What the view knows of a run before its first event."""
+    """Return the view's state of a run before its first event."""
     from mosaic import console as view
 
     environment = catalog.find(run.env_id)
@@ -101,14 +101,14 @@ def progress_of(run: Run) -> view.TerminalProgress:
 
 
 def _events(client: Client, run: Run, progress: view.TerminalProgress, console: Console) -> Iterator[Event]:
-    """A run's events to its end; before them, its place in the queue."""
+    """Yield a run's events until its end; show its place in the queue before them."""
     from mosaic import console as view
 
     began = time.monotonic()
     while run.queue_position >= 0:
         ahead = run.queue_position
         notice = f"queued: {ahead} ahead of it" if ahead else "queued: it is the next"
-        # A run that starts at once has not waited; that is no news.
+        # A run that starts immediately has not waited: no notice.
         if notice != progress.notice and time.monotonic() - began >= PLAIN_SECONDS:
             progress.notice = notice
             if not console.is_terminal:
@@ -120,7 +120,7 @@ def _events(client: Client, run: Run, progress: view.TerminalProgress, console: 
 
 
 def follow_several(client: Client, runs: Sequence[Run], console: Console) -> int:
-    """A table that stays up to date; elsewhere a line whenever a run's state changes, and a sum every 2 seconds."""
+    """Show a live table; without a terminal, a line per state change and a summary every 2 seconds."""
     from rich.live import Live
 
     from mosaic import console as view
@@ -157,7 +157,7 @@ def follow_several(client: Client, runs: Sequence[Run], console: Console) -> int
 
 
 def _refresh(client: Client, shown: dict[str, Run]) -> bool:
-    """Look at what had not ended; whether anything still has not."""
+    """Refresh the runs that had not ended; return False once all have ended."""
     for run_id, run in shown.items():
         if not run.ended:
             shown[run_id] = client.get_run(run_id)
@@ -165,7 +165,7 @@ def _refresh(client: Client, shown: dict[str, Run]) -> bool:
 
 
 def sum_line(runs: Sequence[Run]) -> str:
-    """Where several runs stand, in one line."""
+    """Return the progress of several runs in one line."""
     total = sum(run.total_timesteps for run in runs)
     step = sum(min(run.step, run.total_timesteps) for run in runs)
     ended = sum(run.ended for run in runs)
@@ -187,7 +187,7 @@ def series_line(runs: Sequence[Run]) -> str:
 
 
 def say_how_to_return(console: Console, runs: Sequence[Run]) -> None:
-    """The person pressed Ctrl-C: that ends the view and nothing else."""
+    """Print how to return: Ctrl-C ends only the view."""
     from mosaic import console as view
 
     names = " ".join(short_id(run.run_id) for run in runs)

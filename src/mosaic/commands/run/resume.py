@@ -1,4 +1,4 @@
-"""mosaic resume, eval and script: runs that start from what is there already."""
+"""mosaic resume, eval and script: runs that start from existing files."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ def add_to(commands: Any) -> None:
 
 
 def resume(args: argparse.Namespace) -> int:
-    """Submit a new run that starts where another one stands."""
+    """Submit a new run that starts from another one's checkpoint."""
     settings = parse_settings(args.settings)
     with connect_or_start() as client:
         source, algo = _checkpoint(client, args.source)
-        named = settings.pop("algo", None)  # a script that the checkpoint names runs only where a person names it, too
+        named = settings.pop("algo", None)  # a script that the checkpoint names runs only if the user names it too
         config = split_settings(settings, find_schema(str(named or algo)) if named or algo else {})
         config |= {"algo": named} if named else {}
         config["extras"] |= {"mode": "resume_training", "checkpoint_path": source}
@@ -71,7 +71,7 @@ def resume(args: argparse.Namespace) -> int:
 
 
 def evaluate(args: argparse.Namespace) -> int:
-    """Submit an evaluation of a policy file, or of the one that a run saved."""
+    """Submit an evaluation of a policy file, or of a run's saved policy."""
     settings = parse_settings(args.settings)
     with connect_or_start() as client:
         config = split_settings(settings, {"fields": [{"name": ""}]})
@@ -82,14 +82,14 @@ def evaluate(args: argparse.Namespace) -> int:
             "eval_greedy": True if args.greedy else None,
             "eval_capture_video": True if args.video else None,
         }
-        if "algo" in config["extras"]:  # for a policy whose files do not tell it
+        if "algo" in config["extras"]:  # for a policy whose files do not name it
             config["algo"] = config["extras"].pop("algo")
         config["extras"] |= {key: value for key, value in given.items() if value is not None}
         return submit(client, [payload_of(config, args)], args)
 
 
 def script(args: argparse.Namespace) -> int:
-    """Submit a script, or list what there is; it finds its base config in MOSAIC_CONFIG_FILE."""
+    """Submit a script, or list the scripts; it finds its base config in MOSAIC_CONFIG_FILE."""
     if args.script is None:
         return _list_scripts(as_json=args.json)
     path = Path(args.script).expanduser()
@@ -108,7 +108,7 @@ def script(args: argparse.Namespace) -> int:
 
 
 def _list_scripts(*, as_json: bool) -> int:
-    """The person's own scripts, then the workers'."""
+    """List the user's own scripts, then the workers'."""
     found = [script for command in _commands() for script in list_scripts(resolve_home(), command)]
     scripts = list({script.path: script for script in found}.values())
     if as_json:
@@ -130,7 +130,7 @@ def _allowed(path: Path, home: Path) -> bool:
 
 
 def _header_algo(name: str, home: Path) -> str:
-    """The algorithm that a script's header names; "" where it names none, or only a remote daemon has the script."""
+    """Return the algorithm that a script's header names; "" for none, or if only a remote daemon has the script."""
     for command in _commands():
         with contextlib.suppress(ConfigError):
             return find_script(name, home, command).algo
@@ -138,12 +138,12 @@ def _header_algo(name: str, home: Path) -> str:
 
 
 def _checkpoint(client: Client, source: str) -> tuple[str, str]:
-    """What to resume from, as the daemon finds it, and the algorithm that wrote it ("" where that is not told)."""
+    """Return the source as the daemon finds it, and the algorithm that wrote it ("" if unknown)."""
     path = _path(source)
     if path is None:
         run = client.get_run(find_run(client, source))
         fetch_for(run)
-        # a script's policy starts an algorithm of ours, which its keys choose
+        # a script's policy starts a registered algorithm, which its keys choose
         return run.run_id, "" if run.algo.endswith(".py") else run.algo
     if path.is_dir() and not checkpoints_of(path):
         raise ConfigError(f"there is no checkpoint in {source}")
@@ -152,7 +152,7 @@ def _checkpoint(client: Client, source: str) -> tuple[str, str]:
 
 
 def _path(source: str) -> Path | None:
-    """A file or folder of this name; None where there is none, or where no file could be called so."""
+    """Return the existing file or folder of this name; None if none exists, or the name is no valid path."""
     try:
         path = Path(source).expanduser()
         return path if source and path.exists() else None
@@ -161,7 +161,7 @@ def _path(source: str) -> Path | None:
 
 
 def _policy(client: Client, source: str, *, best: bool) -> Path:
-    """A policy file as given, or the one that a run saved: a run of the daemon's, or a folder copied from elsewhere."""
+    """Return the given policy file, or the one saved by a run of the daemon's or by a folder copied from elsewhere."""
     path = _path(source)
     if path is not None and path.is_file():
         return path.resolve()
@@ -175,7 +175,7 @@ def _policy(client: Client, source: str, *, best: bool) -> Path:
         if last.is_relative_to(run.folder):
             for name in (last, _best(last)) if best else (last,):
                 fetch_for(run, str(name.relative_to(run.folder)))
-        elif not last.is_file():  # a worker that saves where it likes, on whatever machine it ran
+        elif not last.is_file():  # a worker that saves anywhere, on whatever machine it ran
             raise ConfigError(
                 f"run {run.run_id} saved its policy outside of its folder, as {last}, which is not on this machine; "
                 "copy it here and give the file"

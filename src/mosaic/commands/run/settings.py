@@ -1,4 +1,4 @@
-"""What `--set` and `--seeds` say, and the worker config that they make."""
+"""The settings of `--set` and `--seeds`, and the worker config that they define."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mosaic.contract.paths import resolve_home
 from mosaic.contract.settings import EXECUTORS, parse_setting
 from mosaic.contract.workers import DRY_RUN, discover_workers
 
-# The daemon was started somewhere else, at another time: what a person sets here for one run goes with the run.
+# The daemon was started elsewhere, at another time: variables set here for one run travel with the run.
 FORWARDED = (
     *(variables.CUDA_VISIBLE_DEVICES, variables.MUJOCO_GL, variables.WANDB_MODE, variables.WANDB_EMAIL),
     *(variables.OMP_NUM_THREADS, variables.OMP_WAIT_POLICY, variables.OPENBLAS_NUM_THREADS, variables.MKL_NUM_THREADS),
@@ -28,7 +28,7 @@ DRY_RUN_HELP = "submit a run that only checks itself and ends"
 
 
 def add_settings(parser: argparse.ArgumentParser, *, name: str = NAME_HELP, dry_run: str | None = DRY_RUN_HELP) -> None:
-    """The flags of everything that is submitted; a command with a dry run of its own gives None for ours."""
+    """Add the flags of every submission; a command with its own dry run passes None for `dry_run`."""
     parser.add_argument(
         "--set",
         "--param",
@@ -66,12 +66,12 @@ def add_settings(parser: argparse.ArgumentParser, *, name: str = NAME_HELP, dry_
 
 
 def parse_settings(texts: Sequence[str]) -> dict[str, Any]:
-    """All of `--set`; the last of a name counts."""
+    """Parse all `--set` options; the last value of a name wins."""
     return dict(parse_setting(text) for text in texts)
 
 
 def find_schema(algo: str) -> dict[str, Any]:
-    """The algorithm's schema; {} for a person's own module or script, and for what only a remote daemon may know."""
+    """Return the algorithm's schema; {} for a user's module or script, and for what only a remote daemon may know."""
     workers, problems = discover_workers()
     schemas = [worker.schema() for worker in workers.values()]
     for schema in schemas:
@@ -86,9 +86,9 @@ def find_schema(algo: str) -> dict[str, Any]:
 
 
 def split_settings(settings: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a flat config that `--set` makes: seed and steps at its top, parameters in `extras.algo_params`.
+    """Return the part of a flat config that `--set` defines: seed and steps on top, parameters in `extras.algo_params`.
 
-    What the schema does not know is an extra of the worker; without a schema everything but `extras.x` is a parameter.
+    Names outside the schema are extras of the worker; without a schema everything but `extras.x` is a parameter.
     """
     fields = {field["name"] for field in schema.get("fields", ())}
     top: dict[str, Any] = {}
@@ -107,7 +107,7 @@ def split_settings(settings: Mapping[str, Any], schema: Mapping[str, Any]) -> di
 
 
 def payload_of(config: Mapping[str, Any], args: argparse.Namespace) -> dict[str, Any]:
-    """The submission: the worker's config, and what concerns the daemon."""
+    """Return the submission: the worker's config, and the daemon's fields."""
     payload: dict[str, Any] = {"metadata": {"worker": {"config": dict(config)}}}
     if args.name:
         payload["run_name"] = args.name
@@ -124,7 +124,7 @@ def payload_of(config: Mapping[str, Any], args: argparse.Namespace) -> dict[str,
 
 
 def resources_of(args: argparse.Namespace) -> dict[str, Any]:
-    """What the run claims and where it runs, as far as it was said."""
+    """Return the given resources and executor of the run."""
     found: dict[str, Any] = {"gpus": {"requested": args.gpus}} if args.gpus else {}
     if args.executor:
         found["executor"] = args.executor
@@ -136,7 +136,7 @@ def resources_of(args: argparse.Namespace) -> dict[str, Any]:
         pairs = (text.partition("=") for text in args.slurm)
         found["slurm"] = {key.strip().lstrip("-"): value if equals else True for key, equals, value in pairs}
     if args.resource:
-        from mosaic.contract.job import parse_resources  # pydantic, only for who asks
+        from mosaic.contract.job import parse_resources  # imports pydantic, only when needed
 
         for name, value in parse_resources("\n".join(args.resource), "--resource").items():
             found[name] = {**found.get(name, {}), **value} if isinstance(value, dict) else value
@@ -144,7 +144,7 @@ def resources_of(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def forwarded(algo: str, env_id: str) -> dict[str, str]:
-    """The variables of this process that go with a run; a person's own modules are looked for in this folder too."""
+    """Return the variables of this process that travel with a run; own modules are also found in this folder."""
     found = {name: os.environ[name] for name in FORWARDED if name in os.environ}
     folders = [path for path in os.environ.get(variables.PYTHONPATH, "").split(os.pathsep) if path]
     own_module = ":" in env_id or ("." in algo and not algo.endswith(".py"))

@@ -1,4 +1,4 @@
-"""What train, resume, eval and script share: submit, say what was accepted, follow if asked."""
+"""The common part of train, resume, eval and script: submit, report the accepted runs, follow if requested."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ONLY_IN_FULL = ("payload", "last_values", "artifacts", "curve")
 
 
 def add_follow(parser: argparse.ArgumentParser) -> None:
-    """The flags of what happens after the submission."""
+    """Add the flags for the time after the submission."""
     parser.add_argument(
         "--follow", "-f", action="store_true", help="show the run until it ends; Ctrl-C leaves it going"
     )
@@ -31,7 +31,7 @@ def add_follow(parser: argparse.ArgumentParser) -> None:
 
 
 def submit(client: Client, payloads: Sequence[Mapping[str, Any]], args: argparse.Namespace) -> int:
-    """Submit one or several runs; exit code 0, or how the followed ones ended."""
+    """Submit one or several runs; return 0, or the exit code of following them."""
     runs: list[Run] = []
     try:
         with waiting("the daemon lets the worker check the configuration") as say_so_far:
@@ -54,12 +54,12 @@ def submit(client: Client, payloads: Sequence[Mapping[str, Any]], args: argparse
 
 
 def document(run: Run) -> dict[str, Any]:
-    """A run as JSON, without what only `show` tells."""
+    """Return a run as JSON, without the fields that only `show` prints."""
     return {key: value for key, value in run.to_json().items() if key not in ONLY_IN_FULL}
 
 
 def announce(client: Client, runs: Sequence[Run], *, following: bool) -> None:
-    """Say which runs there are now, and what to type next."""
+    """Print the accepted runs, and the commands to continue with."""
     for run in runs:
         seed = "" if run.seed is None else f", seed {run.seed}"
         what = run.algo if not run.env_id else f"{run.algo} on {run.env_id}"

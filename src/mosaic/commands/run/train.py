@@ -25,7 +25,7 @@ def add_to(commands: Any) -> None:
 
 
 def train(args: argparse.Namespace) -> int:
-    """Submit one run per seed; without a daemon one is started first."""
+    """Submit one run per seed; start a daemon first if none runs."""
     payloads = [payload_of(config, args) for config in build_configs(args, find_schema(args.algo))]
     if args.seeds:
         group = args.name or group_name(args.algo, args.env_id, args.seeds)
@@ -36,7 +36,7 @@ def train(args: argparse.Namespace) -> int:
 
 
 def build_configs(args: argparse.Namespace, schema: dict[str, Any]) -> list[dict[str, Any]]:
-    """The flat worker config of each run."""
+    """Return the flat worker config of each run."""
     settings = parse_settings(args.settings)
     if args.seeds and "seed" in settings:
         raise ConfigError("both --seeds and --set seed=… were given; give one of them")
