@@ -1,1 +1,1 @@
-"""The web GUI: forms, pages, the live view; it knows the daemon through its client only."""
+"""The web GUI: forms, pages, the live view. It accesses the daemon only through its client."""

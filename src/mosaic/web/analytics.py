@@ -1,4 +1,4 @@
-"""What is said of several runs: groups of seeds, curves on a common axis, bands, headline numbers. Pure."""
+"""The analysis of several runs: groups of seeds, curves on a common axis, bands, headline numbers. Pure."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from mosaic.contract.groups import parse_group, recipe_of
 from mosaic.contract.paths import check_run_id
 from mosaic.trainer.rpc.client import Run, Series, State
 
-# As many as a curve of a page's width can show.
+# As many points as a curve of a page's width can show.
 POINTS = 200
-# More curves than this are no picture any more, and each is a call to the daemon.
+# More curves are unreadable, and each is a call to the daemon.
 MOST_RUNS = 60
 
 Numbers = npt.NDArray[np.float64]
@@ -29,7 +29,7 @@ Numbers = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Trace:
-    """One metric of one run: where (a step, or hours since its start) and what."""
+    """One metric of one run: its places (steps, or hours since the start) and values."""
 
     run: Run
     places: Numbers
@@ -39,7 +39,7 @@ class Trace:
 
 @dataclass(frozen=True)
 class Group:
-    """Runs that differ by their seed alone, or one that stands for itself."""
+    """Runs that differ only by their seed, or a single run."""
 
     key: str
     label: str
@@ -47,7 +47,7 @@ class Group:
 
     @property
     def counted(self) -> tuple[Run, ...]:
-        """The runs that count as seeds: runs equal in all that decides a return are one, however often it was run."""
+        """Return the runs that count as seeds: repeated runs with the same config, seed and version count once."""
         chosen: dict[object, Run] = {}
         for run in sorted(self.runs, key=lambda run: (run.state == State.COMPLETED, run.created_at, run.run_id)):
             chosen[_identity(run)] = run
@@ -56,7 +56,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Band:
-    """A group along the common axis; low and high hold 95 % of what other seeds would have given."""
+    """A group along the common axis; low and high bound the 95 % interval over resampled seeds."""
 
     group: Group
     places: Numbers
@@ -69,7 +69,7 @@ class Band:
     seeds: npt.NDArray[np.int64]
 
     def line(self, statistic: str) -> tuple[Numbers, Numbers, Numbers]:
-        """The middle, the lower and the upper edge of one statistic."""
+        """Return the middle, the lower and the upper edge of one statistic."""
         if statistic == "mean":
             return self.mean, self.mean_low, self.mean_high
         return self.iqm, self.iqm_low, self.iqm_high
@@ -84,7 +84,7 @@ class Headline:
     final: float | None
     """the newest return of the run"""
     best: float | None
-    """the highest that is backed by at least 20 episodes"""
+    """the highest one over at least 20 episodes"""
     sps: float | None
     hours: float | None
 
@@ -101,7 +101,7 @@ class Improvement:
 
 
 def run_ids_of(text: str) -> list[str]:
-    """The run ids of an address, each once, in order; ConfigError for what cannot be one."""
+    """Return the run ids of an address, each once, in order; ConfigError for an invalid one."""
     found = list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
     if len(found) > MOST_RUNS:
         raise ConfigError(f"{len(found)} runs are too many for one picture; choose up to {MOST_RUNS}")
@@ -109,7 +109,7 @@ def run_ids_of(text: str) -> list[str]:
 
 
 def of_group(runs: Iterable[Run], name: str) -> list[str]:
-    """The ids of a group's runs, oldest first; where a seed was tried again after a failure, only what came of it."""
+    """Return the ids of a group's runs, oldest first; of a retried seed, only the retry."""
     chosen: dict[tuple[str, int | None], Run] = {}
     for run in sorted(runs, key=lambda run: (run.created_at, run.run_id)):
         key = (run.group, run.seed if run.seed is not None else len(chosen))
@@ -124,7 +124,7 @@ def of_group(runs: Iterable[Run], name: str) -> list[str]:
 
 
 def grouped(runs: Iterable[Run]) -> list[Group]:
-    """Runs by their group, in the order in which they come; a run without a group stands for itself."""
+    """Group runs by their group, in order of appearance; a run without a group is a group of its own."""
     gathered: dict[str, list[Run]] = {}
     for run in runs:
         gathered.setdefault(run.group or f"run {run.run_id}", []).append(run)
@@ -133,12 +133,12 @@ def grouped(runs: Iterable[Run]) -> list[Group]:
 
 
 def alone(runs: Iterable[Run]) -> list[Group]:
-    """Each run as a group of its own."""
+    """Return each run as its own group."""
     return _told_apart([Group(f"run {run.run_id}", run_label(run), (run,)) for run in runs])
 
 
 def group_label(runs: Sequence[Run]) -> str:
-    """A given name, or what the runs have in common."""
+    """Return the group's name, or its algorithm and environment, with the number of its runs."""
     first = runs[0]
     if len(runs) == 1:
         return run_label(first)
@@ -156,15 +156,15 @@ def run_label(run: Run) -> str:
 
 
 def what(run: Run) -> str:
-    """Algorithm and environment; an evaluation says so."""
+    """Return algorithm and environment; an evaluation is marked."""
     words = [part for part in (run.algo, run.env_id) if part]
     return " ".join([*words, "(Eval)"] if run.mode == "policy_eval" else words) or run.run_id
 
 
 def trace_of(run: Run, series: Series, axis: str = "step") -> Trace:
-    """A curve by steps, or by hours since the run was started."""
+    """Return a curve by steps, or by hours since the run started."""
     if axis == "time":
-        # A resumed run keeps the points of the run before: the clock starts with the first of them.
+        # A resumed run keeps its predecessor's points: the clock starts with the first of them.
         places = (series.times - series.times[0]) / 3600 if len(series) else series.times
     else:
         places = series.steps.astype(np.float64)
@@ -172,7 +172,7 @@ def trace_of(run: Run, series: Series, axis: str = "step") -> Trace:
 
 
 def common_axis(traces: Iterable[Trace], points: int = POINTS) -> Numbers:
-    """Equally spaced places from the first to the last of all."""
+    """Return equally spaced places from the first to the last of all traces."""
     spans = [(trace.places[0], trace.places[-1]) for trace in traces if len(trace.places)]
     if not spans:
         return np.empty(0)
@@ -181,9 +181,9 @@ def common_axis(traces: Iterable[Trace], points: int = POINTS) -> Numbers:
 
 
 def on_axis(trace: Trace, axis: Numbers, smoothing: float = 0.0) -> Numbers:
-    """A curve at the places of a common axis: means of what lies around each, NaN before its start and after its end.
+    """Return a curve on a common axis: the mean around each place, NaN before its start and after its end.
 
-    `smoothing` from 0 to below 1 is the weight that an exponential average gives to what came before.
+    `smoothing` from 0 to below 1 is the weight of the past in an exponential average.
     """
     finite = np.isfinite(trace.values)
     places, values = trace.places[finite], trace.values[finite]
@@ -203,7 +203,7 @@ def on_axis(trace: Trace, axis: Numbers, smoothing: float = 0.0) -> Numbers:
 
 
 def smoothed(values: Numbers, weight: float) -> Numbers:
-    """An exponential average that starts unbiased; gaps stay gaps."""
+    """Return an exponential average without bias to the start; gaps stay gaps."""
     if weight <= 0:
         return values
     result = values.copy()
@@ -218,16 +218,16 @@ def smoothed(values: Numbers, weight: float) -> Numbers:
 
 
 def band_of(group: Group, traces: Mapping[str, Trace], axis: Numbers, smoothing: float = 0.0) -> Band | None:
-    """Mean, IQM and their 95 % intervals over a group's seeds; None where no seed has a point."""
+    """Return mean, IQM and their 95 % intervals over a group's seeds; None if no seed has a point."""
     rows = [on_axis(traces[run.run_id], axis, smoothing) for run in group.counted if run.run_id in traces]
     if not rows or not np.isfinite(rows).any():
         return None
     curves = np.array(rows)
     seeds = np.isfinite(curves).sum(axis=0)
-    if len(rows) == 1:  # nothing to draw from
+    if len(rows) == 1:  # nothing to resample
         one = curves[0]
         return Band(group, axis, one, one, one, one, one, one, seeds)
-    # The seeds of one configuration are one task: drawn again among themselves.
+    # The seeds of one configuration are one task: resampled among themselves.
     mean, mean_low, mean_high = stats.bootstrap_band([curves], "mean")
     iqm, iqm_low, iqm_high = stats.bootstrap_band([curves], "iqm")
     return Band(group, axis, mean, iqm, mean_low, mean_high, iqm_low, iqm_high, seeds)
@@ -239,14 +239,14 @@ def headline(run: Run, highest: float | None = None, now: float | None = None) -
 
 
 def group_headline(group: Group, of_runs: Sequence[Headline]) -> Headline:
-    """Return the means over the runs of a group that count; the best is the best of all."""
+    """Return the means over the counted runs of a group; the best is the best of all."""
     bests = [one.best for one in of_runs if one.best is not None]
     final, sps, length = (_mean(getattr(one, name) for one in of_runs) for name in ("final", "sps", "hours"))
     return Headline(group.label, len(of_runs), final, max(bests, default=None), sps, length)
 
 
 def hours(run: Run, now: float | None = None) -> float | None:
-    """From its start to its end, or to now."""
+    """Return the hours from the run's start to its end, or to now."""
     if not run.started_at:
         return None
     end = run.ended_at or (time.time() if now is None else now)
@@ -254,7 +254,7 @@ def hours(run: Run, now: float | None = None) -> float | None:
 
 
 def improvement(ours: Group, theirs: Group) -> Improvement:
-    """Compare two groups on the environments that both were tried on; ConfigError where there are none."""
+    """Compare two groups on the environments that both have; ConfigError if they share none."""
     tasks = sorted({run.env_id for run in ours.runs} & {run.env_id for run in theirs.runs})
     mine, other = ([_scores(side, env_id) for env_id in tasks] for side in (ours, theirs))
     both = [(a, b) for a, b in zip(mine, other, strict=True) if a and b]
@@ -269,7 +269,7 @@ def improvement(ours: Group, theirs: Group) -> Improvement:
 
 
 def curves_csv(metric: str, place: str, bands: Sequence[Band], traces: Mapping[str, Trace]) -> str:
-    """Every band along the axis, then every run's own points, as rows of one table."""
+    """Return a CSV with every band along the axis, then every run's own points."""
     columns = ["kind", "group", "run_id", "seed", "metric", place, "value", "mean", "mean_low", "mean_high"]
     columns += ["iqm", "iqm_low", "iqm_high", "seeds"]
     rows: list[list[object]] = []
@@ -292,7 +292,7 @@ def curves_csv(metric: str, place: str, bands: Sequence[Band], traces: Mapping[s
 
 
 def headlines_csv(rows: Sequence[tuple[str, Headline]]) -> str:
-    """The table as it stands on the page; the first of each pair is a run id, or "" for a group."""
+    """Return the page's table as CSV; the first of each pair is a run id, or "" for a group."""
     columns = ["label", "run_id", "runs", "return", "best", "steps_per_second", "hours"]
     return _csv(
         columns,
@@ -306,7 +306,7 @@ def _scores(group: Group, env_id: str) -> list[float]:
 
 
 def _told_apart(groups: Sequence[Group]) -> list[Group]:
-    """Groups of one label get what they differ by, or a number: configurations of one algorithm are often compared."""
+    """Return groups with unique labels: equal labels get the differing settings, or a number."""
     result = []
     for group in groups:
         alike = [one for one in groups if one.label == group.label]
@@ -320,7 +320,7 @@ def _told_apart(groups: Sequence[Group]) -> list[Group]:
 
 
 def _differs(group: Group, alike: Sequence[Group]) -> str:
-    """The settings in which groups differ, at most three of them, as this one has them."""
+    """Return the settings in which groups differ, at most three, with this group's values."""
     every = [_settings(one.runs[0]) for one in alike]
     names = sorted({name for one in every for name in one if len({str(other.get(name)) for other in every}) > 1})
     ours = _settings(group.runs[0])
@@ -338,7 +338,7 @@ def _identity(run: Run) -> object:
 
 
 def _settings(run: Run) -> dict[str, object]:
-    """The parameters and extras that a run was given; {} where its payload was not fetched."""
+    """Return the parameters and extras of a run; {} if its payload was not fetched."""
     try:
         config = run.payload["metadata"]["worker"]["config"]
         extras = dict(config.get("extras") or {})
@@ -354,7 +354,7 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 
 def _cell(value: float | None) -> object:
-    """A number that reads back as itself; nothing where there is none."""
+    """Return a number's exact text; "" for none."""
     return "" if value is None or math.isnan(value) else repr(float(value))
 
 
@@ -367,5 +367,5 @@ def _csv(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def _harmless(cell: object) -> object:
-    """A spreadsheet takes a text that begins like a formula for one; labels are other people's."""
+    """Quote a text that a spreadsheet would read as a formula; labels come from other users."""
     return f"'{cell}" if isinstance(cell, str) and cell[:1] in ("=", "+", "@", "\t", "\r") else cell

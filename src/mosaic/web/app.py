@@ -1,4 +1,4 @@
-"""All pages and forms, put together behind the gate."""
+"""The ASGI app: all pages and forms behind the gate."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from mosaic.web.pages import compare, environments, play, run, runs, sweeps, sys
 
 TITLE = "MOSAIC"
 TAILWIND = (Path(__file__).parent / "tailwind.js").read_text(encoding="utf-8")
-# Every page and form, a module each with its `add(web)`.
+# Every page and form: one module each, with its `add(web)`.
 MODULES: tuple[Any, ...] = (
     *(runs, run, compare, sweeps, play, environments, system),
     *(train_page, script_page, resume_page, policy_page),
@@ -30,7 +30,7 @@ MODULES: tuple[Any, ...] = (
 
 
 def build(web: Web, keeper: auth.Keeper, port: int, allow_hosts: Collection[str], storage_secret: str) -> auth.Gate:
-    """The whole GUI as one ASGI app."""
+    """Return the complete GUI as one ASGI app."""
     add_pages(web)
     ui.add_head_html(f"<script>{TAILWIND}</script>", shared=True)
     pages_app.colors(**BRAND)
@@ -39,12 +39,12 @@ def build(web: Web, keeper: auth.Keeper, port: int, allow_hosts: Collection[str]
         outer,
         title=TITLE,
         storage_secret=storage_secret,
-        # Cookies take no heed of the port: two homes on one machine would take each other's forms away.
+        # Cookies ignore the port: two homes on one machine would overwrite each other's forms.
         session_middleware_kwargs={"session_cookie": f"mosaic_forms_{port}", "same_site": "strict"},
-        # Starlette's level 9 takes seven times as long over a page of curves, and saves a tenth.
+        # Starlette's level 9 needs seven times as long for a page of curves, and saves a tenth.
         gzip_middleware_factory=partial(GZipMiddleware, compresslevel=4),
-        dark=None,  # as the browser wishes, from the first picture on
-        tailwind=False,  # its classes' styles come ready made, with every page
+        dark=None,  # the browser's preference, from the first paint on
+        tailwind=False,  # its styles are precompiled and sent with every page
         show_welcome_message=False,
         reconnect_timeout=10.0,
     )
@@ -54,7 +54,7 @@ def build(web: Web, keeper: auth.Keeper, port: int, allow_hosts: Collection[str]
 
 
 def add_pages(web: Web) -> None:
-    """Register every page; a new one is one module and one line here."""
+    """Register every page; a new one is one module and one entry in MODULES."""
 
     @pages_app.get("/")
     def start() -> Response:

@@ -1,4 +1,4 @@
-"""NiceGUI's own scripts, styles and fonts, kept in memory as they are sent: packed once, not for every person anew."""
+"""The cache of NiceGUI's scripts, styles and fonts in memory: each file is compressed once, not per user."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from nicegui import __version__
 
 from mosaic.web.auth import Asgi, Receive, Scope, Send
 
-# Addresses that name a version never change what they hold; those that do change are left to NiceGUI.
+# The content of a versioned address never changes; changing ones are left to NiceGUI.
 PLACE = f"/_nicegui/{__version__}/"
 CHANGING = f"{PLACE}dynamic_resources/"
-# Nothing that belongs to one person, such as a cookie, may be kept for another.
+# Headers of one user, such as a cookie, must not be cached for another.
 KEPT_HEADERS = (b"content-type", b"cache-control", b"last-modified")
 PACKED_TYPES = (b"text/", b"application/json", b"image/svg")
 
@@ -24,7 +24,7 @@ Headers = list[tuple[bytes, bytes]]
 
 @dataclass(frozen=True)
 class CachedAsset:
-    """A file that is the same for everybody, as it is and packed; `packed` is empty where that saves nothing."""
+    """A file that is the same for every user, plain and compressed; `packed` is empty if compression saves nothing."""
 
     headers: Headers
     body: bytes
@@ -37,7 +37,7 @@ class CachedAsset:
 
 
 class Assets:
-    """Pure ASGI in front of NiceGUI. What is kept is bounded by the files that NiceGUI and its components have."""
+    """Pure ASGI middleware before NiceGUI. The cache is bounded by the files of NiceGUI and its components."""
 
     def __init__(self, app: Asgi) -> None:
         self._app = app
@@ -50,7 +50,7 @@ class Assets:
             (scope["type"], scope.get("method")) != ("http", "GET")
             or not path.startswith(PLACE)
             or path.startswith(CHANGING)
-            or path != normpath(path)  # a file has any number of such addresses; one of them is kept
+            or path != normpath(path)  # a file has any number of such addresses; only one is cached
             or b"range" in asked
         ):
             await self._app(scope, receive, send)
@@ -66,7 +66,7 @@ class Assets:
         await send({"type": "http.response.body", "body": body})
 
     async def _fetch(self, path: str, scope: Scope, receive: Receive, send: Send) -> bool:
-        """Keep the whole answer; False where it was no file (and was sent as it is), or the browser went away."""
+        """Cache the response; return False if it was not a file (and was forwarded), or the browser disconnected."""
         start: dict[str, Any] = {}
         parts: list[bytes] = []
         whole = False

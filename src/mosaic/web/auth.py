@@ -1,4 +1,4 @@
-"""Who may speak with the GUI: one-time codes, the cookie they buy, the gate in front of every request and socket."""
+"""Authentication of the GUI: one-time codes, session cookies, the gate in front of every request and socket."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mosaic.contract.errors import storage_error
 
 CODE_SECONDS = 24 * 3600.0
 COOKIE_SECONDS = 30 * 24 * 3600.0
-# A browser sends some hundred bytes; a flood of used codes must not fill the memory.
+# A browser sends a few hundred bytes; a flood of used codes must not fill the memory.
 MOST_USED_CODES = 10_000
 
 Scope = MutableMapping[str, Any]
@@ -30,7 +30,7 @@ Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 def read_key(home: Path) -> bytes:
-    """The GUI's own key, made at the first start, readable by its owner only; it signs codes and cookies."""
+    """Return the GUI's key, which signs codes and cookies; created at the first start, readable only by its owner."""
     path = home / "var" / "trainer" / "web.key"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -51,7 +51,7 @@ def read_key(home: Path) -> bytes:
 
 
 class Keeper:
-    """Makes and checks codes and cookies. A code is good for one sign-in, to the server process `boot`, for a day."""
+    """The issuer and verifier of codes and cookies. A code is valid for one sign-in at process `boot`, for a day."""
 
     def __init__(self, key: bytes, boot: str) -> None:
         self._key, self._boot = key, boot
@@ -61,7 +61,7 @@ class Keeper:
         return self._signed("code", CODE_SECONDS)
 
     def take_code(self, code: str) -> bool:
-        """Whether the code is good; it is not good again."""
+        """Return True if the code is valid; it is invalid afterwards."""
         if not self._holds("code", code) or code in self._used:
             return False
         now = time.time()
@@ -88,13 +88,13 @@ class Keeper:
         return int(body.partition("-")[0], 16) > time.time()
 
     def _mark(self, kind: str, body: str) -> str:
-        # A cookie outlives the server; a code does not, so that one used before a restart cannot be used after it.
+        # A cookie outlives the server; a code does not, so that a code used before a restart stays invalid.
         boot = self._boot if kind == "code" else ""
         return hmac.new(self._key, f"{kind}|{boot}|{body}".encode(), hashlib.sha256).hexdigest()[:40]
 
 
 class Gate:
-    """Pure ASGI in front of everything, websockets and mounts included: Host, then Origin, then the cookie."""
+    """Pure ASGI middleware before everything, websockets and mounts included: checks Host, Origin, then cookie."""
 
     def __init__(
         self, app: Asgi, keeper: Keeper, port: int, allow_hosts: Collection[str], note: Callable[..., None]
@@ -119,7 +119,7 @@ class Gate:
                 and scope["method"] == "GET"
                 and "code=" in scope["query_string"].decode("latin-1")
             ):
-                # A second sign-in uses its code up and loses it from the address; an address used before does no harm.
+                # A second sign-in consumes its code and drops it from the address; a used address is harmless.
                 await self._enter(scope, send, known=True)
             else:
                 await self._app(scope, receive, _with_headers(send))
@@ -129,7 +129,7 @@ class Gate:
             await self._refuse(scope, send, 401, "You are not signed in.", SIGN_IN_HELP)
 
     async def _enter(self, scope: Scope, send: Send, *, known: bool = False) -> None:
-        """Trade the code in the address for a cookie, and go on to the same address without it."""
+        """Exchange the code in the address for a cookie, and continue to the same address without it."""
         query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         code = next((value for name, value in query if name == "code"), "")
         if not self._keeper.take_code(code) and not known:
@@ -140,16 +140,16 @@ class Gate:
         if not known:
             self._note("ui.signed_in", address=(scope.get("client") or ("?",))[0])
         rest = urlencode([(name, value) for name, value in query if name != "code"])
-        # One slash at its start: `//elsewhere` would be another site.
+        # One slash at the start: `//elsewhere` would be another site.
         path = "/" + scope.get("raw_path", b"/").decode("latin-1").partition("?")[0].lstrip("/\\")
         target = html.escape(path + (f"?{rest}" if rest else ""), quote=True)
         cookie = (
             f"{self._cookie}={self._keeper.new_cookie()}; Path=/; Max-Age={int(COOKIE_SECONDS)}; "
             "HttpOnly; SameSite=Strict"
         )
-        # A page instead of a redirect: after a redirect from a link elsewhere the browser would withhold the cookie.
-        # Without an icon of its own, the browser would ask for one beside the page, and each answer would begin a
-        # session: the form that was filled in under one would be looked for under the other.
+        # A page instead of a redirect: after a redirect from another site's link the browser would withhold the cookie.
+        # Without an inline icon the browser would request one in parallel, and each response would begin a session: a
+        # form filled in under one session would be missing under the other.
         body = (
             f'<!doctype html><link rel="icon" href="data:,"><meta http-equiv="refresh" content="0;url={target}">'
             f'<p><a href="{target}">Go on</a>'
@@ -163,7 +163,7 @@ class Gate:
         await _answer(send, status, page(text, help_text), [])
 
     def _allows(self, host: str) -> bool:
-        """Loopback names at any port, for a tunnel changes it, and those that were named."""
+        """Return True for loopback names at any port (an ssh tunnel changes it), and for the allowed hosts."""
         try:
             name = urlsplit(f"//{host}").hostname or ""
             _ = urlsplit(f"//{host}").port
@@ -182,7 +182,7 @@ SIGN_IN_HELP = "Type `mosaic url` where MOSAIC runs and open the address that it
 
 
 def page(text: str, help_text: str) -> str:
-    """A page for those who are outside; it needs nothing from inside."""
+    """Return a page for users who are not signed in; it needs nothing behind the gate."""
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1"><title>MOSAIC</title>'
@@ -193,7 +193,7 @@ def page(text: str, help_text: str) -> str:
 
 
 def _same_origin(headers: list[tuple[bytes, str]], host: str) -> bool:
-    """Whether the request comes from our own pages as the browser tells, or it tells nothing (a plain GET)."""
+    """Return True if the request's origin is this site, or it has none (a plain GET)."""
     origins = [value for name, value in headers if name == b"origin"]
     if not origins:
         return True
@@ -215,7 +215,7 @@ def _cookies(headers: list[tuple[bytes, str]]) -> dict[str, str]:
 
 
 def _with_headers(send: Send) -> Send:
-    """Nobody frames our pages, guesses at types, or learns from where a link was followed."""
+    """Add headers against framing, content sniffing and referrer leaks."""
 
     async def sending(message: MutableMapping[str, Any]) -> None:
         if message["type"] == "http.response.start":

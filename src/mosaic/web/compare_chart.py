@@ -1,4 +1,4 @@
-"""The picture of a comparison as ECharts takes it: a line and a band per group, thin lines for seeds. Pure."""
+"""The chart of a comparison for ECharts: a line and a band per group, thin lines for seeds. Pure."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import numpy as np
 from mosaic.web.analytics import Band, Numbers, Trace, on_axis
 from mosaic.web.layout import PALETTE
 
-# After the colours are used up, lines are told apart by their dashes.
+# Once the colours are used up, dashes distinguish the lines.
 DASHES = ("solid", "dashed", "dotted")
 INK, FAINT = "#444", "rgba(128,128,128,0.25)"
 
 
 @dataclass(frozen=True)
 class Look:
-    """What a person chose to see."""
+    """The display options that a user chose."""
 
     metric: str = "charts/episodic_return"
     axis: str = "step"
@@ -34,12 +34,12 @@ class Look:
 
 
 def style_of(number: int) -> tuple[str, str]:
-    """Colour and dash of a group, the same in picture and table."""
+    """Return colour and dash of a group, the same in chart and table."""
     return PALETTE[number % len(PALETTE)], DASHES[number // len(PALETTE) % len(DASHES)]
 
 
 def options(bands: Sequence[Band | None], traces: Mapping[str, Trace], look: Look) -> dict[str, Any]:
-    """The whole chart; a band that is None keeps its colour free."""
+    """Return the complete chart; a band that is None keeps its colour reserved."""
     series: list[dict[str, Any]] = []
     named: list[str] = []
     for number, band in enumerate(bands):
@@ -90,7 +90,7 @@ def _band_lines(band: Band, look: Look, colour: str, dash: str) -> list[dict[str
         "itemStyle": {"color": colour},
         "z": 3,
     }
-    # A band is an invisible line with another stacked upon it; a logarithm cannot be stacked.
+    # A band is an invisible line with another stacked on it; a logarithm cannot be stacked.
     if len(band.group.runs) == 1 or look.log:
         return [line]
     edge = {
@@ -134,7 +134,7 @@ def _seed_lines(band: Band, traces: Mapping[str, Trace], look: Look, colour: str
 
 
 def _points(places: Numbers, values: Numbers, log: bool = False) -> list[list[float | None]]:
-    """Pairs with as many digits as a screen shows; what cannot be drawn is a gap."""
+    """Return pairs with the digits that a screen can show; undrawable values become gaps."""
     return [[float(f"{place:.6g}"), _drawn(float(value), log)] for place, value in zip(places, values, strict=True)]
 
 

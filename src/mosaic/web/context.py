@@ -1,4 +1,4 @@
-"""What every page has: the home, the daemon's client, the algorithms, the log, the stream of changes."""
+"""The context of every page: the home, the daemon's client, the algorithms, the log, the stream of changes."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from mosaic.trainer.rpc.client import Client, Run
 from mosaic.web.disk import DiskWatch
 from mosaic.web.live import Hub
 
-# Calls wait for the daemon, not for a core: enough that one slow answer does not hold up another person's page.
+# Calls wait for the daemon, not for a core: enough that one slow response does not block another user's page.
 THREADS = 16
 
 _Answer = TypeVar("_Answer")
 
 
 class Web:
-    """One per web process, for any number of pages."""
+    """The state of one web process, shared by all pages."""
 
     def __init__(self, home: Path) -> None:
         self.home = home.resolve()
@@ -44,7 +44,7 @@ class Web:
         return run if self.hub.connected and not self.disk.trouble else replace(run, eta_seconds=None)
 
     def start(self) -> None:
-        """Start following runs and disk; to be called in the event loop."""
+        """Start following runs and disk; must be called in the event loop."""
         self.hub.start()
         self.disk.start()
 
@@ -54,25 +54,25 @@ class Web:
 
     @property
     def client(self) -> Client:
-        """The daemon of this home, wherever its newest one listens; calls block, so pages use `ask`."""
+        """Return a client of this home's current daemon; calls block, so pages use `ask`."""
         card = read_card(daemon_card(self.home))
         with self._lock:
             if self._client is None or (card and card != self._card):
-                # An older client is left to its callers: closing it would break their streams.
+                # An older client stays open for its callers: closing it would break their streams.
                 self._client, self._card = Client(home=self.home), card
             return self._client
 
     async def ask(self, call: Callable[[Client], _Answer]) -> _Answer:
-        """Do a blocking call on the daemon's client in a thread; MosaicError says what went wrong."""
+        """Run a blocking call on the daemon's client in a thread; MosaicError reports a failure."""
         return await self.do(lambda: call(self.client))
 
     async def do(self, work: Callable[[], _Answer]) -> _Answer:
-        """Do anything else that blocks (files, subprocesses) in a thread."""
+        """Run any other blocking work (files, subprocesses) in a thread."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     @functools.cached_property
     def worker(self) -> WorkerCapabilities | None:
-        """The worker that forms submit to: CleanRL's where it is there, else the first one found."""
+        """Return the worker that forms submit to: CleanRL's if installed, else the first one found."""
         return self.workers.get("cleanrl") or next(iter(self.workers.values()), None)
 
     @functools.cached_property
@@ -80,11 +80,11 @@ class Web:
         return schema_of(self.worker) if self.worker else {}
 
     def schema(self) -> dict[str, Any]:
-        """The algorithms and their fields, by name; {} where there is no worker."""
+        """Return the algorithms and their fields, by name; {} without a worker."""
         return self._schema
 
     def page_trouble(self, error: BaseException) -> None:
-        """Log what a page could not do; people are told by the page."""
+        """Log a page's failure; the page itself reports it to the user."""
         level = self.happenings.note if isinstance(error, MosaicError) else self.happenings.warn
         level("ui.page_trouble", error=f"{type(error).__name__}: {error}")
 

@@ -1,4 +1,4 @@
-"""Curves as pages hold and draw them: smoothing, what ECharts gets of a series, growth by deltas, CSV."""
+"""Curves of pages: smoothing, ECharts data, incremental growth, CSV."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from typing import Any
 
 from mosaic.trainer.rpc.client import Series
 
-# A chart is some 400 pixels wide: more points than this would draw the same picture.
+# A chart is some 400 pixels wide: more points would not change it.
 MAX_POINTS = 400
-# A live curve may grow to so many before it is asked for anew, thinned out.
+# A live curve may grow to this size before it is fetched again, thinned out.
 MOST_POINTS = 2 * MAX_POINTS
-# Okabe and Ito's colours, which the colour-blind tell apart, those with contrast on white and on black.
+# Okabe and Ito's colour-blind safe colours, those with contrast on white and on black.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 QUIET = "#7a7a7a"
 
-# Tuples, which NiceGUI sends as they are: every list it would wrap, to watch it for changes.
+# Tuples, which NiceGUI sends unchanged: it would wrap every list, to watch it for changes.
 Point = tuple[float, float | None]
 Line = tuple[Point, ...]
 
 
 @dataclass(frozen=True)
 class CurveView:
-    """How curves are looked at: smoothing from 0 to below 1, a logarithmic axis, x by step or by time, the window."""
+    """The view of curves: smoothing from 0 to below 1, a logarithmic axis, x by step or by time, the window."""
 
     smoothing: float = 0.0
     log: bool = False
@@ -37,7 +37,7 @@ class CurveView:
 
 @dataclass
 class Curve:
-    """One metric of one run, as far as it has come; `cursor` asks the daemon for more."""
+    """One metric of one run, as fetched so far; `cursor` continues the fetch."""
 
     key: str
     steps: list[int] = field(default_factory=list)
@@ -53,7 +53,7 @@ class Curve:
         return curve
 
     def grow(self, series: Series) -> int:
-        """Take what came; where the new points begin, 0 where all are new because the run went back."""
+        """Append the new points; return the index of the first one, 0 if the run was reset and all are new."""
         if series.reset:
             self.steps, self.times, self.values = [], [], []
         first = len(self.values)
@@ -73,7 +73,7 @@ class Curve:
 
 
 def smoothed(values: Iterable[float], weight: float) -> list[float]:
-    """The exponential mean without its bias to the start; what is no number is passed over, and stays."""
+    """Return the exponential mean without bias to the start; non-finite values are skipped, and kept."""
     result, mean, share = [], 0.0, 0.0
     for value in values:
         if math.isfinite(value):
@@ -86,7 +86,7 @@ def smoothed(values: Iterable[float], weight: float) -> list[float]:
 
 
 def points(curve: Curve, view: CurveView, begun: float, first: int = 0) -> list[Line]:
-    """What is drawn, from point `first` on: one line, or with smoothing the raw one and the smooth one."""
+    """Return the drawn lines from point `first` on: one line, or with smoothing the raw and the smooth one."""
     xs = curve.steps if view.axis == "step" else [round(time - begun, 2) for time in curve.times]
     lines = [curve.values]
     if view.smoothing > 0.0:
@@ -95,11 +95,11 @@ def points(curve: Curve, view: CurveView, begun: float, first: int = 0) -> list[
 
 
 def chart_options(curve: Curve, view: CurveView, begun: float, colour: str = COLOURS[0]) -> dict[str, Any]:
-    """The whole chart. No text of a run becomes a key: NiceGUI would run one that begins with a colon."""
+    """Return the complete chart. No text of a run becomes a key: NiceGUI would run one that begins with a colon."""
     lines = points(curve, view, begun)
     series = [_line(data, colour, faint=len(lines) > number + 1) for number, data in enumerate(lines)]
     axis_text = {"color": QUIET, "fontSize": 11, "hideOverlap": True}
-    # the first and the last step are seldom round numbers
+    # the first and the last step are rarely round numbers
     x_text = {**axis_text, "showMinLabel": False, "showMaxLabel": False}
     grid_line = {"lineStyle": {"color": QUIET, "opacity": 0.22}}
     by_step = view.axis == "step"
@@ -160,24 +160,24 @@ _TIME_LABEL = (
 
 
 def _drawable(value: float, log: bool) -> float | None:
-    """A number that can be drawn, with as many digits as a person reads; None leaves a gap."""
+    """Return a drawable number with readable digits; None leaves a gap."""
     return float(f"{value:.6g}") if math.isfinite(value) and not (log and value <= 0.0) else None
 
 
 def colour_of(key: str) -> str:
-    """By what stands before the slash: the same kind of number has the same colour on every page."""
+    """Return the colour of the part before the slash: one kind of number has one colour on every page."""
     kinds = {"charts": 0, "losses": 1, "eval": 2, "perf": 3, "time": 3, "curriculum": 4}
     return COLOURS[kinds.get(key.split("/")[0], 0)]
 
 
 def sort_key(key: str) -> tuple[int, str]:
-    """Returns first, then how fast it goes, losses, and the rest."""
+    """Sort returns first, then throughput, losses, and the rest."""
     order = ("charts/episodic_return", "eval/", "charts/", "curriculum/", "losses/", "time/", "perf/")
     return next((place for place, start in enumerate(order) if key.startswith(start)), len(order)), key
 
 
 def csv_text(series: Iterable[Series]) -> Iterator[str]:
-    """A header and a line per point: metric, step, time, value; a few thousand lines at a time."""
+    """Yield a CSV with a header and a line per point (metric, step, time, value), a few thousand lines at a time."""
     yield "metric,step,time,value\r\n"
     for one in series:
         for start in range(0, len(one), 5000):
@@ -191,5 +191,5 @@ def csv_text(series: Iterable[Series]) -> Iterator[str]:
 
 
 def _plain_cell(text: str) -> str:
-    """A text that no spreadsheet takes for a formula."""
+    """Return a text that no spreadsheet reads as a formula."""
     return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text

@@ -30,20 +30,20 @@ class Notice:
 
 def notice_of(used: int, free: int, trouble: str) -> Notice | None:
     """Return the notice for a disk with so many bytes in use and left, and a daemon with this problem."""
-    percent = 100 * used / (used + free) if used + free else 0.0  # of what users may use; the rest is the system's
+    percent = 100 * used / (used + free) if used + free else 0.0  # of the users' part; the rest is the system's
     left = f"{words.size(free)} are left"
     if trouble:
         disk = f"{left} on the disk of the home. " if percent >= AMBER else ""
         return Notice(f"{disk}The trainer daemon has a problem: {trouble}", red=True)
     if percent < AMBER:
         return None
-    # Rounded down: the colours change at whole percents.
+    # Rounded down: the colour changes at whole percents.
     text = f"The disk of the home is {int(percent)} % full: {left}; delete runs, or: mosaic gc"
     return Notice(text, red=percent >= RED)
 
 
 class DiskWatch:
-    """Looks at disk and daemon every few seconds, once for all pages."""
+    """A monitor that checks disk and daemon every few seconds, once for all pages."""
 
     def __init__(self, home: Path, ask: Ask, usage: Callable[[Path], Any] = shutil.disk_usage) -> None:
         self._home, self._ask, self._usage = home, ask, usage
@@ -52,7 +52,7 @@ class DiskWatch:
         self.trouble = ""
 
     def start(self) -> None:
-        """Start; to be called in the event loop."""
+        """Start the monitor; must be called in the event loop."""
         self._task = asyncio.get_running_loop().create_task(self._work())
 
     def stop(self) -> None:
@@ -68,7 +68,7 @@ class DiskWatch:
         before = self.notice, self.trouble
         try:
             self.trouble = await self._ask(lambda client: str(client.health()["trouble"]))
-        except NoDaemonError:  # reported by a banner of its own
+        except NoDaemonError:  # reported by its own banner
             self.trouble = ""
         except MosaicError as error:
             self.trouble = str(error)

@@ -1,4 +1,4 @@
-"""A run's files for the browser: `/files/{run_id}/{path}`, contained in the run's folder, with ranges for videos."""
+"""A run's files for the browser: `/files/{run_id}/{path}`, confined to the run's folder, with ranges for videos."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from mosaic.contract.errors import ConfigError, StorageError, StoreError, shown
 from mosaic.contract.paths import RunPaths
 from mosaic.store.stored import ensure
 
-# What a browser may show by itself. Everything else, a page or a drawing that could hold a script above all, is
-# only ever downloaded.
+# Types that a browser may display inline. Everything else, above all a page or a drawing that could hold a script, is
+# only downloaded.
 SHOWN = {
     **{".mp4": "video/mp4", ".webm": "video/webm", ".gif": "image/gif", ".png": "image/png", ".jpg": "image/jpeg"},
     **dict.fromkeys((".txt", ".log", ".json", ".jsonl", ".csv", ".md", ".yaml", ".toml"), "text/plain; charset=utf-8"),
@@ -25,9 +25,9 @@ HEADERS = {
 
 
 def find_file(paths: RunPaths, relative: str) -> Path:
-    """The file that an address names; ConfigError for one that could lie elsewhere, however it is spelled."""
+    """Return the file that an address names; ConfigError for one that could lie outside, in any spelling."""
     spelled = relative
-    for _ in range(4):  # an address that was encoded twice is decoded once by the server, and once more by a mistake
+    for _ in range(4):  # an address encoded twice is decoded once by the server, and again by mistake
         decoded = unquote(spelled)
         if decoded == spelled:
             break
@@ -48,7 +48,7 @@ def find_file(paths: RunPaths, relative: str) -> Path:
 
 
 def file_response(home: Path, run_id: str, relative: str, *, download: bool = False) -> Response:
-    """The answer to a request for a run's file; 404 says the same of what is refused and what is not there."""
+    """Return the response for a run's file; 404 does not distinguish a refused from a missing one."""
     try:
         path = find_file(RunPaths(run_id, home), relative)
         status = path.stat()
@@ -57,7 +57,7 @@ def file_response(home: Path, run_id: str, relative: str, *, download: bool = Fa
     except (ConfigError, OSError):
         return PlainTextResponse("There is no such file of this run.", 404, headers=HEADERS)
     media_type = SHOWN.get(path.suffix.lower())
-    # Films and weights are packed already; packed anew, a part of one would no longer be the part that was asked for.
+    # Videos and weights are already compressed; compressed again, a range would no longer match the requested bytes.
     plain = {} if media_type and media_type.startswith("text/") else {"Content-Encoding": "identity"}
     return FileResponse(
         path,

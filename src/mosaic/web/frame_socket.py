@@ -1,9 +1,9 @@
-"""Live frames for browsers: one stream per watched run, each frame made a JPEG once, to each as fast as it draws.
+"""Live frames for browsers: one stream per watched run, each frame encoded once, sent as fast as each browser draws.
 
-A viewer is a websocket `/frames/{run_id}`. It gets texts, a JSON object with `state` (waiting, reconnecting,
+A viewer is a websocket `/frames/{run_id}`. It receives texts, a JSON object with `state` (waiting, reconnecting,
 unavailable, ended, gone) and `reason`, and frames: four bytes with the length of a JSON head, the head, the JPEG. It
-answers each frame once it has drawn it, and only then gets another, the newest: a slow one misses frames, and slows
-nobody. A viewer leaves when its tab or window is hidden; with the last one the stream ends, and the run stops drawing.
+acknowledges each frame once drawn, and only then receives the newest one: a slow viewer skips frames, and delays no
+other. A viewer leaves when its tab or window is hidden; with the last one the stream ends, and the run stops drawing.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from mosaic.contract.paths import check_run_id
 from mosaic.trainer.rpc.client import Client
 
 FRAMES_PER_SECOND = 30.0
-QUALITY = 82  # below 80 the thin lines of classic control fray; above 90 a frame has twice the bytes
+QUALITY = 82  # below 80 the thin lines of classic control blur; above 90 a frame has twice the bytes
 RETRY_SECONDS = 1.0
-DRAWN = "drawn"  # what a browser answers to a frame; anything else is a sign of life
-# A browser that has said nothing for so long is gone, or asleep: it opens another socket when it wakes.
+DRAWN = "drawn"  # a browser's acknowledgement of a frame; any other text is a keep-alive
+# A browser silent for so long is gone, or asleep: it opens another socket when it wakes.
 ANSWER_SECONDS = 60.0
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 
 
 @dataclass(eq=False)
 class _Viewer:
-    """One browser: what it is to be shown next, and whether it has room for it."""
+    """One browser: its pending frame and status, and its readiness for the next frame."""
 
     loop: asyncio.AbstractEventLoop
     ready: bool = True
@@ -47,12 +47,12 @@ class _Viewer:
     def wake(self) -> None:
         try:
             self.loop.call_soon_threadsafe(self.woken.set)
-        except RuntimeError:  # the server is going down
+        except RuntimeError:  # the server is shutting down
             return
 
 
 class FrameSockets:
-    """Every watched run; `serve` is a websocket's whole life."""
+    """The streams of all watched runs; `serve` handles one websocket."""
 
     def __init__(self, client: Callable[[], Client]) -> None:
         self._client = client
@@ -60,7 +60,7 @@ class FrameSockets:
         self._lock = threading.Lock()
 
     async def serve(self, socket: WebSocket, run_id: str) -> None:
-        """Show a run to one browser until it leaves."""
+        """Stream a run to one browser until it disconnects."""
         try:
             check_run_id(run_id)
         except RunIdError:
@@ -75,7 +75,7 @@ class FrameSockets:
                 text = await asyncio.wait_for(socket.receive_text(), ANSWER_SECONDS)
                 viewer.ready = viewer.ready or text == DRAWN
         except (WebSocketDisconnect, TimeoutError, RuntimeError, KeyError):
-            return  # it left, fell silent, or sent what is no text
+            return  # it left, timed out, or sent a non-text message
         finally:
             stream.leave(viewer)
             sending.cancel()
@@ -92,7 +92,7 @@ class FrameSockets:
 
 
 class _Stream(threading.Thread):
-    """One run's frames, from the daemon to its viewers; ends when nobody looks."""
+    """The frames of one run, from the daemon to its viewers; it ends without viewers."""
 
     def __init__(self, run_id: str, client: Callable[[], Client]) -> None:
         super().__init__(name=f"frames-{run_id[:8]}", daemon=True)
@@ -103,7 +103,7 @@ class _Stream(threading.Thread):
         self._status = _status("waiting", "")
 
     def join_if_open(self, viewer: _Viewer) -> bool:
-        """Take a viewer, who hears at once how things stand; False when this stream is just ending."""
+        """Add a viewer and send it the current status; return False if this stream is ending."""
         with self._lock:
             if self._closed:
                 return False
@@ -132,7 +132,7 @@ class _Stream(threading.Thread):
                 return
             except TrainerError as error:
                 self._tell("reconnecting", str(error))
-            except (MosaicError, ValueError) as error:  # ValueError: what is no frame, or a channel that was closed
+            except (MosaicError, ValueError) as error:  # ValueError: an invalid frame, or a closed channel
                 self._tell("unavailable", str(error))
             time.sleep(RETRY_SECONDS)
 
@@ -147,17 +147,17 @@ class _Stream(threading.Thread):
             self._tell("unavailable", message.reason)
             return
         with self._lock:
-            self._status = _status("waiting", "")  # what a newcomer hears until its own first frame
+            self._status = _status("waiting", "")  # the status of a new viewer until its first frame
             ready = [viewer for viewer in self._viewers if viewer.ready]
         if not ready:
-            return  # nobody could take it: it need not become a picture
+            return  # no viewer is ready: skip the encoding
         packed = pack(message)
         for viewer in ready:
             viewer.ready, viewer.frame = False, packed
             viewer.wake()
 
     def _tell(self, state: str, reason: str, *, last: bool = False) -> None:
-        """Say it to all, unless that is what they heard last."""
+        """Send a status to all viewers, unless it is the current one."""
         status = _status(state, reason)
         with self._lock:
             viewers = list(self._viewers) if status != self._status else []
@@ -180,11 +180,11 @@ async def _send(socket: WebSocket, viewer: _Viewer) -> None:
             if frame is not None:
                 await socket.send_bytes(frame)
     except (WebSocketDisconnect, RuntimeError):
-        return  # the browser has gone; the receiving side sees it, too
+        return  # the browser has gone; the receiving side notices it, too
 
 
 def pack(message: Any) -> bytes:
-    """A frame as the browser takes it: the length of the head, the head, the JPEG."""
+    """Encode a frame for the browser: the length of the head, the head, the JPEG."""
     head = orjson.dumps(
         {
             "index": message.index,
@@ -202,7 +202,7 @@ def pack(message: Any) -> bytes:
 
 
 def jpeg(pixels: bytes, width: int, height: int, channels: int) -> bytes:
-    """A raw frame as JPEG; ValueError where the bytes are no such frame."""
+    """Encode a raw frame as JPEG; ValueError if the size does not match."""
     if channels not in _MODES or width * height * channels != len(pixels):
         raise ValueError(f"a frame of {width}×{height}×{channels} has {len(pixels)} bytes")
     image = Image.frombuffer(_MODES[channels], (width, height), pixels, "raw", _MODES[channels], 0, 1)

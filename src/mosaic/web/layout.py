@@ -1,4 +1,4 @@
-"""What all pages share: the frame with its navigation, how trouble is told, questions, copyable text, states."""
+"""The common parts of all pages: the frame with its navigation, error panels, dialogs, copyable text, states."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mosaic.contract.errors import MosaicError
 from mosaic.trainer.rpc.client import Change, State
 from mosaic.web.context import Web
 
-# Where a person can go: address, word, icon. The order is that of a day's work.
+# The navigation: address, word, icon, in the order of a typical workflow.
 PLACES = (
     ("/runs", "Runs", "list"),
     ("/train", "Train", "play_circle"),
@@ -27,7 +27,7 @@ PLACES = (
     ("/environments", "Environments", "public"),
     ("/system", "System", "memory"),
 )
-# Okabe and Ito's colours, which the colour-blind tell apart; a state also has an icon and its word.
+# Okabe and Ito's colour-blind safe colours; a state also has an icon and its word.
 BLUE, ORANGE, GREEN, RED, PURPLE, SKY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9"
 BRAND = {
     "primary": BLUE, "secondary": "#4b5563", "accent": PURPLE,
@@ -47,7 +47,7 @@ STATES: dict[State, tuple[str, str, str]] = {
     State.BROKEN: ("broken_image", "#A84300", "broken"),
 }
 AMBER_BANNER, RED_BANNER = "background: #FDE68A; color: black", "background: #A84300; color: white"
-# A busy machine may take its time over a page; after NiceGUI's three seconds there would be an error in its place.
+# A busy machine may need long for a page; NiceGUI's three seconds would end in an error.
 BUILD_SECONDS = 60.0
 Kind = Literal["positive", "negative", "warning", "info"]
 STYLE = """
@@ -70,7 +70,7 @@ body { font-feature-settings: "tnum"; }
 
 
 def page_at(web: Web, path: str, title: str) -> Callable[[Callable[..., Awaitable[None]]], Callable[..., Any]]:
-    """Register an async page function at an address; its parameters are those of the path and the query (str, int)."""
+    """Register an async page function at an address; its parameters come from path and query (str, int)."""
 
     def register(show: Callable[..., Awaitable[None]]) -> Callable[..., Any]:
         @functools.wraps(show)
@@ -89,7 +89,7 @@ def page_at(web: Web, path: str, title: str) -> Callable[[Callable[..., Awaitabl
 
 @contextlib.contextmanager
 def frame(web: Web, path: str, title: str) -> Iterator[None]:
-    """The header with its navigation, the line that says when the daemon is away, and room for the page."""
+    """Draw the header with its navigation, the banners for daemon and disk, and the column of the page."""
     ui.add_css(STYLE)
     stored = app.storage.user.get("dark")
     dark = ui.dark_mode(stored if isinstance(stored, bool) else None)
@@ -110,13 +110,13 @@ def frame(web: Web, path: str, title: str) -> Iterator[None]:
 
 
 def tell(error: object, *, kind: Kind = "negative") -> None:
-    """A notification; an error stays until it is dismissed, for it says what to do."""
+    """Show a notification; an error stays until dismissed, since it gives advice."""
     long = kind in ("negative", "warning")
     ui.notify(str(error), type=kind, multi_line=True, timeout=0 if long else 3000, close_button="OK" if long else False)
 
 
 def trouble(error: object) -> None:
-    """A panel in place of what cannot be shown."""
+    """Show an error panel in place of the content."""
     with ui.card().classes("w-full border-l-4 border-negative").props("role=alert"):
         with ui.row().classes("items-center no-wrap gap-3"):
             ui.icon("error", color="negative").classes("text-2xl")
@@ -124,8 +124,8 @@ def trouble(error: object) -> None:
 
 
 async def confirmed(question: str, verb: str, *, detail: str = "") -> bool:
-    """Ask before something that cannot be taken back."""
-    # In the page, not beside the button: what is made anew there while a run moves on would take the question with it.
+    """Ask for confirmation before an irreversible action."""
+    # In the page, not beside the button: elements redrawn while a run changes would remove the dialog.
     with context.client.content, ui.dialog() as dialog, ui.card().classes("max-w-lg"):
         ui.label(question).classes("text-base font-medium break-words")
         if detail:
@@ -140,7 +140,7 @@ async def confirmed(question: str, verb: str, *, detail: str = "") -> bool:
 
 @contextlib.contextmanager
 def busy(button: ui.button) -> Iterator[None]:
-    """The button turns as long as its work lasts; what happens meanwhile may take it off the page."""
+    """Show the button as loading during its work, which may also remove it from the page."""
     if not button.is_deleted:
         button.props(add="loading")
     try:
@@ -151,9 +151,9 @@ def busy(button: ui.button) -> Iterator[None]:
 
 
 def code_box(text: str, *, label: str = "Copy") -> ui.element:
-    """Text to copy: a command line, a config. It is shown as it is, whatever it holds."""
+    """Show text to copy, such as a command line or a config, unchanged."""
     with ui.element("div").classes("relative w-full rounded bg-gray-100 dark:bg-neutral-800 p-3 pr-12") as box:
-        # A command breaks between its words, and only a word that is too long within.
+        # A command breaks between its words, and within a word only if it is too long.
         words = ui.label(text).classes("mosaic-mono text-sm whitespace-pre-wrap").props("tabindex=0")
         words.style("overflow-wrap: anywhere")
         _icon("content_copy", label, lambda: _copy(text)).classes("absolute top-1 right-1")
@@ -161,7 +161,7 @@ def code_box(text: str, *, label: str = "Copy") -> ui.element:
 
 
 def state_badge(state: State) -> ui.element:
-    """A state by icon, colour and word."""
+    """Show a state by icon, colour and word."""
     icon, colour, word = STATES[state]
     with ui.row().classes("items-center gap-1 no-wrap rounded-full px-2 py-0.5 text-white text-sm") as badge:
         badge.style(f"background: {colour}")
@@ -171,7 +171,7 @@ def state_badge(state: State) -> ui.element:
 
 
 def on_freshness(web: Web, callback: Callable[[], Any]) -> None:
-    """Call back in this page's context when its view of runs turns stale, or fresh again."""
+    """Call back in this page's context when its view of runs becomes stale, or fresh again."""
     client = context.client
 
     def heard(_connected: bool | None = None) -> None:
@@ -183,7 +183,7 @@ def on_freshness(web: Web, callback: Callable[[], Any]) -> None:
 
 
 def on_changes(web: Web, callback: Callable[[list[Change]], Any], run_id: str = "") -> None:
-    """Call back in this page's context when runs change, until the page closes; [] means: look at everything again."""
+    """Call back in this page's context when runs change, until the page closes; [] means: reload everything."""
     client = context.client
     slot = context.slot
 
@@ -197,7 +197,7 @@ def on_changes(web: Web, callback: Callable[[list[Change]], Any], run_id: str = 
 
 
 async def _awaited(web: Web, work: Awaitable[Any]) -> None:
-    """A page's answer to a change; the daemon may have gone meanwhile, which the banner says."""
+    """Await a page's response to a change; a missing daemon is reported by the banner."""
     try:
         await work
     except MosaicError as error:
@@ -219,13 +219,13 @@ def _links(here: str, shape: str) -> None:
 
 
 def _icon(icon: str, label: str, act: Callable[[], Any]) -> ui.button:
-    """A button that shows an icon and tells screen readers a word."""
+    """Draw an icon button with a label for screen readers."""
     button = ui.button(icon=icon, on_click=act).props(f'flat round dense aria-label="{label}"')
     return button.tooltip(label)
 
 
 def _switch(dark: ui.dark_mode) -> None:
-    """The other of light and dark; from the browser's own wish the first press leads to dark."""
+    """Toggle light and dark; without a stored choice, the first press switches to dark."""
     value = not bool(dark.value)
     app.storage.user["dark"] = value
     dark.set_value(value)
@@ -237,7 +237,7 @@ def _copy(text: str) -> None:
 
 
 def _away_banner(web: Web) -> None:
-    """Say when the daemon is away, and take it back when it answers again."""
+    """Show a banner while the daemon does not answer."""
     client = context.client
     with ui.row().classes("w-full items-center gap-2 px-4 py-2 bg-amber-200 text-black").props("role=status") as banner:
         ui.icon("sync_problem")

@@ -1,4 +1,4 @@
-"""What happens to runs, from the daemon to every open page: one stream for all of them, reconnected by itself."""
+"""The stream of run changes from the daemon to every open page: one for all pages, with automatic reconnection."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from mosaic.contract.errors import MosaicError
 from mosaic.trainer.rpc.client import Change, Client
 
-# Four times a second is as fast as people read, and far from filling a browser's socket.
+# Four times a second is as fast as users read, and does not congest a browser's socket.
 FLUSH_SECONDS = 0.25
 RETRY_SECONDS = 0.5
 
@@ -21,7 +21,7 @@ Heard = Callable[[list[Change]], Any]
 
 @dataclass(eq=False)
 class Listener:
-    """Somebody who wants to hear of changes; `call` gets [] when the connection was lost and is back: look again."""
+    """A subscriber to changes; `call` gets [] after a reconnection: reload everything."""
 
     call: Heard
     run_id: str = ""
@@ -29,13 +29,13 @@ class Listener:
     look_again: bool = False
 
     def add(self, change: Change) -> None:
-        # Of numbers that move only the newest matters; moves between states are all kept, by their cursor.
+        # Of progress only the newest matters; state changes are all kept, by their cursor.
         key = change.kind if change.kind == "progress" else f"{change.kind}-{change.cursor}"
         self.waiting[change.run_id, key] = change
 
 
 class Hub:
-    """Follows the daemon in a thread and calls listeners in the event loop."""
+    """The subscription to the daemon, in a thread; it calls listeners in the event loop."""
 
     def __init__(self, find_client: Callable[[], Client], trouble: Callable[[Exception], None]) -> None:
         self._find_client, self._trouble = find_client, trouble
@@ -45,7 +45,7 @@ class Hub:
         self.connected = True
 
     def start(self) -> None:
-        """Begin; to be called in the event loop."""
+        """Start the thread; must be called in the event loop."""
         self._loop = asyncio.get_running_loop()
         self._task = self._loop.create_task(self._flush())
         threading.Thread(target=self._follow, name="changes", daemon=True).start()
@@ -55,13 +55,13 @@ class Hub:
         self._task.cancel()
 
     def listen(self, call: Heard, run_id: str = "") -> Callable[[], None]:
-        """Hear of changes (of one run, or of all) in the event loop; returns what ends it."""
+        """Subscribe to changes of one run, or of all, in the event loop; return the function that ends it."""
         listener = Listener(call, run_id)
         self._listeners.add(listener)
         return lambda: self._listeners.discard(listener)
 
     def watch_connection(self, call: Callable[[bool], Any]) -> Callable[[], None]:
-        """Hear when the daemon goes away and comes back; returns what ends it."""
+        """Call back when the daemon disconnects or reconnects; return the function that ends it."""
         self._watchers.add(call)
         return lambda: self._watchers.discard(call)
 
@@ -113,5 +113,5 @@ class Hub:
     def _safely(self, call: Callable[[Any], Any], value: Any) -> None:
         try:
             call(value)
-        except Exception as error:  # one page's trouble must not keep the others from their changes
+        except Exception as error:  # one page's error must not keep the others from their changes
             self._trouble(error)

@@ -1,4 +1,4 @@
-"""A run's growing text files, read by pages: the end of a log and what is added to it, events by kind."""
+"""A run's growing text files for pages: the end of a log and its additions, events by kind."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from mosaic.contract.lines import lines_of
 from mosaic.contract.paths import RunPaths
 from mosaic.store.stored import ensure
 
-# As much of a log as a browser scrolls through without effort; the whole is a download away.
+# As much of a log as a browser scrolls smoothly; the complete log is a download.
 LOG_BYTES = 400_000
-# Of the events that a page shows.
+# Of the events on a page.
 MOST_EVENT_BYTES = 4_000_000
-# An event's line begins with its kind, so that those not asked for need not be parsed.
+# An event's line begins with its kind, so that unwanted ones need no parsing.
 _KIND = re.compile(rb'\{"event":\s?"(\w+)"')
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b\x0c\x0e-\x1f]")
 
 
 def fetch_logs(paths: RunPaths) -> str:
-    """Fetch what the run's store has of its logs; why that cannot be done, else ""."""
+    """Fetch the run's logs from its store; return the reason of a failure, else ""."""
     try:
         ensure(paths.stdout_log, paths.home)
         ensure(paths.logs, paths.home)
@@ -38,7 +38,7 @@ def fetch_logs(paths: RunPaths) -> str:
 
 
 def logs_of(paths: RunPaths) -> dict[str, Path]:
-    """The logs that a run has, by what they are; those of the algorithm first."""
+    """Return a run's existing logs by label, those of the algorithm first."""
     known = {
         "Output": paths.stdout_log,
         "Errors": paths.stderr_log,
@@ -51,7 +51,7 @@ def logs_of(paths: RunPaths) -> dict[str, Path]:
 
 
 class LogTail:
-    """A log from near its end on; `read` gives what was added since, in whole characters."""
+    """A log from near its end on; `read` returns the additions, in whole characters."""
 
     def __init__(self, path: Path, most_bytes: int = LOG_BYTES) -> None:
         self.path, self._most = path, most_bytes
@@ -60,11 +60,11 @@ class LogTail:
         self.cut = False
 
     def read(self) -> str:
-        """What is new; at first the end of the file, from a whole line on."""
+        """Return the additions; at first the end of the file, from a complete line on."""
         try:
             with self.path.open("rb") as file:
                 size = os.fstat(file.fileno()).st_size
-                if size < self._offset:  # a new attempt began the file anew
+                if size < self._offset:  # a new attempt truncated the file
                     self._offset = 0
                 skip = size - self._offset > self._most
                 file.seek(size - self._most if skip else self._offset)
@@ -79,14 +79,14 @@ class LogTail:
 
 
 def readable(text: str) -> str:
-    """Without the codes that colour and redraw a terminal; of a line that was redrawn its last state."""
+    """Remove terminal control codes; keep the last state of a redrawn line."""
     text = text.replace("\r\n", "\n")
     lines = (line.rstrip("\r").rsplit("\r", 1)[-1] for line in text.split("\n"))
     return _CONTROL.sub("", "\n".join(lines))
 
 
 def last_words(paths: RunPaths, lines: int = 20) -> str:
-    """The end of what a failed run wrote to stderr: the algorithm, or else the worker around it."""
+    """Return the end of a failed run's stderr: the algorithm's, else the worker's."""
     for path in (paths.stderr_log, paths.worker_stderr_log):
         found = [line for line in LogTail(path, 20_000).read().splitlines() if line.strip()]
         if found:
@@ -95,7 +95,7 @@ def last_words(paths: RunPaths, lines: int = 20) -> str:
 
 
 class EventTail:
-    """A run's events of some kinds, the newest so many, and what is added; also how many there are of each kind."""
+    """The newest events of some kinds and their additions, with a count of every kind."""
 
     def __init__(self, path: Path, kinds: Collection[str], most: int = 500) -> None:
         self._path, self._kinds, self._most = path, {kind.encode() for kind in kinds}, most
@@ -103,7 +103,7 @@ class EventTail:
         self.counts: dict[str, int] = {}
 
     def read(self) -> list[Event]:
-        """The new ones, oldest first; a line that is still being written is not there yet."""
+        """Return the new events, oldest first; a partial line is left for the next read."""
         found: deque[bytes] = deque(maxlen=self._most)
         size = 0
         with contextlib.suppress(OSError):
@@ -117,5 +117,5 @@ class EventTail:
                     found.append(line)
                 while size > MOST_EVENT_BYTES:
                     size -= len(found.popleft())
-        # The daemon's log has the others as telemetry.bad_line.
+        # The daemon logs the others as telemetry.bad_line.
         return [event for line in found if (event := decoded(line)) is not None]

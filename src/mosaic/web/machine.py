@@ -1,4 +1,4 @@
-"""What the machine has and what runs take of it: GPU, CPU, memory, disk; doctor's findings. Blocking, for threads."""
+"""The resources of the machine and their use by runs: GPU, CPU, memory, disk; doctor's report. Blocking."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from mosaic.contract import variables
 from mosaic.contract.errors import WorkerError
 from mosaic.trainer.rpc.client import Run
 
-# Walking through ten thousand run folders takes a second: once a minute is often enough.
+# Walking ten thousand run folders takes a second: once a minute is enough.
 DISK_SECONDS = 60.0
 DOCTOR_SECONDS, DOCTOR_LIMIT = 60.0, 120.0
 
 
 @dataclass(frozen=True)
 class GpuUse:
-    """A GPU as its driver tells of it."""
+    """A GPU as its driver reports it."""
 
     index: int
     name: str
@@ -40,7 +40,7 @@ class GpuUse:
 
 @dataclass(frozen=True)
 class Usage:
-    """The whole machine at a moment."""
+    """The use of the complete machine at one moment."""
 
     cpu_percent: float
     cores: int
@@ -55,7 +55,7 @@ class Usage:
 
 @dataclass(frozen=True)
 class RunUse:
-    """What the processes of a run take; None where they are not on this machine or have ended."""
+    """The resource use of a run's processes; None if they are not on this machine or have ended."""
 
     cpu_percent: float | None = None
     memory: int | None = None
@@ -65,7 +65,7 @@ class RunUse:
 
 @dataclass(frozen=True)
 class DiskUse:
-    """Bytes below the runs folder, by run, and when they were counted."""
+    """The bytes below the runs folder, by run, and the time of the count."""
 
     by_run: dict[str, int]
     counted_at: float
@@ -76,7 +76,7 @@ class DiskUse:
 
 
 class MachineReport:
-    """Shared by all pages: percentages are of the time since it was last asked."""
+    """A report shared by all pages: percentages cover the time since the last call."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
@@ -88,7 +88,7 @@ class MachineReport:
         self._times, self._busy = psutil.cpu_times(), 0.0
 
     def usage(self) -> Usage:
-        """CPU, memory, disk and GPUs."""
+        """Return the use of CPU, memory, disk and GPUs."""
         memory = psutil.virtual_memory()
         disk = shutil.disk_usage(self._home)
         return Usage(
@@ -104,17 +104,17 @@ class MachineReport:
         )
 
     def _busy_percent(self) -> float:
-        """Of all cores; psutil's own percentage is of the time since the same thread asked, and ours change."""
+        """Return the load of all cores; psutil's own percentage is per thread, and the calling thread varies."""
         with self._lock:
             before, now = self._times, psutil.cpu_times()
-            passed = sum(now[:8]) - sum(before[:8])  # guests are counted among the users
-            if passed > 0.2:  # of two people who look at once, the second is told the same
+            passed = sum(now[:8]) - sum(before[:8])  # guest time is included in user time
+            if passed > 0.2:  # of two calls in quick succession, the second returns the first's value
                 waiting = sum(getattr(now, kind, 0.0) - getattr(before, kind, 0.0) for kind in ("idle", "iowait"))
                 self._times, self._busy = now, 100 * (1 - waiting / passed)
             return self._busy
 
     def of_runs(self, runs: Sequence[Run], gpus: Iterable[GpuUse] = ()) -> dict[str, RunUse]:
-        """What each live run's process tree takes."""
+        """Return the use of each live run's process tree."""
         on_gpu: dict[int, int] = {}
         for gpu in gpus:
             for pid, used in gpu.by_pid.items():
@@ -126,15 +126,15 @@ class MachineReport:
         return found
 
     def disk(self) -> DiskUse:
-        """Bytes by run; counted anew when the last count is a minute old."""
-        with self._counting:  # one walk for all who ask at once
+        """Return the bytes by run; counted again if the last count is a minute old."""
+        with self._counting:  # one walk for concurrent callers
             known = self._disk
             if known is None or time.time() - known.counted_at > DISK_SECONDS:
                 known = self._disk = DiskUse(_bytes_by_folder(self._home / "var" / "trainer" / "runs"), time.time())
             return known
 
     def doctor(self, *, anew: bool = False) -> dict[str, Any]:
-        """What `mosaic doctor` finds; WorkerError where it does not answer."""
+        """Return the report of `mosaic doctor`; WorkerError if it does not answer."""
         with self._examining:
             if self._doctor is None or anew or time.monotonic() - self._doctor[0] > DOCTOR_SECONDS:
                 self._doctor = (time.monotonic(), _ask_doctor(self._home))
@@ -146,7 +146,7 @@ class MachineReport:
         cpu, memory, gpu, count = 0.0, 0, 0, 0
         with contextlib.suppress(psutil.Error):
             top = psutil.Process(run.pid)
-            if run.run_id not in " ".join(top.cmdline()):  # a remote run's number, or one that was given out again
+            if run.run_id not in " ".join(top.cmdline()):  # a remote run's pid, or a reused one
                 return RunUse()
             for process in (top, *top.children(recursive=True)):
                 with contextlib.suppress(psutil.Error):
@@ -161,7 +161,7 @@ class MachineReport:
 
 
 def _gpus() -> Iterable[GpuUse]:
-    """As NVIDIA's driver tells; nothing where there is none."""
+    """Yield the GPUs that NVIDIA's driver reports; none without a driver."""
     try:
         import pynvml
     except ImportError:
@@ -186,7 +186,7 @@ def _gpus() -> Iterable[GpuUse]:
 
 
 def _bytes_by_folder(top: Path) -> dict[str, int]:
-    """The size of each folder in `top`; links are not followed, what vanishes meanwhile is passed over."""
+    """Return the size of each folder in `top`; links are not followed, vanished files are skipped."""
     sizes: dict[str, int] = {}
     with contextlib.suppress(OSError), os.scandir(top) as entries:
         for entry in entries:
@@ -209,7 +209,7 @@ def _bytes_below(folder: str) -> int:
 
 
 def _ask_doctor(home: Path) -> dict[str, Any]:
-    """In a process of its own: the web GUI stands below the command in the layers."""
+    """Run the doctor in its own process: in the layers, the web GUI stands below that command."""
     command = [sys.executable, "-P", "-m", "mosaic.cli", "doctor", "--json"]
     environment = {**os.environ, variables.MOSAIC_HOME: str(home)}
     try:

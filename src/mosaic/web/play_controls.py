@@ -1,4 +1,4 @@
-"""Keys and names of actions: what a person presses to act in an environment. Pure."""
+"""The keys and names of actions for playing an environment by hand. Pure."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 from mosaic import catalog
 
-# As a browser calls them.
+# The key names of browsers.
 LEFT, UP, RIGHT, DOWN = "ArrowLeft", "ArrowUp", "ArrowRight", "ArrowDown"
 ARROWS = {LEFT: "←", UP: "↑", RIGHT: "→", DOWN: "↓", " ": "Space", "Enter": "Enter"}
-# A number key each, and no more: with 0 they are ten.
+# One number key each: with 0 they are ten.
 NUMBER_KEYS = 10
-# Families whose environments the catalog calls agent only.
+# Families that the catalog marks as agent only.
 AGENT_ONLY = ("mujoco",)
 MOST_DIMENSIONS = 2
 
@@ -32,27 +32,27 @@ _PROCGEN = (
 
 @dataclass(frozen=True)
 class KeyControls:
-    """How a person acts. Discrete: an action per key. Continuous: keys push a number to one end of its range."""
+    """The controls of a player. Discrete: an action per key. Continuous: a key moves a number to an end of its range."""
 
     kind: str
     """discrete | continuous | none"""
     names: tuple[str, ...] = ()
     start: int = 0
     keys: Mapping[str, int] = field(default_factory=dict)
-    """key to action; of a continuous one: key to 2 × dimension + (0 low, 1 high)"""
+    """key to action; if continuous: key to 2 × dimension + (0 low, 1 high)"""
     idle: int | None = None
-    """the action while no key is held; None: time stands still until one is"""
+    """the action while no key is held; None: the game waits for a key"""
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
     reason: str = ""
-    """why a person cannot take over"""
+    """the reason why a player cannot take over"""
 
     @property
     def possible(self) -> bool:
         return self.kind != "none"
 
     def action(self, held: Sequence[str]) -> int | list[float] | None:
-        """What the held keys mean, the one pressed last first; None: nothing is to be done."""
+        """Return the action of the held keys, the last pressed first; None: no action."""
         if self.kind == "discrete":
             return next((self.keys[key] for key in reversed(held) if key in self.keys), self.idle)
         if self.kind == "continuous":
@@ -60,7 +60,7 @@ class KeyControls:
         return None
 
     def push(self, held: Collection[str]) -> list[float]:
-        """Each number at rest (0 where its range holds it), or at the end that a held key pushes it to."""
+        """Return each number at rest (0 if its range holds it), or at the end that a held key pushes it to."""
         values = list(self.rest)
         for key in held:
             if (code := self.keys.get(key)) is not None:
@@ -72,12 +72,12 @@ class KeyControls:
         return tuple(min(max(0.0, low), high) for low, high in zip(self.low, self.high, strict=True))
 
     def key_of(self, number: int) -> str:
-        """The keys of an action or an end of a range as people read them."""
+        """Return the readable keys of an action, or of an end of a range."""
         return " or ".join(ARROWS.get(key, key.upper()) for key, value in self.keys.items() if value == number)
 
 
 def controls_for(env_id: str, space: Mapping[str, Any]) -> KeyControls:
-    """The keys for an action space as the worker tells it."""
+    """Return the keys for an action space as the worker describes it."""
     environment = catalog.find(env_id)
     family = environment.family if environment else ""
     if family in AGENT_ONLY:
@@ -102,7 +102,7 @@ def _discrete(env_id: str, family: str, count: int, start: int) -> KeyControls:
 
 
 def _known(env_id: str, family: str, count: int) -> tuple[tuple[str, ...], dict[str, int], int | None]:
-    """Names, keys and the action of doing nothing, where the environment is an old friend."""
+    """Return names, keys and the no-op action of a known environment."""
     name = env_id.rpartition("-v")[0]
     if name in _FRIENDS and len(_FRIENDS[name][0]) == count:
         return _FRIENDS[name]
@@ -118,7 +118,7 @@ def _known(env_id: str, family: str, count: int) -> tuple[tuple[str, ...], dict[
 
 
 def _atari_games(env_id: str, count: int) -> tuple[tuple[str, ...], dict[str, int], int | None]:
-    """Small action sets: always 0 for waiting; the two famous games by name."""
+    """Return the controls of a small action set: 0 always waits; three known games have named actions."""
     if "Breakout" in env_id and count == 4:
         return ("wait", "fire", "right", "left"), {" ": 1, RIGHT: 2, LEFT: 3}, 0
     if ("Pong" in env_id or "SpaceInvaders" in env_id) and count == 6:
@@ -154,7 +154,7 @@ def _continuous(space: Mapping[str, Any]) -> KeyControls:
         return KeyControls(
             "none", reason=f"{len(low)} numbers at a time are too many for a keyboard; the policy can act alone"
         )
-    # What has no end has none to push to: one is as good a step as any.
+    # An unbounded number gets the range from -1 to 1.
     low = tuple(value if value > -1e6 else -1.0 for value in low)
     high = tuple(value if value < 1e6 else 1.0 for value in high)
     keys = {LEFT: 0, RIGHT: 1, **({DOWN: 2, UP: 3} if len(low) > 1 else {})}
@@ -163,7 +163,7 @@ def _continuous(space: Mapping[str, Any]) -> KeyControls:
 
 
 def _flat(value: Any) -> tuple[float, ...]:
-    """Nested lists as one; the wire spells infinities as words."""
+    """Flatten nested lists; the wire spells infinities as words."""
     if isinstance(value, list):
         return tuple(number for item in value for number in _flat(item))
     words = {"Infinity": 1e300, "-Infinity": -1e300, "NaN": 0.0}

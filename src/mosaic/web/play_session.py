@@ -1,4 +1,4 @@
-"""A worker's interactive process, as a page drives it: started by discovery's command, asked line by line, ended."""
+"""A worker's interactive process, driven by a page: start, commands as JSON lines, end."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from mosaic.contract import variables
 from mosaic.contract.errors import ConfigError, WorkerError, shown
 from mosaic.web.forms.found import POLICY, policy_inside
 
-# torch takes seconds to load, on a busy machine many.
+# torch takes seconds to load, many on a busy machine.
 START_SECONDS = 120.0
 ANSWER_SECONDS = 60.0
 CLOSE_SECONDS = 5.0
 # Each is a process with an environment and perhaps torch: half a gigabyte.
 MOST_SESSIONS = 8
-# A picture of 1,000 × 1,000 as base64 is larger than asyncio's usual line.
+# A picture of 1,000 × 1,000 as base64 exceeds asyncio's default line limit.
 LONGEST_LINE = 32 * 2**20
 STDERR_LINES = 20
 
@@ -31,7 +31,7 @@ Message = dict[str, Any]
 
 
 class PlaySession:
-    """One process. Its commands wait for each other; close it, or the process would wait for ever."""
+    """One process, which serializes its commands; without `close` it would wait forever."""
 
     _open: int = 0
 
@@ -57,7 +57,7 @@ class PlaySession:
         greedy: bool = False,
         start_seconds: float = START_SECONDS,
     ) -> PlaySession:
-        """Start a process and hear its introduction; WorkerError or ConfigError say why there is none."""
+        """Start a process and read its introduction; raise WorkerError or ConfigError if it fails."""
         if cls._open >= MOST_SESSIONS:
             raise WorkerError(f"{cls._open} games are open already; close one of those pages, then try again")
         argv = play_command(command, policy=policy, env_id=env_id, greedy=greedy)
@@ -91,7 +91,7 @@ class PlaySession:
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed by its owner, whatever the process does."""
+        """Return True if its owner closed it, whatever the process does."""
         return self._closed
 
     @property
@@ -100,21 +100,21 @@ class PlaySession:
 
     @property
     def idle_seconds(self) -> float:
-        """Since it was last asked anything."""
+        """Return the seconds since the last command."""
         return time.monotonic() - self.used_at
 
     async def reset(self, seed: int | None = None) -> Message:
-        """A new episode: the worker's `ready`; WorkerError carries what it said instead."""
+        """Begin a new episode and return the worker's `ready`; WorkerError carries any other message."""
         command: Message = {"cmd": "reset"} if seed is None else {"cmd": "reset", "seed": seed}
         return (await self._ask(command))[0]
 
     async def step(self, action: int | list[float] | None = None) -> list[Message]:
-        """One step, by the policy where no action is given: `step`, and at the end `episode_done`."""
+        """Make one step, by the policy without an action; return `step`, and at the end `episode_done`."""
         command: Message = {"cmd": "step"} if action is None else {"cmd": "step", "action": action}
         return await self._ask(command)
 
     async def close(self) -> None:
-        """End the process: by the end of its stdin, by SIGTERM, by SIGKILL, whichever it takes."""
+        """End the process: close its stdin, then SIGTERM, then SIGKILL, as needed."""
         if self._closed:
             return
         self._closed = True
@@ -157,7 +157,7 @@ class PlaySession:
         except ValueError:
             raise WorkerError("the game's answer is larger than a page can take; start it again") from None
         if not line:
-            with contextlib.suppress(TimeoutError):  # let its last words arrive
+            with contextlib.suppress(TimeoutError):  # wait for the last lines of stderr
                 await asyncio.wait_for(asyncio.shield(self._listening), CLOSE_SECONDS)
             raise WorkerError(f"the game has ended{self._last_words()}")
         try:
@@ -170,7 +170,7 @@ class PlaySession:
 
     async def _read_stderr(self) -> None:
         assert self._process.stderr is not None
-        with contextlib.suppress(ValueError):  # a line without end
+        with contextlib.suppress(ValueError):  # an overlong line
             async for line in self._process.stderr:
                 self._said.append(line.decode(errors="replace").rstrip())
 
@@ -180,7 +180,7 @@ class PlaySession:
 
 
 def play_command(command: Sequence[str], *, policy: Path | None, env_id: str, greedy: bool) -> list[str]:
-    """The worker's command line of a session."""
+    """Return the worker's command line of a session."""
     argv = [*command, "--interactive"]
     if policy is not None:
         argv += [f"--policy-path={policy}"]
@@ -194,7 +194,7 @@ def play_command(command: Sequence[str], *, policy: Path | None, env_id: str, gr
 
 
 def find_policy(home: Path, relative: str) -> Path:
-    """The policy file of this path below the home; ConfigError for what leads out of it or is no policy."""
+    """Return the policy file at this path below the home; ConfigError for a path outside or another file."""
     path = policy_inside(relative, home)
     if path.suffix != POLICY:
         raise ConfigError(f"{shown(relative, 200)} is no policy; choose a file that ends in {POLICY}")
@@ -202,7 +202,7 @@ def find_policy(home: Path, relative: str) -> Path:
 
 
 def _environment(home: Path) -> dict[str, str]:
-    """The web process's own, without what belongs to a daemon or a run; MuJoCo draws without a screen."""
+    """Return the web process's environment without variables of a daemon or a run; MuJoCo draws without a screen."""
     own = {variables.MOSAIC_TOKEN, variables.MOSAIC_TARGET, variables.MOSAIC_RUN_ID, variables.WANDB_API_KEY}
     kept = {name: value for name, value in os.environ.items() if name not in own}
     return {**kept, variables.MOSAIC_HOME: str(home), variables.PYTHONUNBUFFERED: "1"}

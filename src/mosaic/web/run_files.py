@@ -1,4 +1,4 @@
-"""What lies in a run's folder, for people: checkpoints and their pins, policies, videos, everything; its notes."""
+"""The content of a run's folder for pages: checkpoints and their pins, policies, videos, all files; its notes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class File:
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """What a run's store has and this machine lacks; `trouble` says why that is not known."""
+    """The files in a run's store that this machine lacks; `trouble` is the reason if they are unknown."""
 
     url: str
     saved: tuple[Saved, ...] = ()
@@ -60,7 +60,7 @@ class Elsewhere:
 
 
 def list_elsewhere(paths: RunPaths) -> Elsewhere | None:
-    """What can be fetched; None for a run that is stored nowhere. Asks the store, which takes a moment."""
+    """Return the files that can be fetched; None for a run without a store. Contacts the store, so it may be slow."""
     if not (url := url_of(paths)):
         return None
     status = read_note(paths.folder / STATUS, STORAGE)
@@ -88,7 +88,7 @@ def list_elsewhere(paths: RunPaths) -> Elsewhere | None:
 
 
 def fetch_all(paths: RunPaths, checkpoint: str = "") -> None:
-    """Fetch one checkpoint, or everything but the checkpoints."""
+    """Fetch one checkpoint, or everything except the checkpoints."""
     stored = StoredRun(paths, url_of(paths))
     if checkpoint:
         stored.fetch_path(checkpoint)
@@ -97,7 +97,7 @@ def fetch_all(paths: RunPaths, checkpoint: str = "") -> None:
 
 
 def list_checkpoints(paths: RunPaths) -> list[Saved]:
-    """Newest first; one that is being removed just now is passed over."""
+    """Return the checkpoints, newest first; one that is being removed is skipped."""
     found = []
     for folder in checkpoints.find_all(paths.checkpoints):
         with contextlib.suppress(OSError):
@@ -117,7 +117,7 @@ def list_checkpoints(paths: RunPaths) -> list[Saved]:
 
 
 def pin(paths: RunPaths, relative: str, pinned: bool) -> None:
-    """Keep a checkpoint for ever, or let it go with the others in time."""
+    """Pin a checkpoint, or unpin it, so that it may be deleted."""
     folder = paths.inside(relative)
     if not (folder / "state.json").is_file():
         raise ConfigError(f"checkpoint {relative} is gone; newer ones have taken its place")
@@ -131,7 +131,7 @@ def pin(paths: RunPaths, relative: str, pinned: bool) -> None:
 
 
 def list_files(paths: RunPaths, pattern: str = "*", below: Path | None = None) -> list[File]:
-    """Files of the run, sorted by path; hidden ones, which are being written, are not there yet."""
+    """Return the run's files, sorted by path, without hidden ones, which are still being written."""
     root = below or paths.folder
     found = []
     for path in _walk(root):
@@ -143,17 +143,17 @@ def list_files(paths: RunPaths, pattern: str = "*", below: Path | None = None) -
 
 
 def list_policies(paths: RunPaths) -> list[File]:
-    """The last saved first."""
+    """Return the policies, the last saved first."""
     return sorted(list_files(paths, "*.cleanrl_model", paths.policies), key=lambda file: -file.changed_at)
 
 
 def list_videos(paths: RunPaths) -> list[File]:
-    """The last saved first."""
+    """Return the videos, the last saved first."""
     return sorted(list_files(paths, "*.mp4", paths.videos), key=lambda file: -file.changed_at)
 
 
 def read_notes(paths: RunPaths) -> tuple[str, float]:
-    """What people wrote about a run, and when; before anybody did, what its config says, and 0."""
+    """Return the notes of a run and their time of change; before the first edit, the config's notes and 0."""
     try:
         text = paths.people_notes.read_text(encoding="utf-8", errors="replace")
         return text, paths.people_notes.stat().st_mtime
@@ -162,7 +162,7 @@ def read_notes(paths: RunPaths) -> tuple[str, float]:
 
 
 def write_notes(paths: RunPaths, text: str) -> float:
-    """Keep them; when they were changed."""
+    """Save the notes; return their time of change."""
     if len(text) > MOST_NOTES:
         raise ConfigError(f"notes of {len(text):,} characters are refused: at most {MOST_NOTES:,}; shorten them")
     if not paths.folder.is_dir():
@@ -172,7 +172,7 @@ def write_notes(paths: RunPaths, text: str) -> float:
 
 
 def _walk(root: Path) -> Iterator[Path]:
-    """Files below a folder, links to folders not followed; a million of them are not needed."""
+    """Yield files below a folder, up to a limit; links to folders are not followed."""
     count = 0
     for folder, names, files in os.walk(root):
         names[:] = sorted(name for name in names if not name.startswith("."))

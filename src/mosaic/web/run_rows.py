@@ -1,4 +1,4 @@
-"""Runs as the rows of a table: words, a bar, a sparkline; groups of seeds. Pure."""
+"""Runs as table rows: words, a bar, a sparkline; groups of seeds. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Row = dict[str, Any]
 
 
 def row_of(run: Run, states: dict[State, tuple[str, str, str]], now: float) -> Row:
-    """One run; every text is shown as it is and never as markup."""
+    """Return the row of one run; every text is shown as it is, never as markup."""
     icon, colour, word = states[run.state]
     fraction, told = progress_of(run)
     asked = f"{run.asked} asked" if run.asked and not run.ended else ""
@@ -59,7 +59,7 @@ def rows_of(
     by_group: bool,
     opened: Collection[str],
 ) -> list[Row]:
-    """All rows of a page; with groups, a row for each group of several, above its runs where it is opened."""
+    """Return all rows of a page; with groups, a row for each group of several, above its runs if it is open."""
     if not by_group:
         return [row_of(run, states, now) for run in runs]
     rows: list[Row] = []
@@ -75,7 +75,7 @@ def rows_of(
 
 
 def group_row(group: analytics.Group, is_open: bool, now: float) -> Row:
-    """The seeds of a configuration in one row: how many are where, and the mean of their returns."""
+    """Return the row of a group of seeds: the count per state, and the mean of the returns."""
     runs = group.runs
     returns = [value for run in runs if (value := shown_return(run)) is not None and math.isfinite(value)]
     fractions = [part for part, _ in map(progress_of, runs) if part is not None]
@@ -112,7 +112,7 @@ def group_row(group: analytics.Group, is_open: bool, now: float) -> Row:
 
 
 def progress_of(run: Run) -> tuple[float | None, str]:
-    """How far, as a part of 1 where there is an end, and in words; an evaluation counts within its batch."""
+    """Return the progress as a fraction (None without a total) and in words; an evaluation counts within its batch."""
     unit = "episodes" if run.mode == "policy_eval" else "steps"
     if run.state == State.INIT and run.queue_position >= 0:
         return None, "next in the queue" if run.queue_position == 0 else f"{run.queue_position} before it"
@@ -128,7 +128,7 @@ def progress_of(run: Run) -> tuple[float | None, str]:
 
 
 def eta_of(run: Run) -> str:
-    """What is left, or how long it took."""
+    """Return the remaining time, or the duration of an ended run."""
     if run.eta_seconds is not None:
         return f"{words.duration(run.eta_seconds)} left"
     if run.ended and run.started_at:
@@ -137,19 +137,19 @@ def eta_of(run: Run) -> str:
 
 
 def shown_return(run: Run) -> float | None:
-    """Return the return of a run; of one from before means were kept, its last episode's."""
+    """Return the run's mean return; for an older run without one, the return of its last episode."""
     return run.last_return if run.mean_return is None else run.mean_return
 
 
 def seeds_told(seeds: Sequence[int]) -> str:
-    """`1–5` for a whole range, else one by one, a few of them."""
+    """Return `1–5` for a complete range, else the first few seeds."""
     if len(seeds) > 2 and list(seeds) == list(range(seeds[0], seeds[-1] + 1)):
         return f"{seeds[0]}–{seeds[-1]}"
     return ", ".join(map(str, seeds[:4])) + (" …" if len(seeds) > 4 else "") or "–"
 
 
 def sparkline(curve: Sequence[float]) -> str:
-    """The points of an SVG polyline in a box of SPARK_WIDTH × SPARK_HEIGHT; "" where there is nothing to draw."""
+    """Return the points of an SVG polyline in a box of SPARK_WIDTH × SPARK_HEIGHT; "" with fewer than two points."""
     values = [value for value in curve if math.isfinite(value)]
     if len(values) < 2:
         return ""
@@ -163,7 +163,7 @@ def sparkline(curve: Sequence[float]) -> str:
 
 
 def mean_curve(curves: Sequence[Sequence[float]]) -> list[float]:
-    """The mean of several small curves, each stretched to the longest."""
+    """Return the mean of several small curves, each stretched to the longest."""
     known = [curve for curve in curves if len(curve) > 1]
     if not known:
         return []
@@ -173,7 +173,7 @@ def mean_curve(curves: Sequence[Sequence[float]]) -> list[float]:
 
 
 def _percent(part: float) -> str:
-    """Never 100 % before the end, never 0 % after the start."""
+    """Format a percentage: never 100 % before the end, never 0 % after the start."""
     if 0 < part < 1:
         return f"{min(99, max(1, round(100 * part)))} %"
     return f"{part:.0%}".replace("%", " %")

@@ -1,4 +1,4 @@
-"""The web process: where it listens, the card by which `mosaic url` finds it, its life from start to signal."""
+"""The web process: its address, the card by which `mosaic url` finds it, its life from start to signal."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from mosaic.contract.paths import make_var, write_atomic
 from mosaic.web.auth import Keeper, read_key
 
 HOST, DEFAULT_PORT = "127.0.0.1", 8080
-# Open pages hold sockets that would wait for ever.
+# Open pages hold sockets that would wait forever.
 CLOSE_SECONDS = 2
 
 
 class WebSite:
-    """The GUI of one home, bound to a port before it serves, so that a taken port is said at once."""
+    """The GUI of one home, bound to a port before it serves, so that a taken port fails immediately."""
 
     def __init__(self, home: Path, port: int | None = None, allow_hosts: Collection[str] = ()) -> None:
         self.home = home.resolve()
@@ -44,12 +44,12 @@ class WebSite:
         return f"http://{HOST}:{self.port}"
 
     def new_url(self) -> str:
-        """An address that signs one person in."""
+        """Return an address that signs in one user."""
         return f"{self.base}/?code={self._keeper.new_code()}"
 
     def serve(self) -> None:
-        """Answer until `stop`; signals are left to the caller."""
-        os.environ["NICEGUI_STORAGE_PATH"] = str(self.home / "var" / "trainer" / "web")  # read when NiceGUI is imported
+        """Serve until `stop`; signals are left to the caller."""
+        os.environ["NICEGUI_STORAGE_PATH"] = str(self.home / "var" / "trainer" / "web")  # read at the import of NiceGUI
         import uvicorn
 
         from mosaic.web.app import build
@@ -71,7 +71,7 @@ class WebSite:
                     web_card(self.home).unlink()
 
     def stop(self) -> None:
-        """End soon, also where it does not serve yet; safe in a signal handler."""
+        """Stop soon, even before it serves; safe in a signal handler."""
         self.stopped = True
         if self._server is not None:
             self._server.should_exit = True
@@ -82,7 +82,7 @@ class WebSite:
 
 
 def web_card(home: Path) -> Path:
-    """Written by a running web process."""
+    """Return the path of the card that a running web process writes."""
     return home / "var" / "trainer" / "web.json"
 
 
@@ -92,7 +92,7 @@ def read_web_card(home: Path) -> Mapping[str, Any]:
 
 
 def fresh_url(home: Path) -> str:
-    """An address that signs one person in to the running GUI of this home; NoDaemonError where none runs."""
+    """Return an address that signs in one user to the running GUI of this home; NoDaemonError if none runs."""
     card = read_web_card(home)
     if not card:
         raise NoDaemonError(f"no web GUI runs for {home}; start it with: mosaic up")
@@ -101,7 +101,7 @@ def fresh_url(home: Path) -> str:
 
 
 def _bind(port: int | None) -> socket.socket:
-    """The port that was asked for, or the usual one, or any where another program has that."""
+    """Bind the given port, or the default one, or any if another program uses that."""
     if port is not None and not 0 <= port <= 65535:
         raise ConfigError(f"--port takes a number from 0 to 65535, not {port}")
     for number in (DEFAULT_PORT, 0) if port is None else (port,):

@@ -1,4 +1,4 @@
-"""The pictures of a sweep as ECharts takes them: history, importance, parallel coordinates. Pure."""
+"""The charts of a sweep for ECharts: history, importance, parallel coordinates. Pure."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from mosaic.contract.sweeps import Dimension, Summary, Trial, Value
 from mosaic.web.curves import QUIET
 from mosaic.web.layout import BLUE, ORANGE
 
-# From bad to good, told apart by the colour-blind and on white as on black.
+# From bad to good, colour-blind safe, readable on white and on black.
 SCALE = ("#CC79A7", "#E69F00", "#009E73")
 TEXT = {"color": QUIET, "fontSize": 12}
 
 
 def history(summary: Summary) -> dict[str, Any]:
-    """The value of each trial, and the best so far as steps."""
+    """Return the chart of each trial's value, with the best so far as steps."""
     complete = [trial for trial in summary.trials if trial.state == "complete" and trial.value is not None]
     pruned = [trial for trial in summary.trials if trial.state == "pruned" and trial.value is not None]
     best: list[list[float]] = []
@@ -51,7 +51,7 @@ def history(summary: Summary) -> dict[str, Any]:
 
 
 def importance(summary: Summary) -> dict[str, Any]:
-    """A bar for each parameter, the longest at the top."""
+    """Return a bar for each parameter, the longest at the top."""
     shares = sorted(summary.importance.items(), key=lambda pair: pair[1])
     return {
         **_frame(top=8),
@@ -69,7 +69,7 @@ def importance(summary: Summary) -> dict[str, Any]:
                 "type": "bar",
                 "barMaxWidth": 18,
                 "itemStyle": {"color": BLUE},
-                # A text of our own: NiceGUI would run a formatter that came from elsewhere.
+                # Our own text: NiceGUI would run a formatter from elsewhere.
                 "data": [
                     {"value": share, "label": {"show": True, "position": "right", "formatter": f"{share:.0%}", **TEXT}}
                     for _, share in shares
@@ -80,7 +80,7 @@ def importance(summary: Summary) -> dict[str, Any]:
 
 
 def parallel(summary: Summary) -> dict[str, Any]:
-    """A line for each completed trial through its parameters to its value; good ones are green and lie on top."""
+    """Return a line for each completed trial through its parameters to its value; good ones are green and on top."""
     complete = [trial for trial in summary.trials if trial.state == "complete" and trial.value is not None]
     sign = 1.0 if summary.direction == "maximize" else -1.0
     complete.sort(key=lambda trial: sign * (trial.value or 0.0))
@@ -117,7 +117,7 @@ def parallel(summary: Summary) -> dict[str, Any]:
 
 
 def _parallel_axis(place: int, one: Dimension) -> dict[str, Any]:
-    # Names stand on two heights where there are many, so that long ones do not run into each other.
+    # Names alternate between two heights, so that long ones do not overlap.
     axis: dict[str, Any] = {"dim": place, "name": one.name, "nameGap": 12 if place % 2 else 26}
     if one.kind == "choice":
         return {**axis, "type": "category", "data": [str(choice) for choice in one.choices]}

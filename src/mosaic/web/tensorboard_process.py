@@ -1,7 +1,7 @@
-"""The process that is a run's TensorBoard: `python -m mosaic.web.tensorboard_process LOGDIR SOCKET`.
+"""The process of a run's TensorBoard: `python -m mosaic.web.tensorboard_process LOGDIR SOCKET`.
 
-It answers on a Unix socket only, which lies in a folder that nobody but its owner enters, and ends with its standard
-input: however the web process dies, no TensorBoard stays behind.
+It listens only on a Unix socket, in a folder that only its owner can enter, and ends with its standard input: however
+the web process dies, no TensorBoard is left behind.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def main(logdir: str, socket: str) -> None:
     from werkzeug.serving import make_server
 
     class SocketServer:
-        """What TensorBoard asks of a server, on a Unix socket."""
+        """The server interface that TensorBoard expects, on a Unix socket."""
 
         def __init__(self, app: Any, flags: Any) -> None:
             self._server = make_server(f"unix://{socket}", 0, app, threaded=True)
@@ -31,8 +31,8 @@ def main(logdir: str, socket: str) -> None:
             return f"unix://{socket}"
 
     board = program.TensorBoard(plugins=default.get_plugins(), server_class=SocketServer)
-    # The pages are read in Python: the fast reader is another process and another open port. A run's folder is small,
-    # so it is read often; several files of one run (a resumption's) are followed at once.
+    # The files are read in Python: the fast reader is another process and another open port. A run's folder is small,
+    # so it is reloaded often; several files of one run (of a resumption) are followed at once.
     board.configure(
         argv=[
             "tensorboard",
@@ -45,7 +45,7 @@ def main(logdir: str, socket: str) -> None:
     board.launch()
     print(READY, flush=True)
     sys.stdin.read()
-    os._exit(0)  # its threads sit in reads that nobody waits for
+    os._exit(0)  # its threads block in reads that nobody waits for
 
 
 if __name__ == "__main__":

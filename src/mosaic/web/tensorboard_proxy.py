@@ -1,4 +1,4 @@
-"""`/tensorboard/{run_id}/…`: a run's TensorBoard, reached only through us and so only behind our sign-in."""
+"""`/tensorboard/{run_id}/…`: a run's TensorBoard, reachable only through this proxy, behind the sign-in."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from mosaic.contract.errors import MosaicError
 from mosaic.contract.paths import check_run_id
 from mosaic.web.tensorboard_server import TensorBoards
 
-# What TensorBoard may see of a request; our cookie above all is none of its business.
+# The request headers that TensorBoard may see; our cookie must not reach it.
 ASKED = frozenset(("accept", "accept-encoding", "accept-language", "content-type", "range", "user-agent"))
-# What of an answer speaks of the connection to it, which is not the browser's.
+# Response headers of the connection to TensorBoard, not of the browser's.
 ITS_OWN = frozenset(("connection", "keep-alive", "transfer-encoding", "server", "date", "set-cookie"))
 
 
 async def answer(boards: TensorBoards, request: Request, run_id: str, path: str) -> Response:
-    """Pass one request on; the first one starts the process."""
+    """Forward one request; the first one starts the process."""
     try:
         check_run_id(run_id)
         if not path and not request.url.path.endswith("/"):
-            return RedirectResponse(f"/tensorboard/{run_id}/")  # or its relative addresses would miss
+            return RedirectResponse(f"/tensorboard/{run_id}/")  # else its relative addresses would not resolve
         board = await boards.open(run_id)
         passed = board.client.build_request(
             request.method,
@@ -39,7 +39,7 @@ async def answer(boards: TensorBoards, request: Request, run_id: str, path: str)
         return PlainTextResponse("TensorBoard does not answer; reload the page to start it again.", 502)
     headers = {name: value for name, value in found.headers.items() if name.lower() not in ITS_OWN}
     if not path and headers.get("content-encoding", "identity") == "identity":
-        # its fonts alone have addresses that take no heed of where it is served
+        # its fonts alone have absolute addresses
         headers.pop("content-length", None)
         page = (await found.aread()).replace(b"url(/font-roboto/", b"url(font-roboto/")
         await found.aclose()
@@ -48,7 +48,7 @@ async def answer(boards: TensorBoards, request: Request, run_id: str, path: str)
 
 
 async def _body(found: httpx.Response) -> AsyncIterator[bytes]:
-    """As it came, compressed or not."""
+    """Yield the raw bytes, compressed or not."""
     try:
         async for part in found.aiter_raw():
             yield part

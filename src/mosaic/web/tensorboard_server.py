@@ -1,4 +1,4 @@
-"""One TensorBoard process per run that somebody looks at, each on a Unix socket of our own; ended when idle."""
+"""One TensorBoard process per viewed run, each on its own Unix socket; ended when idle."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mosaic.contract.paths import RunPaths
 from mosaic.store.stored import ensure
 from mosaic.web.tensorboard_process import READY
 
-# From the last request or sign of an open tab on. Starting one takes seconds, keeping one 150 MB.
+# Since the last request or signal of an open tab. Starting one takes seconds, keeping one 150 MB.
 IDLE_SECONDS = 300.0
 START_SECONDS = 120.0
 SWEEP_SECONDS = 5.0
@@ -43,7 +43,7 @@ class Board:
 
 
 class TensorBoards:
-    """The boards that run. Only for the event loop of the web process."""
+    """The running boards. Not thread-safe: only for the event loop of the web process."""
 
     def __init__(self, home: Path, idle_seconds: float = IDLE_SECONDS, most: int = MOST) -> None:
         self.idle_seconds = idle_seconds
@@ -53,7 +53,7 @@ class TensorBoards:
         self._sweeper: asyncio.Task[None] | None = None
 
     async def open(self, run_id: str) -> Board:
-        """The run's board, started if there is none; ConfigError when the run has nothing to show."""
+        """Return the run's board, started if necessary; ConfigError if the run has no event files."""
         async with self._locks.setdefault(run_id, asyncio.Lock()):
             board = self._boards.get(run_id)
             if board is None or not board.lives:
@@ -69,16 +69,16 @@ class TensorBoards:
             return board
 
     def touch(self, run_id: str) -> None:
-        """Somebody still looks."""
+        """Reset the idle time of a run's board."""
         if board := self._boards.get(run_id):
             board.used_at = time.monotonic()
 
     def running(self) -> list[str]:
-        """The runs whose board runs."""
+        """Return the ids of the runs with a running board."""
         return [run_id for run_id, board in self._boards.items() if board.lives]
 
     async def close(self) -> None:
-        """End them all."""
+        """End all boards."""
         if self._sweeper is not None:
             self._sweeper.cancel()
         for run_id in list(self._boards):
@@ -103,7 +103,7 @@ class TensorBoards:
 
 
 def log_folder(paths: RunPaths) -> Path:
-    """Where a run's event files lie; they are fetched where only the run's store has them."""
+    """Return the folder of a run's event files; fetch them if only the run's store has them."""
     for folder in (paths.tensorboard, paths.tensorboard_eval):
         ensure(folder, paths.home)
     for folder in (paths.tensorboard, paths.tensorboard_eval):
@@ -116,7 +116,7 @@ def log_folder(paths: RunPaths) -> Path:
 
 
 def board_name(paths: RunPaths) -> str:
-    """What TensorBoard calls the run: the name that people gave it, as far as a folder can have it, else its id."""
+    """Return TensorBoard's name for the run: its given name, as far as a folder name allows, else its id."""
     try:
         name = str(read_object(paths.config_file, "config", NOTE_BYTES).get("run_name") or "")
     except (OSError, ValueError, AttributeError):
@@ -125,11 +125,11 @@ def board_name(paths: RunPaths) -> str:
 
 
 async def _start(run_id: str, logs: Path, name: str) -> Board:
-    # 0700, and short: the name of a socket has at most 107 characters
+    # 0700, and short: a socket's path has at most 107 characters
     folder = Path(tempfile.mkdtemp(prefix="mosaic-tb-"))
     socket, named = folder / "socket", folder / "logs"
     named.mkdir()
-    # TensorBoard calls a run by its folder below the one that it is given, and that one itself "."
+    # TensorBoard names a run by its folder below the given one, and the given one itself "."
     (named / name).symlink_to(logs, target_is_directory=True)
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-P", "-m", "mosaic.web.tensorboard_process", str(named), str(socket)),

@@ -1,4 +1,4 @@
-"""Numbers and times as people read them."""
+"""Numbers and times in readable form."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import time
 
 
 def age(then: float, now: float | None = None) -> str:
-    """How long ago: `12 s ago`, `3 min ago`, `2 h ago`, `5 days ago`; a dash for never."""
+    """Return the age: `12 s ago`, `3 min ago`, `2 h ago`, `5 days ago`; a dash for never."""
     if then <= 0:
         return "–"
     return f"{duration(max(0.0, (time.time() if now is None else now) - then))} ago"
 
 
 def duration(seconds: float | None) -> str:
-    """`42 s`, `3 min`, `2 h 5 min`, `4 days`."""
+    """Format a duration: `42 s`, `3 min`, `2 h 5 min`, `4 days`."""
     if seconds is None or not math.isfinite(seconds):
         return "–"
     if seconds < 60:
@@ -34,7 +34,7 @@ def stall_mark(since: float, now: float | None = None) -> str:
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    """A number with as many digits as tell something: `1,234,567`, `21.5`, `3.2e-05`; a dash for none."""
+    """Format a number with its significant digits: `1,234,567`, `21.5`, `3.2e-05`; a dash for none."""
     if value is None:
         return "–"
     if not math.isfinite(value):
@@ -47,7 +47,7 @@ def number(value: float | None, digits: int = 4) -> str:
 
 
 def size(count: float) -> str:
-    """`512 B`, `3.4 kB`, `1.2 GB`."""
+    """Format a byte count: `512 B`, `3.4 kB`, `1.2 GB`."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000:
             return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
@@ -56,10 +56,10 @@ def size(count: float) -> str:
 
 
 def moment(then: float) -> str:
-    """Date and time of day on this machine; a dash for never."""
+    """Return date and time of day on this machine; a dash for never."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(then)) if then > 0 else "–"
 
 
 def short_id(run_id: str) -> str:
-    """The end of a run id, which tells runs of one day apart; ids that people chose stay whole."""
+    """Return the end of a run id, which differs between runs of one day; user-chosen ids stay complete."""
     return f"…{run_id[-8:]}" if len(run_id) == 26 and run_id.isalnum() else run_id
