@@ -32,7 +32,7 @@ _PROCGEN = (
 
 @dataclass(frozen=True)
 class KeyControls:
-    """The controls of a player. Discrete: an action per key. Continuous: a key moves a number to an end of its range."""
+    """The controls of a player. Discrete: an action per key. Continuous: a key moves a number to the end of a range."""
 
     kind: str
     """discrete | continuous | none"""

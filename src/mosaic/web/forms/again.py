@@ -1,4 +1,4 @@
-"""Again: from a run's payload back to a form's values, and the same run once more."""
+"""The conversion of a run's payload back to form values, and its resubmission."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mosaic.trainer.rpc.client import Run
     from mosaic.web.context import Web
 
-# Extras that a training form has fields for, and what the form calls them.
+# Extras that have a field in a training form, with the field's name.
 _FIELDS = {
     "cuda": "gpu",
     "use_cuda": "gpu",
@@ -40,7 +40,7 @@ _FIELDS = {
         )
     },
 }
-# What another mode of run had, and a new training has not.
+# Extras of other run modes, which a new training does not have.
 _OF_OTHER_MODES = frozenset(
     {
         *("mode", "checkpoint_path", "policy_path", "additional_timesteps", "seed_override", "eval_episodes"),
@@ -51,7 +51,7 @@ _OF_OTHER_MODES = frozenset(
 
 @dataclass(frozen=True)
 class Filled:
-    """A training form's content: its own fields, the algorithm's parameters, and extras that it has no field for."""
+    """The content of a training form: its own fields, the algorithm's parameters, and extras without a field."""
 
     values: dict[str, Any]
     params: dict[str, Any] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class Filled:
 def fill_in(payload: Mapping[str, Any], *, imported: bool = False) -> Filled:
     """Return the form's values that submit this payload; a stored payload has no secrets.
 
-    Names that would make an imported run execute code are left out: a person has to enter them.
+    Names that would make an imported run execute code are left out: the user has to enter them.
     """
     payload = without_code(payload) if imported else payload
     told = _object(_object(payload.get("metadata")).get("worker"))
@@ -78,7 +78,7 @@ def fill_in(payload: Mapping[str, Any], *, imported: bool = False) -> Filled:
     resources = _object(payload.get("resources"))
     values["gpu"] = bool(_object(resources.get("gpus")).get("requested"))
     values["executor"] = resources.get("executor") or DEFAULT_EXECUTOR
-    # The switch says "one GPU" already.
+    # The GPU switch covers this line.
     values["resources"] = "\n".join(line for line in show_resources(resources) if line != "gpus.requested=1")
     values["tensorboard"] = bool(extras.get("tensorboard_dir"))
     values["max_restarts"] = _object(payload.get("retry")).get("max_restarts") or 0
@@ -98,7 +98,7 @@ def fill_in(payload: Mapping[str, Any], *, imported: bool = False) -> Filled:
 
 
 def same_again(payload: Mapping[str, Any]) -> dict[str, Any]:
-    """A kept payload as it can be submitted once more: all but the id that was the old run's."""
+    """Return a stored payload for resubmission: without the old run's id."""
     again = copy.deepcopy(dict(payload))
     config = _object(_object(_object(again.get("metadata")).get("worker")).get("config"))
     if not config:
@@ -108,7 +108,7 @@ def same_again(payload: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def train_again(web: Web, run: Run | str) -> Run:
-    """Submit a run's config as it is, under a new id; RefusedError where it is no longer taken."""
+    """Submit a run's config unchanged, under a new id; RefusedError if it is no longer accepted."""
     run_id = run if isinstance(run, str) else run.run_id
     found = await web.ask(lambda client: client.get_run(run_id))
     if found.imported and without_code(found.payload) != found.payload:

@@ -1,4 +1,4 @@
-"""The check before a submission: the payload by its own rules, then the worker's dry run; nothing gets an id."""
+"""The check before a submission: the payload's own rules, then the worker's dry run; no id is assigned."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mosaic.contract.workers import DRY_RUN, WorkerCapabilities
 
 SECONDS = 120.0
 REFUSED = 2
-# What belongs to the daemon or to another run is not the dry run's.
+# Variables of the daemon or of another run, which the dry run must not inherit.
 _NOT_INHERITED = frozenset(
     {variables.MOSAIC_TOKEN, variables.MOSAIC_TARGET, variables.MOSAIC_RUN_ID, variables.MOSAIC_ATTEMPT}
 )
@@ -28,7 +28,7 @@ _NOT_INHERITED = frozenset(
 
 @dataclass(frozen=True)
 class Checked:
-    """How a dry run went: what it printed, and for a refusal the reason and the field that it names."""
+    """The result of a dry run: its output, and for a refusal the reason."""
 
     ok: bool
     output: str
@@ -41,7 +41,7 @@ class Checked:
 
 
 def dry_run(payload: Mapping[str, Any], worker: WorkerCapabilities | None, home: Path) -> Checked:
-    """Ask the worker itself, in a process of its own, whether it would take this payload's config."""
+    """Run the worker's dry run of this payload's config in a separate process."""
     if worker is None:
         return _refused("no worker is installed; install one with: pip install mosaic-rl")
     try:
@@ -85,13 +85,13 @@ def _read(done: subprocess.CompletedProcess[bytes], worker: WorkerCapabilities, 
 
 
 def _pretty(summary: Mapping[str, Any]) -> str:
-    """The summary as a person reads it: what would run, with which flags."""
-    # A stranger's worker need not tell more than the config, as for the daemon.
+    """Return the summary in readable form: the module or algorithm, its flags, its warnings."""
+    # A third-party worker need not return more than the config; the daemon requires no more either.
     config = summary["config"]
     lines = [f"This would run {summary.get('module') or config['algo']}"]
     lines += [f"    {flag}" for flag in summary.get("argv", ())]
     lines += [f"warning: {text}" for text in summary.get("warnings", ())]
-    # The worker made an id up to name its folder; the run would get another.
+    # The worker invented an id to name its folder; the run would get another.
     return "\n".join(lines).replace(str(config.get("run_id") or "<RUN>"), "<RUN>")
 
 
@@ -99,7 +99,7 @@ def _refused(reason: str) -> Checked:
     return Checked(False, reason, reason)
 
 
-# Sentences that name no field, and the field that they are about.
+# Messages that name no field, and the field that they concern.
 _ABOUT = (
     (r"unknown algo|\balgo '[^']*' needs|module '[^']*' cannot be found|script '[^']*' is not there", "algo"),
     (r"\benvironment '|unknown environment|actions, but|observations, but|environments only|EnvPool's '", "env_id"),
@@ -109,7 +109,7 @@ _ABOUT = (
     (r"^seed\b|names a seed twice|are more than .* runs", "seeds"),
     (r"^script\b", "script"),
 )
-# What a payload calls otherwise than a form.
+# Names that differ between a payload and a form.
 _OTHER_NAMES = {
     "fastlane_video_mode": "fastlane_mode",
     "GYM_GUI_FASTLANE_SLOT": "fastlane_slot",
@@ -129,7 +129,7 @@ _OTHER_NAMES = {
 
 
 def faulty_field(error: str, known: Collection[str]) -> str | None:
-    """The form's field that a refusal is about; None where it names none of `known`."""
+    """Return the form's field that a refusal concerns; None if it names none of `known`."""
     error = error.removeprefix("refused: ")
     place = re.match(r"[`'\"]?([A-Za-z_][\w.]*)['`\"]?(?=[:= ]|$)", error)
     words = [place[1].rpartition(".")[2]] if place and (":" in error or "=" in error or " is " in error) else []

@@ -1,4 +1,4 @@
-"""The `mosaic` command that does what a form does: shell-quoted, without secrets, saying only what differs."""
+"""The `mosaic` command equivalent to a form: shell-quoted, without secrets, with only the changed settings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KEY_PLACE = f"{variables.WANDB_API_KEY}=…"
 
 
 def train_command(values: TrainValues, rows: Mapping[str, Row]) -> str:
-    """`mosaic train …`, or `mosaic script …` for a script's values."""
+    """Return `mosaic train …`, or `mosaic script …` for a script's values."""
     words = ["train", values.algo, values.env_id]
     if isinstance(values, ScriptValues):
         words = ["script", values.script, values.algo, values.env_id]
@@ -41,7 +41,7 @@ def train_command(values: TrainValues, rows: Mapping[str, Row]) -> str:
 
 
 def resume_command(values: ResumeValues, rows: Mapping[str, Row]) -> str:
-    """`mosaic resume …`; what the values hold of parameters are the changed ones."""
+    """Return `mosaic resume …`; the values hold only changed parameters."""
     words = ["resume", values.checkpoint_path]
     if values.additional_timesteps is not None:
         words += ["--additional-timesteps", str(values.additional_timesteps)]
@@ -53,7 +53,7 @@ def resume_command(values: ResumeValues, rows: Mapping[str, Row]) -> str:
 
 
 def policy_command(values: PolicyValues, told: Mapping[str, Any]) -> str:
-    """`mosaic eval …`; what the policy's own files tell (`told`) is left out."""
+    """Return `mosaic eval …`, without the values that the policy's own files hold (`told`)."""
     words = ["eval", values.policy_path, "--episodes", str(values.episodes)]
     words += ["--greedy"] * values.greedy + ["--video"] * values.video
     given = {name: getattr(values, name) for name in ("algo", "env_id", "seed")}
@@ -69,7 +69,7 @@ def policy_command(values: PolicyValues, told: Mapping[str, Any]) -> str:
 
 
 def folded(line: str) -> str:
-    """The same command over several lines, a flag on each: what a person reads and a shell still takes."""
+    """Return the command over several lines, one flag each, readable and still valid in a shell."""
     words = shlex.split(line)
     lines: list[list[str]] = [[]]
     for word in words:
@@ -80,7 +80,7 @@ def folded(line: str) -> str:
 
 
 def setting(name: str, value: Any) -> str:
-    """`name=value` as `--set` reads it back: a text that could be taken for JSON is written as JSON."""
+    """Return `name=value` as `--set` parses it: a text that could be read as JSON is written as JSON."""
     if not isinstance(value, str):
         return f"{name}={json.dumps(value)}"
     lowered = value.strip().lower()
@@ -113,7 +113,7 @@ def _line(values: JobValues, words: list[str]) -> str:
 
 
 def _tracked_words(values: TrackedValues, *, named: bool) -> list[str]:
-    """`named`: the algorithm's fields are known, so that what is none of them needs no `extras.` before it."""
+    """Return the words of the tracked values; `named`: the algorithm's fields are known, so `extras.` is not needed."""
     prefix = "" if named else "extras."
     given: dict[str, Any] = {}
     if not values.gpu:
@@ -148,7 +148,7 @@ def _changed_params(params: Mapping[str, Any], rows: Mapping[str, Row]) -> dict[
 
 
 def _placed(params: Mapping[str, Any]) -> dict[str, Any]:
-    """The daemon itself waits for the grace period, so it must be an extra, not a parameter."""
+    """Return the parameters as settings; the daemon itself needs `grace_seconds`, so it must be an extra."""
     return {f"extras.{name}" if name == "grace_seconds" else name: value for name, value in params.items()}
 
 

@@ -1,4 +1,4 @@
-"""EnvironmentPicker: the environment by family with search, or by any id; what it is, and what stands in the way."""
+"""EnvironmentPicker: an environment by family and search, or by any id; its description, and its problems."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ALL = "all"
 
 
 class EnvironmentPicker:
-    """Two lists that fill in the id, the id itself, and a paragraph on it."""
+    """Two lists that fill in the id, the id itself, and a description."""
 
     def __init__(self, page: JobPage, env_id: Any) -> None:
         look_again()
@@ -43,7 +43,7 @@ class EnvironmentPicker:
         self._place = ui.column().classes("w-full gap-2")
 
     def refresh(self) -> None:
-        """Offer what fits the algorithm that is chosen now."""
+        """Offer the environments that fit the currently chosen algorithm."""
         self._quiet = True
         self._family.set_options(
             {ALL: "All families", **families(self._page.entry)}, value=self._family.value or self._first_family
@@ -53,7 +53,7 @@ class EnvironmentPicker:
         self.describe()
 
     def follow(self, entry: Mapping[str, Any]) -> None:
-        """Another algorithm: an environment that no longer fits gives way to the algorithm's own default."""
+        """Replace an environment that does not fit the new algorithm with the algorithm's default."""
         known = catalog.find(str(self.field.value or ""))
         if known is None or not entry or not why_not(entry, known):
             return
@@ -68,7 +68,7 @@ class EnvironmentPicker:
                 self._quiet = False
 
     def describe(self) -> None:
-        """Say what the environment is, and what must be done before it can be learnt."""
+        """Show the environment's description, and the steps needed before training."""
         env_id = str(self.field.value or "").strip()
         if self._choice.value != env_id and env_id in self._choice.options:
             self._quiet = True

@@ -1,4 +1,4 @@
-"""Fields: a row as a widget that validates as you type, says what it is for, and shows when it is not the default."""
+"""Form fields: a row as a widget that validates as the user types, shows its help, and marks a non-default value."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from mosaic.contract.errors import ConfigError
 from mosaic.web.forms.own_rows import SECRET
 from mosaic.web.forms.rows import Row
 
-# Typing sends every keystroke at once otherwise; nobody sees a mark that is this late.
+# Otherwise every keystroke is sent at once; a mark this late goes unnoticed.
 DEBOUNCE_MS = 250
 GRID = "grid w-full grid-cols-1 sm:grid-cols-2 xl:grid-cols-3 gap-x-5 gap-y-2"
-# Below a switch, where Quasar has no line for help or trouble.
+# Below a switch, where Quasar has no line for help or errors.
 _SMALL = "text-xs leading-tight break-words"
 
 
 class FormField:
-    """One widget. `touched` is called after every change that a person makes."""
+    """One widget. `touched` is called after every change by the user."""
 
     def __init__(self, row: Row, value: Any, touched: Callable[[FormField], None]) -> None:
         self.row = row
@@ -29,7 +29,7 @@ class FormField:
         self._quiet = False
         self._refused = ""
         self.other: Callable[[str], Any] = lambda name: None
-        """gives the value of another field, for limits that are made of it"""
+        """returns the value of another field, for limits that refer to it"""
         self._reset: ui.element
         with ui.element("div").classes("w-full min-w-0").props(f'data-field="{row.name}"') as self.box:
             self.widget = self._draw(row.shown(row.first) if value is None else value)
@@ -39,12 +39,12 @@ class FormField:
 
     @property
     def value(self) -> Any:
-        """What the widget holds, as it was typed."""
+        """Return the widget's content, as typed."""
         return self.widget.value
 
     @property
     def problem(self) -> str:
-        """What is wrong with it; "" where nothing is."""
+        """Return the field's error; "" if it is valid."""
         try:
             self.row.check_limits(self.row.read(self.value), self.other)
         except ConfigError as error:
@@ -62,7 +62,7 @@ class FormField:
         return value == self.row.default or (value in (None, "") and self.row.default in (None, ""))
 
     def set(self, value: Any) -> None:
-        """Put a value in, as if it had always been there."""
+        """Set a value without marking it as a user's change."""
         self._quiet = True
         self.widget.value = self.row.shown(value)
         self._quiet = False
@@ -71,23 +71,23 @@ class FormField:
         self._mark()
 
     def look_again(self) -> None:
-        """Another field has changed that a limit of this one is made of."""
+        """Validate again after a change of another field that a limit refers to."""
         self._show_problem()
 
     def refuse(self, reason: str) -> None:
-        """Mark it with what the worker or the daemon says, until it is changed."""
+        """Show the worker's or the daemon's refusal until the value changes."""
         self._refused = reason
         if self.expansion is not None:
             self.expansion.open()
         self._show_problem()
 
     def lock(self, locked: bool) -> None:
-        """Let a person see it but not change it."""
+        """Make the field read-only, or editable again."""
         self.widget.set_enabled(not locked)
         self._mark()
 
     def take_default(self, value: Any) -> None:
-        """From now on this is the default, and the value."""
+        """Set a new default, and the value to it."""
         self.row = replace(self.row, default=value)
         self.set(value)
 
@@ -97,7 +97,7 @@ class FormField:
         self._touched(self)
 
     def reveal(self) -> None:
-        """Bring it into view and put the cursor there."""
+        """Scroll the field into view and focus it."""
         selector = f'[data-field="{self.row.name}"]'
         ui.run_javascript(
             f"setTimeout(() => {{ const box = document.querySelector('{selector}'); if (!box) return;"
@@ -160,7 +160,7 @@ class FormField:
             self.widget.error = problem or None
 
     def _mark(self) -> None:
-        """Show that it is not the default, and the way back."""
+        """Mark a non-default value, and show the reset button."""
         different = not self.is_default
         self._reset.set_visibility(different and self.widget.enabled)
         self.box.props(f"data-changed={'true' if different else 'false'}")
@@ -170,7 +170,7 @@ class FormField:
 def draw_rows(
     rows: Iterable[Row], given: Mapping[str, Any], touched: Callable[[FormField], None], *, grid: str = GRID
 ) -> dict[str, FormField]:
-    """Several fields in a grid."""
+    """Draw several fields in a grid."""
     with ui.element("div").classes(grid):
         return {row.name: FormField(row, given.get(row.name), touched) for row in rows}
 
@@ -180,7 +180,7 @@ def _keyboard(row: Row) -> str:
 
 
 def _hint(row: Row) -> str:
-    if row.label or row.default in (None, "") or row.type == "bool":  # the forms' own help says it where it matters
+    if row.label or row.default in (None, "") or row.type == "bool":  # the forms' help names important defaults
         return row.help
     return f"{row.help} (default {row.default})" if row.help else f"default {row.default}"
 

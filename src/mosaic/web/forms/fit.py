@@ -1,4 +1,4 @@
-"""Fit: which environments an algorithm can learn, those that can be started here and now first."""
+"""The match of environments and algorithms; environments that fit and are installed come first."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mosaic import catalog
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """An environment as it is offered for an algorithm; `trouble` says why it would be refused, "" where it fits."""
+    """An environment offered for an algorithm; `trouble` is the reason of a refusal, "" if it fits."""
 
     env_id: str
     trouble: str = ""
@@ -24,7 +24,7 @@ class Offer:
 
 
 def offers(entry: Mapping[str, Any], family: str = "") -> list[Offer]:
-    """The environments of a family, or all: what fits and is installed, then what is to be installed, then the rest."""
+    """Return the environments of a family, or all: fitting and installed ones, then not installed, then the rest."""
     found = [one for one in map(catalog.find, catalog.ids(family or None)) if one is not None]
     ranked = []
     for place, environment in enumerate(found):
@@ -35,7 +35,7 @@ def offers(entry: Mapping[str, Any], family: str = "") -> list[Offer]:
 
 
 def algorithm_for(schema: Mapping[str, Any], env_id: str, wanted: str) -> str:
-    """The algorithm that is wanted where it fits an environment of the catalog, else the first that does."""
+    """Return the wanted algorithm if it fits an environment of the catalog, else the first fitting one."""
     environment = catalog.find(env_id)
     if environment is None:
         return wanted
@@ -44,14 +44,14 @@ def algorithm_for(schema: Mapping[str, Any], env_id: str, wanted: str) -> str:
 
 
 def families(entry: Mapping[str, Any]) -> dict[str, str]:
-    """Name -> label of every family, those with something that fits first."""
+    """Return the label of every family by name, those with fitting environments first."""
     count = {name: sum(not one.trouble for one in offers(entry, name)) for name in catalog.FAMILIES}
     ordered = sorted(catalog.FAMILIES.values(), key=lambda family: count[family.name] == 0)
     return {family.name: f"{family.label} ({count[family.name]} fit)" for family in ordered}
 
 
 def why_not(entry: Mapping[str, Any], environment: catalog.Environment) -> str:
-    """Why an algorithm cannot learn an environment, in a few words; "" where it can."""
+    """Return a short reason why an algorithm cannot learn an environment; "" if it can."""
     wanted = entry.get("families") or ()
     words = {
         "family": f"for {' and '.join(wanted)} only",
@@ -64,18 +64,18 @@ def why_not(entry: Mapping[str, Any], environment: catalog.Environment) -> str:
 
 @cache
 def lacking(environment: catalog.Environment) -> str:
-    """What must be installed before `env_backend` auto can make it, with the line to do so; "" where it can."""
+    """Return what `env_backend` auto needs installed, with the command to install it; "" for nothing."""
     return catalog.missing_to_train(environment) or ""
 
 
 def look_again() -> None:
-    """Forget what was missing: a person who reloads the form may have installed it."""
+    """Clear the cache: a user who reloads the form may have installed a package."""
     importlib.invalidate_caches()
     lacking.cache_clear()
 
 
 def describe(entry: Mapping[str, Any], env_id: str) -> tuple[str, str, str]:
-    """Of the environment that was chosen: a sentence, its spaces, and what stands in the way."""
+    """Return a description of the chosen environment, its spaces, and its problem."""
     environment = catalog.find(env_id)
     if environment is None:
         newer = catalog.successor(env_id)
@@ -87,7 +87,7 @@ def describe(entry: Mapping[str, Any], env_id: str) -> tuple[str, str, str]:
 
 
 def about(name: str, entry: Mapping[str, Any]) -> str:
-    """One paragraph on an algorithm, from what its own file says of it."""
+    """Return a paragraph about an algorithm, from its own file's docstring."""
     if not entry:
         return f"{name} is a module or script of your own: its parameters go under “Other settings”."
     defaults = {field["name"]: field.get("default") for field in entry.get("fields", ())}

@@ -1,4 +1,4 @@
-"""Found: the checkpoints and policies that runs have left below the home, and what their files tell (read only)."""
+"""The saved checkpoints and policies below the home, with the content of their files (read only)."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from mosaic.contract.typed import imported_by, typed_for
 
 POLICY = ".cleanrl_model"
 UPLOADS = Path("var", "trainer", "uploads")
-# The largest policies here are Atari networks of some 10 MB; a replay memory does not belong into a policy file.
+# The largest policies here are Atari networks of some 10 MB; a replay memory does not belong in a policy file.
 MOST_UPLOAD_BYTES = 200_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A checkpoint folder or a policy file; what its files do not tell is "" or None."""
+    """A checkpoint folder or a policy file; a fact that its files lack is "" or None."""
 
     path: Path
     run_id: str
@@ -41,11 +41,11 @@ class Found:
     best: bool = False
     fastlane: Mapping[str, Any] | None = None
     source: str = ""
-    """the file that told: sidecar, config.json or config-<RUN>.json"""
+    """the source of the facts: sidecar, config.json or config-<RUN>.json"""
 
 
 def find_checkpoints(home: Path, run_id: str = "") -> list[Found]:
-    """Every checkpoint below the runs folder, or one run's, the newest first."""
+    """Return every checkpoint below the runs folder, or one run's, the newest first."""
     found = [
         one
         for folder in _run_folders(home, run_id)
@@ -56,7 +56,7 @@ def find_checkpoints(home: Path, run_id: str = "") -> list[Found]:
 
 
 def read_checkpoint(path: Path, run_id: str) -> Found | None:
-    """What a checkpoint's document tells; None for one that is damaged or was just removed."""
+    """Return the facts of a checkpoint's document; None for one that is damaged or just removed."""
     state = saved_state(path)
     if not state:
         return None
@@ -84,7 +84,7 @@ def read_checkpoint(path: Path, run_id: str) -> Found | None:
 
 
 def find_policies(home: Path, run_id: str = "") -> list[Found]:
-    """Every policy below the runs folder, and the uploaded ones, the newest first."""
+    """Return every policy below the runs folder, and the uploaded ones, the newest first."""
     paths = [
         (path, folder.name) for folder in _run_folders(home, run_id) for path in (folder / "runs").glob(f"*/*{POLICY}")
     ]
@@ -95,7 +95,7 @@ def find_policies(home: Path, run_id: str = "") -> list[Found]:
 
 
 def read_policy(path: Path, home: Path) -> Found:
-    """What is known of a policy: its sidecar tells, else a sibling config.json, else config-<RUN>.json."""
+    """Return the facts of a policy: from its sidecar, else a sibling config.json, else config-<RUN>.json."""
     run_id = _run_of(path, home)
     stat = path.stat()
     base = Found(path, run_id, saved_at=stat.st_mtime, size=stat.st_size, best=path.name.endswith(f".best{POLICY}"))
@@ -105,7 +105,7 @@ def read_policy(path: Path, home: Path) -> Found:
 
 
 def refuse_code(one: Found, home: Path, algorithms: Collection[str]) -> None:
-    """Refuse a policy whose files name an environment or algorithm that would run code nobody typed."""
+    """Raise ConfigError for a policy whose files name an environment or algorithm with code that no user typed."""
     place, typed = f"policy_path: {one.source or one.path.name}", typed_for(one.path, home)
     remedy = "turn on “Override environment” and enter it if you trust it"
     if (module := imported_by(one.env_id)) and one.env_id not in typed:
@@ -116,7 +116,7 @@ def refuse_code(one: Found, home: Path, algorithms: Collection[str]) -> None:
 
 
 def inside_home(text: str, home: Path) -> Path:
-    """The file or folder that a person names, relative to the home or absolute; ConfigError where it leads out."""
+    """Return the named file or folder, relative to the home or absolute; ConfigError if it lies outside."""
     root = home.resolve()
     try:
         path = (root / text.strip()).resolve()
@@ -131,7 +131,7 @@ def inside_home(text: str, home: Path) -> Path:
 
 
 def policy_inside(text: str, home: Path) -> Path:
-    """The policy file that a person names."""
+    """Return the policy file that a user names."""
     path = inside_home(text, home)
     if not path.is_file():
         raise ConfigError(f"{shown(text, 200)} is no file; give a policy file, such as one that ends in {POLICY}")
@@ -139,14 +139,14 @@ def policy_inside(text: str, home: Path) -> Path:
 
 
 def safe_name(name: str) -> str:
-    """A file name of ours for an uploaded file: letters, digits, `.`, `-` and `_`, with the policies' ending."""
+    """Return a safe name for an uploaded file: letters, digits, `.`, `-` and `_`, with the policies' ending."""
     base = name.replace("\\", "/").rpartition("/")[2].removesuffix(".json").removesuffix(POLICY)
     kept = re.sub(r"[^A-Za-z0-9._-]+", "_", base).strip("._")[:80]
     return f"{kept or 'policy'}{POLICY}"
 
 
 def keep_upload(name: str, data: bytes, home: Path) -> Path:
-    """Keep an uploaded policy, or the sidecar of one (`….json`); another file's name is not taken over."""
+    """Store an uploaded policy, or its sidecar (`….json`); a policy never overwrites another file."""
     if len(data) > MOST_UPLOAD_BYTES:
         raise ConfigError(f"{shown(name)} has {len(data):,} bytes; a policy has at most {MOST_UPLOAD_BYTES:,}")
     folder = home / UPLOADS
@@ -176,7 +176,7 @@ def _run_folders(home: Path, run_id: str) -> Iterable[Path]:
 
 
 def _seen(path: Path, run_id: str, home: Path) -> Found | None:
-    """A policy of the list; a file that was just removed is none, nor is a link that leads out."""
+    """Return a policy of the list; None for a file just removed, or a link that leads outside."""
     try:
         if not path.resolve().is_relative_to(home.resolve()):
             return None
@@ -193,7 +193,7 @@ def _tellers(path: Path, run_id: str, home: Path) -> Iterator[Path]:
 
 
 def _run_of(path: Path, home: Path) -> str:
-    """The run whose folder the file lies in; "" for none."""
+    """Return the run whose folder holds the file; "" for none."""
     try:
         return check_run_id(path.resolve().relative_to((home / "var" / "trainer" / "runs").resolve()).parts[0])
     except (ValueError, IndexError):
@@ -201,7 +201,7 @@ def _run_of(path: Path, home: Path) -> str:
 
 
 def _filled(base: Found, document: Mapping[str, Any], source: str) -> Found:
-    """What is not known yet, from one more document: a sidecar, a flat config, or a whole payload."""
+    """Fill the missing facts from one more document: a sidecar, a flat config, or a complete payload."""
     if not document:
         return base
     for part in ("metadata", "worker", "config"):

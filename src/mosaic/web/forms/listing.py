@@ -1,4 +1,4 @@
-"""Listing: the checkpoints or policies that were found, as a table to sort, filter and choose from."""
+"""Listing: the found checkpoints or policies, as a table to sort, filter and choose from."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nicegui import ui
 from mosaic.web.forms.found import Found
 from mosaic.web.words import age, short_id, size
 
-# More rows than this help nobody: the filter looks at all of them.
+# More rows are of no use: the filter searches all of them.
 MOST_ROWS = 500
 _CHOOSE = """<q-checkbox v-model="props.selected" dense
   :aria-label="'Choose ' + props.row.algorithm + ' on ' + props.row.environment + ', run ' + props.row.run
@@ -19,7 +19,7 @@ _NUMBER = "value => value == null ? '–' : Number(value).toLocaleString('en', {
 
 
 class Listing:
-    """The table; `chosen` is called with what a person picks."""
+    """The table; `chosen` is called with the user's choice."""
 
     def __init__(self, found: Sequence[Found], empty: str, chosen: Callable[[Found], None], selected: str = "") -> None:
         self._found, self._chosen, self._selected = list(found), chosen, selected
@@ -37,13 +37,13 @@ class Listing:
         )
         self._table.classes("w-full").props('flat bordered dense data-listing="true" binary-state-sort')
         self._table.props["no-data-label"] = empty
-        self._table.add_slot("header-selection", "")  # one is chosen, never all
+        self._table.add_slot("header-selection", "")  # a single choice, never all
         self._table.add_slot("body-selection", _CHOOSE)
         self._table.on("rowClick", self._clicked, js_handler="(event, row) => emit(row.path)")
         self._show()
 
     def replace(self, found: Sequence[Found]) -> None:
-        """Show another list."""
+        """Replace the list."""
         self._found = list(found)
         self._show()
 
@@ -68,7 +68,7 @@ class Listing:
         self._choose(str(event.args))
 
     def _choose(self, path: str) -> None:
-        # Paths come back from the browser: only those that were offered are taken.
+        # Paths come back from the browser: only offered ones are accepted.
         one = next((one for one in self._found if str(one.path) == path), None)
         if one is not None:
             self.select(path)
@@ -76,7 +76,7 @@ class Listing:
 
 
 def as_row(one: Found) -> dict[str, Any]:
-    """One line of the table; ages are sorted by seconds, sizes by bytes."""
+    """Return one row of the table; ages sort by seconds, sizes by bytes."""
     marks = [word for word, on in (("pinned", one.pinned), ("best", one.best), ("inexact", not one.exact)) if on]
     return {
         "path": str(one.path),

@@ -1,4 +1,4 @@
-"""Memory: what a form holds stays with the browser when the page is left; secrets do not."""
+"""Form memory: a form's content stays with the browser after the page is left; secrets do not."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class FormMemory:
         return dict(self._content().get("values") or {})
 
     def params(self, algo: str) -> dict[str, Any]:
-        """The parameters that were changed for this algorithm."""
+        """Return the changed parameters of this algorithm."""
         return dict((self._content().get("params") or {}).get(algo) or {})
 
     def keep(self, values: Mapping[str, Any], algo: str = "", params: Mapping[str, Any] | None = None) -> None:
-        """Remember; a parameter that is the default again is forgotten."""
+        """Store the content; a parameter back at its default is dropped."""
         content = self._content()
         kept = {**(content.get("params") or {})}
         if algo:
@@ -35,7 +35,7 @@ class FormMemory:
         self._put({"values": {name: one for name, one in values.items() if may_be_kept(name, one)}, "params": kept})
 
     def forget(self) -> None:
-        """Start over."""
+        """Clear the form's content."""
         self._put({})
 
     def _content(self) -> dict[str, Any]:
@@ -47,7 +47,7 @@ class FormMemory:
 
 
 def may_be_kept(name: str, value: Any) -> bool:
-    """Neither keys nor addresses with a login go to a disk; nor do settings that look like keys."""
+    """Return True unless the value holds a key, an address with a login, or a setting that looks like a key."""
     if name == "other" and any(is_secret(line.partition("=")[0]) for line in str(value).splitlines()):
         return False
     if name == "resources" and any(map(is_secret, re.findall(r"[\w-]+", str(value)))):

@@ -1,4 +1,4 @@
-"""What stands under and beside a form: the dry run's output, what differs from the defaults, the command to copy."""
+"""The panels below and beside a form: the dry run's output, the changes from the defaults, the command to copy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Output:
-    """The panel under the form; empty until something was checked."""
+    """The panel below the form; hidden until the first check."""
 
     def __init__(self) -> None:
         with ui.card().classes("w-full gap-2").props('data-output="true" role=status aria-live=polite') as self._card:
@@ -45,7 +45,7 @@ class Output:
         self._text.set_visibility(bool(text.strip()))
         self._card.props(f"data-result={word}")
         self._card.set_visibility(True)
-        if word == "ok":  # a refusal brings its field into view instead
+        if word == "ok":  # a refusal scrolls to its field instead
             ui.run_javascript(
                 "setTimeout(() => document.querySelector('[data-output]')?.scrollIntoView({block: 'nearest'}), 200)"
             )
@@ -66,7 +66,7 @@ class Aside:
                 self._command = ui.column().classes("mosaic-command w-full gap-1").props('data-command="true"')
 
     def refresh(self, problems: Mapping[str, str]) -> None:
-        """Draw anew what has changed since the last time."""
+        """Redraw the parts that changed since the last call."""
         changes = {
             name: (field.row.title, _said("", field.row.shown(field.row.default)), _said(name, field.value))
             for name, field in self._page.all_fields().items()
@@ -103,7 +103,7 @@ class Aside:
 
 
 def _without_field(error: str, page: JobPage) -> str:
-    """A refusal as a sentence: the field that it names stands beside it anyway."""
+    """Return a refusal as a sentence without its field, which is shown beside it."""
     name, _, rest = error.partition(": ")
     return f"{rest[:1].upper()}{rest[1:]}." if rest and name in page.all_fields() else error
 

@@ -1,4 +1,4 @@
-"""The fields that the forms have of their own, besides an algorithm's parameters."""
+"""The forms' own fields, besides an algorithm's parameters."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from mosaic.web.forms.rows import Row
 
 MODES = ("single", "grid", "off")
 SEED_LIMIT = 2**32 - 1
-# What no browser may keep and no form shows twice.
+# The field that no browser may keep and no form shows twice.
 SECRET = "wandb_api_key"
 # Stands for the daemon's own choice.
 DEFAULT_EXECUTOR = "default"
 
 
 class StorageRow(Row):
-    """The URL of a store, none, or nothing."""
+    """The URL of a store, "none", or empty."""
 
     def read(self, given: Any) -> str:
         text = str(given or "").strip()
@@ -26,7 +26,7 @@ class StorageRow(Row):
 
 
 class ResourcesRow(Row):
-    """What a machine must give, one a line."""
+    """The required resources of the machine, one per line."""
 
     def read(self, given: Any) -> str:
         text = str(given or "").strip()
@@ -152,7 +152,7 @@ TRAIN = _rows(
         type="int",
         default=2048,
         least=1,
-        most=10**15,  # decades at a million steps a second; what has more digits has some too many
+        most=10**15,  # decades at a million steps a second; more digits are a typing error
         help="2,048 is a smoke test; the algorithm's own default stands above",
     ),
     Row(

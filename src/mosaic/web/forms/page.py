@@ -1,4 +1,4 @@
-"""JobPage: what the four forms share, from the first field to the submitted run."""
+"""JobPage: the common part of the four forms, from the first field to the submitted run."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ CSS = """
 
 
 class OtherRow(Row):
-    """Settings that have no field, one a line."""
+    """Settings without a field, one per line."""
 
     def read(self, given: Any) -> str:
         read_other(str(given or ""))
@@ -52,10 +52,10 @@ OTHER = OtherRow(
 
 
 class JobPage(ABC):
-    """One form on one page. Subclasses draw their fields, and say which request and which command they make."""
+    """One form on one page. Subclasses draw their fields and define the request and the command."""
 
     form: ClassVar[str]
-    """its name in the memory and in the log"""
+    """its name in the memory and the log"""
     happening: ClassVar[str] = "ui.train_form"
     title: ClassVar[str]
     lead: ClassVar[str]
@@ -70,32 +70,32 @@ class JobPage(ABC):
         self.params: dict[str, FormField] = {}
         self._busy = False
 
-    # What a form says of itself
+    # The parts that a form defines
 
     @abstractmethod
     def draw_fields(self) -> None:
-        """Draw everything that can be filled in."""
+        """Draw all fields."""
 
     @abstractmethod
     def values(self) -> Any:
-        """The form's values; ConfigError where something cannot be read."""
+        """Return the form's values; ConfigError for an invalid one."""
 
     @abstractmethod
     def requests(self, values: Any) -> list[dict[str, Any]]:
-        """The payloads to submit."""
+        """Return the payloads to submit."""
 
     @abstractmethod
     def command(self, values: Any) -> str:
-        """The command line that does the same."""
+        """Return the equivalent command line."""
 
     @property
     def algo(self) -> str:
-        """The algorithm whose parameters are shown."""
+        """Return the algorithm whose parameters are shown."""
         return str(self.fields["algo"].value or "").strip() if "algo" in self.fields else ""
 
     @property
     def entry(self) -> Mapping[str, Any]:
-        """What the schema knows of that algorithm; {} for a person's own."""
+        """Return the algorithm's schema; {} for a user's own."""
         return dict(self.schema.get(self.algo) or {})
 
     # Drawing
@@ -121,7 +121,7 @@ class JobPage(ABC):
         self.refresh()
 
     def draw_names(self) -> None:
-        """The fold with names, notes, limits and settings that have no field."""
+        """Draw the section with names, notes, limits and settings without a field."""
         rows = [*NAMES.values(), *(row for row in LIMITS.values() if row.name != "dry_run_only")]
         with self.fold("Names, notes and limits", "label"):
             self.add(draw_rows([row for row in rows if row.name != "notes"], self.kept, self.touched))
@@ -130,12 +130,12 @@ class JobPage(ABC):
             self.fields["other"].widget.props("type=textarea autogrow")
 
     def draw_lane(self) -> None:
-        """The fold with the live view."""
+        """Draw the section of the live view."""
         with self.fold("Live view (FastLane)", "videocam"):
             self.add(draw_rows(LANE.values(), self.kept, self.touched))
 
     def fold(self, title: str, icon: str, *, opened: bool = False) -> ui.expansion:
-        """A section that can be closed; fields that are added inside open it when they are refused."""
+        """Draw a collapsible section; a refused field inside opens it."""
         with ui.card().classes("w-full p-0"):
             fold = ui.expansion(title, icon=icon, value=opened).classes("w-full")
             fold.props('header-class="text-base font-medium"')
@@ -143,7 +143,7 @@ class JobPage(ABC):
         return fold
 
     def add(self, fields: Mapping[str, FormField]) -> None:
-        """Take fields into the form."""
+        """Add fields to the form."""
         for name, field in fields.items():
             self.fields[name] = field
             field.expansion = getattr(self, "_fold", None)
@@ -164,19 +164,19 @@ class JobPage(ABC):
     # Reading
 
     def touched(self, field: FormField) -> None:
-        """A person has changed a field."""
+        """Save and redraw after a user's change of a field."""
         self.remember()
         self.refresh()
 
     def remember(self) -> None:
-        """Keep everything that was typed for the next visit."""
+        """Save all typed values for the next visit."""
         values = {name: field.value for name, field in self.fields.items()}
         changed = {name: field.value for name, field in self.params.items() if not field.is_default}
         first_on = {name: field.value for name, field in self.params.items() if field.row.start is not None}
         self.memory.keep(values, self.algo, {**first_on, **changed})
 
     def refresh(self) -> None:
-        """Show what differs, the command, and whether anything is wrong."""
+        """Update the list of changes, the command, and the errors."""
         problems = self.problems()
         self._submit.set_enabled(not self._busy)
         count = len(problems)
@@ -190,18 +190,18 @@ class JobPage(ABC):
         return {**self.fields, **self.params}
 
     def problems(self) -> dict[str, str]:
-        """What is wrong, by the field's title."""
+        """Return the errors, by the field's title."""
         return {field.row.title: field.problem for field in self.all_fields().values() if field.problem}
 
     def read(self, names: Iterable[str]) -> dict[str, Any]:
-        """The values of these fields; ConfigError for the first that cannot be read."""
+        """Return the values of these fields; ConfigError for the first invalid one."""
         return {name: self.fields[name].row.read(self.fields[name].value) for name in names if name in self.fields}
 
     def read_params(self) -> dict[str, Any]:
         return {name: field.row.read(field.value) for name, field in self.params.items()}
 
     def common(self) -> dict[str, Any]:
-        """What every form's values have."""
+        """Return the values that every form has."""
         names = [*NAMES, *LANE, *LIMITS]
         return {
             **self.read(names),
@@ -217,7 +217,7 @@ class JobPage(ABC):
     # Acting
 
     async def validate(self) -> bool:
-        """Let the worker dry-run the form; nothing is submitted and nothing gets an id."""
+        """Run the worker's dry run; nothing is submitted and no id is assigned."""
         payloads = self._payloads()
         if payloads is None:
             return False
@@ -230,7 +230,7 @@ class JobPage(ABC):
         return checked.ok
 
     async def submit(self) -> None:
-        """Dry-run, then submit; the page goes to the run. What is refused keeps the form as it is."""
+        """Dry-run, then submit, then open the run's page. A refusal leaves the form unchanged."""
         payloads = self._payloads()
         if payloads is None or self._busy:
             return
@@ -245,7 +245,7 @@ class JobPage(ABC):
             ui.navigate.to(f"/run/{accepted[0]}")
 
     async def start_over(self) -> None:
-        """Empty the form."""
+        """Clear the form after a confirmation."""
         if await confirmed("Start over with the defaults?", "Start over", detail="What you typed here is forgotten."):
             self.memory.forget()
             ui.navigate.to(f"/{self.form}")
@@ -269,7 +269,7 @@ class JobPage(ABC):
         return accepted
 
     def _payloads(self) -> list[dict[str, Any]] | None:
-        """The requests, or None with the faulty fields shown."""
+        """Return the requests, or None with the invalid fields shown."""
         faulty = [field for field in self.all_fields().values() if field.problem]
         if faulty:
             for field in faulty:
@@ -296,7 +296,7 @@ class JobPage(ABC):
         return checked
 
     def _refused(self, headline: str, error: str, output: str = "") -> None:
-        """Show why, mark the field that it is about, and leave everything as it was typed."""
+        """Show the reason, mark its field, and keep everything as typed."""
         self.web.happenings.note(f"{self.happening}.refused", "-", form=self.form, reason=error)
         self.output.bad(headline, output if output.strip() != error else "")
         name = faulty_field(error, list(self.all_fields()))
@@ -321,7 +321,7 @@ class JobPage(ABC):
 
 
 class _Working:
-    """While inside, the buttons turn and a line says what is going on."""
+    """The busy state of a form: the buttons load, and a line names the current step."""
 
     def __init__(self, page: JobPage, words: str) -> None:
         self._page, self._words = page, words
@@ -334,6 +334,6 @@ class _Working:
 
 
 def read_other(text: str) -> dict[str, Any]:
-    """The settings of a free field, one a line."""
+    """Parse the settings of the free field, one per line."""
     lines = [line.strip() for line in text.splitlines()]
     return dict(parse_setting(line, "Other settings") for line in lines if line)

@@ -1,4 +1,4 @@
-"""The Policy form: evaluate a policy that a run has saved, that was uploaded, or that lies inside the home."""
+"""The Policy form: evaluate a policy that a run saved, that was uploaded, or that lies inside the home."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class PolicyPage(JobPage):
         )
 
     def requests(self, values: Any) -> list[dict[str, Any]]:
-        if not values.env_id:  # an empty algorithm is left to the keys of the policy
+        if not values.env_id:  # an empty algorithm is left to the policy's keys
             raise ConfigError("env_id: the policy's files do not tell it; turn on “Override environment”, fill it in")
         return [build_policy_eval_request(values)]
 
@@ -140,7 +140,7 @@ class PolicyPage(JobPage):
         self.touched(self.fields["policy_path"])
 
     def _follow_path(self, *, filled: bool = False) -> None:
-        """Take what the path names; `filled`: what a person had overridden stays."""
+        """Read the policy at the path; `filled` keeps the user's overrides."""
         field = self.fields["policy_path"]
         text = str(field.value or "").strip()
         self.chosen = None
@@ -160,7 +160,7 @@ class PolicyPage(JobPage):
         self._lock()
 
     def _fill(self) -> None:
-        """Environment, algorithm, seed and live view as the policy's own files tell them."""
+        """Set environment, algorithm, seed and live view from the policy's own files."""
         one = self.chosen
         for name in TOLD:
             self.fields[name].take_default(getattr(one, name) if one else None)
@@ -188,7 +188,7 @@ class PolicyPage(JobPage):
 
 
 def add(web: Web) -> None:
-    """Register the page, where a worker can load policies."""
+    """Register the page, if a worker can load policies."""
 
     @page_at(web, "/policy", "Evaluate")
     async def policy() -> None:

@@ -1,4 +1,4 @@
-"""Requests: from the values of a form to the payload that the trainer takes (pure)."""
+"""Requests: the conversion of form values to a trainer's payload (pure)."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from mosaic.contract.settings import group_name, parse_seeds
 from mosaic.contract.workers import DRY_RUN
 from mosaic.web.forms.own_rows import DEFAULT_EXECUTOR
 
-# Parameters that the worker or the daemon looks for among the extras, not among the algorithm's own.
+# Parameters that the worker or the daemon expects among the extras, not among the algorithm's own.
 IN_EXTRAS = frozenset({"save_model", "capture_video", "grace_seconds"})
 TENSORBOARD = "tensorboard"
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobValues:
-    """What every form asks for."""
+    """The values of every form."""
 
     run_name: str = ""
     agent_id: str = ""
@@ -32,20 +32,20 @@ class JobValues:
     max_duration_minutes: float | None = None
     dry_run_only: bool = False
     other: Mapping[str, Any] = field(default_factory=dict)
-    """extras that the form has no field for"""
+    """extras without a field in the form"""
     module: str | None = None
-    """the worker's module, where its command names one"""
+    """the worker's module, if its command names one"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrackedValues(JobValues):
-    """Besides: where training is recorded."""
+    """The values of training forms: machine, storage and tracking."""
 
     gpu: bool = True
     executor: str = DEFAULT_EXECUTOR
     storage_url: str = ""
     resources: str = ""
-    """as a person types them"""
+    """as typed"""
     tensorboard: bool = True
     track_wandb: bool = False
     wandb_project_name: str = ""
@@ -60,7 +60,7 @@ class TrackedValues(JobValues):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainValues(TrackedValues):
-    """The Train form. `seeds` is `7`, `1-5` or `1,2,7`; 0 and nothing let the worker draw one."""
+    """The Train form. `seeds` is `7`, `1-5` or `1,2,7`; for 0 or empty the worker draws one."""
 
     algo: str
     env_id: str
@@ -71,14 +71,14 @@ class TrainValues(TrackedValues):
 
 @dataclass(frozen=True, kw_only=True)
 class ScriptValues(TrainValues):
-    """The Script form: a script, and the config that its phases start from."""
+    """The Script form: a script, and the base config of its phases."""
 
     script: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResumeValues(TrackedValues):
-    """The Resume form; `params` holds only what is changed."""
+    """The Resume form; `params` holds only changed values."""
 
     checkpoint_path: str
     algo: str = ""
@@ -109,12 +109,12 @@ _Values = TypeVar("_Values", bound=JobValues)
 
 
 def build_train_request(values: TrainValues | Mapping[str, Any]) -> dict[str, Any]:
-    """The payload of one training; of several seeds, the first one's."""
+    """Return the payload of one training; for several seeds, the first one's."""
     return train_requests(values)[0]
 
 
 def train_requests(given: TrainValues | Mapping[str, Any]) -> list[dict[str, Any]]:
-    """A payload for each seed; those of several carry the name of their group."""
+    """Return a payload for each seed; several seeds share a group name."""
     values = _values(TrainValues, given)
     seeds = parse_seeds(values.seeds, "seed") if values.seeds.strip() not in ("", "0") else []
     if len(seeds) < 2:
@@ -124,12 +124,12 @@ def train_requests(given: TrainValues | Mapping[str, Any]) -> list[dict[str, Any
 
 
 def build_script_request(given: ScriptValues | Mapping[str, Any]) -> dict[str, Any]:
-    """The payload of a script; its base config is a training's."""
+    """Return the payload of a script; its base config is a training's."""
     values = _values(ScriptValues, given)
     seeds = parse_seeds(values.seeds, "seed") if values.seeds.strip() not in ("", "0") else [None]
     payload = _train(values, seeds[0], "")
     extras = payload["metadata"]["worker"]["config"]["extras"]
-    # The daemon fills in every parameter that is not among them: a second value in the extras would contradict it.
+    # The daemon fills in every missing parameter: a second value in the extras would contradict it.
     for name in ("cuda", "save_model", "capture_video"):
         if name in extras:
             extras["algo_params"][name] = extras.pop(name)
@@ -139,7 +139,7 @@ def build_script_request(given: ScriptValues | Mapping[str, Any]) -> dict[str, A
 
 
 def build_resume_request(given: ResumeValues | Mapping[str, Any]) -> dict[str, Any]:
-    """The payload of a new run that goes on from a checkpoint."""
+    """Return the payload of a new run that continues from a checkpoint."""
     values = _values(ResumeValues, given)
     config = _present({"algo": values.algo, "env_id": values.env_id, "seed": values.seed})
     extras: dict[str, Any] = {"mode": "resume_training", "checkpoint_path": values.checkpoint_path}
@@ -151,7 +151,7 @@ def build_resume_request(given: ResumeValues | Mapping[str, Any]) -> dict[str, A
 
 
 def build_policy_eval_request(given: PolicyValues | Mapping[str, Any]) -> dict[str, Any]:
-    """The payload of an evaluation."""
+    """Return the payload of an evaluation."""
     values = _values(PolicyValues, given)
     config = _present({"algo": values.algo, "env_id": values.env_id, "seed": values.seed})
     extras = {
@@ -195,7 +195,7 @@ def _train(values: TrainValues, seed: int | None, group: str) -> dict[str, Any]:
 
 
 def _training_extras(values: TrackedValues, params: Mapping[str, Any]) -> dict[str, Any]:
-    """The worker's own settings, then the algorithm's; a None stays None, a false stays false."""
+    """Return the worker's own settings, then the algorithm's; a None stays None, a false stays false."""
     wandb = {
         one.name: getattr(values, one.name)
         for one in fields(TrackedValues)
@@ -249,7 +249,7 @@ def _payload(values: JobValues, config: dict[str, Any], mode: str) -> dict[str, 
 
 
 def _resources(values: TrackedValues | None) -> dict[str, Any]:
-    """The switch asks for one GPU; what was typed comes before it."""
+    """Return the resources: the switch requests one GPU, typed values override it."""
     typed = parse_resources(values.resources) if values is not None else {}
     gpus = {"requested": int(values is not None and values.gpu), "mandatory": False, **typed.pop("gpus", {})}
     if values is not None and values.executor not in ("", DEFAULT_EXECUTOR):
@@ -258,5 +258,5 @@ def _resources(values: TrackedValues | None) -> dict[str, Any]:
 
 
 def _present(values: Mapping[str, Any]) -> dict[str, Any]:
-    """What was filled in; false and 0 are, nothing is not."""
+    """Return the non-empty values; false and 0 count as values."""
     return {name: value for name, value in values.items() if value not in (None, "")}

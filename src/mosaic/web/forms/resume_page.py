@@ -1,4 +1,4 @@
-"""The Resume form: a new run that goes on from a checkpoint, with changed parameters if wanted."""
+"""The Resume form: a new run that continues from a checkpoint, with changed parameters if wanted."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class ResumePage(TrainingPage):
                 **self.tracked(),
                 **self.read(["additional_timesteps", "seed", "env_id"]),
                 "checkpoint_path": str(self.chosen.path),
-                "algo": self.chosen.algo if self.entry else "",  # else the worker asks the file, and refuses code
+                "algo": self.chosen.algo if self.entry else "",  # else the worker reads the file, and refuses code
                 "params": {name: params[name] for name in differing},
             }
         )
@@ -99,7 +99,7 @@ class ResumePage(TrainingPage):
         return resume_command(values, self._rows())
 
     def _rows(self) -> dict[str, Row]:
-        """The algorithm's parameters, with the saved run's values for defaults."""
+        """Return the algorithm's parameters, with the saved run's values as defaults."""
         saved: Mapping[str, Any] = (self.chosen.args if self.chosen else None) or {}
         rows = schema_rows(self.entry)
         kept = {name: saved[name] for name, row in rows.items() if name in saved and row.takes(saved[name])}
@@ -110,7 +110,7 @@ class ResumePage(TrainingPage):
         self.touched(self.fields["checkpoint_path"])
 
     def _follow_path(self) -> None:
-        """Take what the path names, and show its run's parameters."""
+        """Read the checkpoint at the path, and show its run's parameters."""
         before = self.chosen
         field = self.fields["checkpoint_path"]
         text = str(field.value or "").strip()
@@ -130,7 +130,7 @@ class ResumePage(TrainingPage):
 
 
 def find_one(text: str, web: Web) -> Found:
-    """The checkpoint that a path inside the home, or a run's id, names."""
+    """Return the checkpoint that a path inside the home, or a run's id, names."""
     folder = _run_folder(text, web)
     folder = inside_home(text, web.home) if folder is None else folder
     for path in checkpoints_of(folder) if folder.is_dir() else ():
@@ -169,7 +169,7 @@ def add(web: Web) -> None:
 
 
 def _of_run(path: str, run_id: str, web: Web) -> str:
-    """A checkpoint as an address names it: a step of the run, a path in its folder, or a path in the home."""
+    """Return the checkpoint that an address names: a step of the run, a path in its folder, or a path in the home."""
     if not run_id:
         return path
     folder = (web.runs_folder / check_run_id(run_id)).relative_to(web.home)

@@ -1,4 +1,4 @@
-"""Rows: what a form's field takes, from an algorithm's schema or of the form's own, and what typed text is read as."""
+"""Rows: the type and limits of a form's field, from an algorithm's schema or the form's own, and its parser."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 from mosaic.contract.errors import ConfigError, nearest, shown
 from mosaic.contract.limits import COMPUTED, Limits
 
-# Fields of an algorithm that a form has places of its own for, or that the worker sets.
+# Fields of an algorithm with their own place in a form, or set by the worker.
 OWN_PLACE = frozenset(
     {
         *("env_id", "seed", "total_timesteps", "total_frames", "cuda", "track", "tensorboard_dir", "run_dir"),
         *("wandb_project_name", "wandb_entity", "wandb_run_name", "resume", "additional_timesteps"),
     }
 )
-# Where the others stand; what is named nowhere is a hyper-parameter.
+# The section of each other field; unlisted ones are hyper-parameters.
 SECTIONS: dict[str, tuple[str, ...]] = {
     "Saving and checkpoints": (
         *("save_model", "checkpoint_every", "checkpoint_budget_mb", "grace_seconds", "capture_video"),
@@ -36,7 +36,7 @@ _WORDS = {"int": "a whole number", "float": "a number", "str": "a text", "path":
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One field. `type` is int, float, str, bool, path or list[…]; an optional one may be left empty: None."""
+    """One field. `type` is int, float, str, bool, path or list[…]; an empty optional field is None."""
 
     name: str
     type: str = "str"
@@ -50,15 +50,15 @@ class Row:
     least: float | None = None
     most: float | None = None
     start: Any = None
-    """what the form begins with where that is not the default"""
+    """the form's first value, if it is not the default"""
     plain: bool = False
-    """a choice that has no default to differ from"""
+    """a choice without a default to differ from"""
     limits: Limits | None = None
-    """what the algorithm's own file says of the numbers it takes"""
+    """the limits that the algorithm's own file declares"""
 
     @property
     def first(self) -> Any:
-        """What the field holds before anybody has touched it."""
+        """Return the field's value before any change."""
         return self.default if self.start is None else self.start
 
     @property
@@ -66,7 +66,7 @@ class Row:
         return self.label or self.name.replace("_", " ").capitalize()
 
     def read(self, given: Any) -> Any:
-        """The value that a widget's content stands for; ConfigError says what is needed instead."""
+        """Return the value of a widget's content; ConfigError names the expected input."""
         if self.type == "bool":
             return _switch(self, given)
         text = "" if given is None else str(given).strip()
@@ -81,7 +81,7 @@ class Row:
         return value
 
     def check_limits(self, value: Any, other: Callable[[str], Any] = lambda name: None) -> None:
-        """ConfigError for a number beyond the limits; `other` gives the parameters that a limit is made of."""
+        """Raise ConfigError for a number beyond the limits; `other` returns the parameters that a limit refers to."""
         if self.limits is None or isinstance(value, bool) or not isinstance(value, int | float):
             return
         if why := self.limits.refusal(value, other):
@@ -96,7 +96,7 @@ class Row:
         return True
 
     def shown(self, value: Any) -> Any:
-        """The value as a widget shows it: text, or a switch's bool, or a choice."""
+        """Return the value as a widget shows it: text, or a switch's bool, or a choice."""
         if self.type == "bool" or self.choices:
             return value
         if value is None:
@@ -125,7 +125,7 @@ class Row:
 
 
 def schema_rows(entry: Mapping[str, Any]) -> dict[str, Row]:
-    """An algorithm's parameters as the form shows them; those with a place of their own, or computed, are left out."""
+    """Return an algorithm's parameters as rows, without computed ones and those with their own place."""
     rows = {}
     for field in entry.get("fields", ()):
         name, text = str(field["name"]), str(field.get("help") or "")
@@ -147,7 +147,7 @@ def schema_rows(entry: Mapping[str, Any]) -> dict[str, Row]:
 
 
 def by_section(rows: Iterable[Row]) -> dict[str, list[Row]]:
-    """The rows under their headings, the hyper-parameters first; empty headings are left out."""
+    """Return the rows by section, the hyper-parameters first, without empty sections."""
     found: dict[str, list[Row]] = {HYPER_PARAMETERS: [], **{title: [] for title in SECTIONS}}
     places = {name: title for title, names in SECTIONS.items() for name in names}
     for row in rows:
@@ -159,7 +159,7 @@ def by_section(rows: Iterable[Row]) -> dict[str, list[Row]]:
 
 
 def read_all(rows: Iterable[Row], given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """The values of all fields, and by name what is wrong with those that cannot be read."""
+    """Return the values of all valid fields, and by name the errors of the others."""
     values, problems = {}, {}
     for row in rows:
         try:
@@ -170,7 +170,7 @@ def read_all(rows: Iterable[Row], given: Mapping[str, Any]) -> tuple[dict[str, A
 
 
 def changed(rows: Iterable[Row], values: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """What differs from the defaults: name -> (default, value)."""
+    """Return the changes from the defaults: name -> (default, value)."""
     return {
         row.name: (row.default, values[row.name])
         for row in rows

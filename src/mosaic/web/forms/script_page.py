@@ -1,4 +1,4 @@
-"""The Script form: a bash script of phases as one run, and the config that its phases start from."""
+"""The Script form: a bash script of phases as one run, and the base config of its phases."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mosaic.web.forms.train_page import TrainPage
 from mosaic.web.layout import page_at
 from mosaic.web.words import number
 
-# A script is read by a person; what is longer was not written by one.
+# Users read scripts; a longer one was not written by hand.
 MOST_SOURCE = 100_000
 
 
@@ -87,7 +87,7 @@ class ScriptPage(TrainPage):
         self._told = ui.column().classes("w-full gap-2")
 
     def _take_base(self) -> None:
-        """Another script: what its header says of the base config is filled in."""
+        """Fill in the base config that the chosen script's header names."""
         script = self.scripts.get(str(self.fields["script"].value))
         if script is None:
             return
@@ -101,7 +101,7 @@ class ScriptPage(TrainPage):
             self.fields["total_timesteps"].set(script.total_timesteps)
 
     def _show_script(self) -> None:
-        """The header in words, and the source."""
+        """Show the header in words, and the source."""
         script = self.scripts.get(str(self.fields["script"].value))
         self._told.clear()
         if script is None:
@@ -127,14 +127,14 @@ class ScriptPage(TrainPage):
 
 
 def script_name(script: Script, web: Web) -> str:
-    """What the daemon is given: a path from the home, or the name of one of the worker's own."""
+    """Return the script's name for the daemon: a path from the home, or the name of a worker's script."""
     if script.shipped:
         return script.path.name
     return str(script.path.resolve().relative_to(web.home))
 
 
 def read_source(script: Script) -> str:
-    """The script's text, or why it cannot be read."""
+    """Return the script's text, or the reason why it cannot be read."""
     try:
         text = script.path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
@@ -143,7 +143,7 @@ def read_source(script: Script) -> str:
 
 
 def find_scripts(web: Web) -> list[Script]:
-    """The scripts that the daemon would take; links that lead out of the home are none."""
+    """Return the scripts that the daemon accepts, without links that lead out of the home."""
     found = list_scripts(web.home, web.worker.command if web.worker else ())
     return [one for one in found if one.shipped or one.path.resolve().is_relative_to(web.home)]
 

@@ -1,4 +1,4 @@
-"""The Train form: an algorithm, an environment, and everything that a training can be told."""
+"""The Train form: an algorithm, an environment, and all settings of a training."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STEP = 2048
 
 
 class SeedsRow(Row):
-    """A seed, several, or none."""
+    """One seed, several, or none."""
 
     def read(self, given: Any) -> str:
         text = str(given or "").strip()
@@ -52,7 +52,7 @@ class TrainPage(TrainingPage):
             self.kept["other"] = "\n".join(setting(name, value) for name, value in filled.other.items())
 
     def begin_with(self, env_id: str) -> None:
-        """The environment that another page leads here with, and an algorithm that can learn it."""
+        """Fill in the environment of another page's link, and an algorithm that can learn it."""
         if not env_id:
             return
         algo = algorithm_for(self.schema, env_id, str(self.kept.get("algo") or TRAIN["algo"].default))
@@ -90,7 +90,7 @@ class TrainPage(TrainingPage):
         self._about = ui.label("").classes("text-sm opacity-80 max-w-3xl").props('data-about="true"')
 
     def show_algo(self) -> None:
-        """Draw what belongs to the chosen algorithm."""
+        """Draw the parts that depend on the chosen algorithm."""
         self._about.text = about(self.algo, self.entry)
         if self.filled is not None and self.filled.values.get("algo") == self.algo:
             rows = schema_rows(self.entry)
@@ -126,14 +126,14 @@ class TrainPage(TrainingPage):
         return train_command(values, schema_rows(self.entry))
 
     def _unknown_params(self) -> Mapping[str, Any]:
-        """Parameters of a script of the person's own, which no schema tells."""
+        """Return the parameters of a user's own script, which has no schema."""
         if self.entry or self.filled is None or self.filled.values.get("algo") != self.algo:
             return {}
         return self.filled.params
 
 
 class AlgoField(FormField):
-    """The algorithm: a list that can be searched, and takes a path or module of the person's own."""
+    """The algorithm: a searchable list that also accepts the path or module of a user's own."""
 
     def __init__(self, row: Row, value: Any, touched: Any, names: list[str]) -> None:
         self._names = names
@@ -156,7 +156,7 @@ class AlgoField(FormField):
 
 
 async def find_filled(web: Web) -> Filled | None:
-    """The run that `?from=` names, as this form's content."""
+    """Return the content of the run that `?from=` names; None without it."""
     source = context.client.request.query_params.get("from", "")
     if not source:
         return None

@@ -1,4 +1,4 @@
-"""TrainingPage: what the forms that train have in common: an algorithm's parameters, GPU, recording."""
+"""TrainingPage: the common part of the training forms: an algorithm's parameters, GPU, recording."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class TrainingPage(JobPage):
     """A form with an algorithm's parameters."""
 
     def draw_params_place(self) -> None:
-        """Where the parameters stand; they are drawn anew for another algorithm."""
+        """Draw the container of the parameters, which are redrawn for another algorithm."""
         self._params_place = ui.column().classes("w-full gap-4")
 
     def draw_params(self, given: Mapping[str, Any], rows: Mapping[str, Row] | None = None) -> None:
-        """The algorithm's parameters under their headings, a fold each."""
+        """Draw the algorithm's parameters under their headings, in a collapsible section each."""
         rows = schema_rows(self.entry) if rows is None else rows
         self.params = {}
         self._params_place.clear()
@@ -37,7 +37,7 @@ class TrainingPage(JobPage):
                 self.params |= fields
 
     def draw_recording(self) -> None:
-        """TensorBoard and W&B; W&B's own fields show while it is on."""
+        """Draw TensorBoard and W&B; W&B's own fields are visible while it is on."""
         with self.fold("Recording: TensorBoard and Weights & Biases", "insights"):
             self.add(draw_rows(TRACKING.values(), self.kept, self.touched))
             with ui.column().classes("w-full gap-2") as self._wandb_place:
@@ -45,7 +45,7 @@ class TrainingPage(JobPage):
         self._show_wandb()
 
     def draw_machine(self) -> None:
-        """GPU, executor, storage and resources."""
+        """Draw GPU, executor, storage and resources."""
         self.add({name: FormField(row, self.kept.get(name), self.touched) for name, row in MACHINE.items()})
         self.fields["resources"].widget.props("type=textarea autogrow")
 
@@ -58,11 +58,11 @@ class TrainingPage(JobPage):
         super().touched(field)
 
     def tracked(self) -> dict[str, Any]:
-        """What the values of training have beyond every form's."""
+        """Return the values of training beyond those of every form."""
         return {**self.common(), **self.read([*MACHINE, *TRACKING, *WANDB])}
 
     def _param(self, name: str) -> Any:
-        """A parameter's value, None where it cannot be read."""
+        """Return a parameter's value; None if it is invalid."""
         try:
             field = self.params.get(name) or self.fields[name]
             return field.row.read(field.value)

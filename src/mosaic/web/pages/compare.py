@@ -1,4 +1,4 @@
-"""Compare: any runs in one picture, seeds as groups with bands, their numbers, and which group is the better one."""
+"""Compare: any runs in one chart, seeds as groups with bands, their numbers, and which group performs better."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from mosaic.web.context import Web
 from mosaic.web.layout import STATES, on_changes, page_at, tell, trouble
 from mosaic.web.pages.run_picker import choose_runs
 
-# Means of so many neighbours: finer than the axis, so that its bins have something to average.
+# Means over more points than the axis has, so that its bins can average.
 FETCHED_POINTS = 1000
 PAGE = 1000
-# A comparison is looked at, not watched: live curves are asked for anew so often.
+# A comparison is not watched live: its curves are fetched again only this often.
 REFRESH_SECONDS = 5.0
 STYLE = """
 .mosaic-chart { width: 100%; height: 26rem; }
@@ -32,7 +32,7 @@ STYLE = """
 .mosaic-compare td, .mosaic-compare th { padding: 4px 10px; white-space: nowrap; }
 .mosaic-compare tbody tr:hover { background: rgba(128,128,128,0.08); }
 """
-# With a white ground, in twice the size of the screen: for papers and slides.
+# On a white background, at twice the screen's size: for papers and slides.
 SAVE_PICTURE = """
 (async () => {
   const chart = getElement(%d).chart;
@@ -66,7 +66,7 @@ def add(web: Web) -> None:
 
 
 async def _run_ids_of_group(web: Web, group: str, env_id: str) -> list[str]:
-    """The runs of a benchmark, a sweep, or of one part of either; ConfigError where there are none."""
+    """Return the runs of a benchmark or a sweep, or of a part of one; ConfigError if none exist."""
     found = await web.ask(lambda client: client.list_runs(group=group, env_id=env_id, page_size=PAGE).runs)
     if not found:
         where = f" on {env_id}" if env_id else ""
@@ -75,7 +75,7 @@ async def _run_ids_of_group(web: Web, group: str, env_id: str) -> list[str]:
 
 
 class ComparePage:
-    """One person's comparison."""
+    """One user's comparison."""
 
     def __init__(self, web: Web, run_ids: list[str]) -> None:
         self.web = web
@@ -93,10 +93,10 @@ class ComparePage:
         self._busy = False
         self._computations = 0
 
-    # What is known
+    # Data
 
     async def load(self, only: Sequence[str] | None = None) -> None:
-        """Ask for the runs and their curves, all at once; those that are gone are named."""
+        """Fetch the runs and their curves concurrently; `missing` names those that are gone."""
         asked = self.run_ids if only is None else only
         found = await asyncio.gather(*(self._one(run_id) for run_id in asked))
         known = {run.run_id: run for run in self.runs if run.run_id not in asked}
@@ -104,7 +104,7 @@ class ComparePage:
         self.runs = [known[run_id] for run_id in self.run_ids if run_id in known]
         self.missing = [run_id for run_id in self.run_ids if run_id not in known]
         if only is None and self.runs and not any(one for _, one in found):
-            # Nobody has returns: perhaps they share something else.
+            # No run has returns: perhaps they share another metric.
             keys = self.metrics()
             if keys and self.look.metric not in keys:
                 self.look = replace(self.look, metric=keys[0])
@@ -130,7 +130,7 @@ class ComparePage:
         return run, max((one for one in found if len(one) and one.key in keys), key=len, default=None)
 
     async def compute(self) -> None:
-        """Everything that is drawn, from what is known; the draws of the bootstrap go into a thread."""
+        """Compute all drawn data; the bootstrap's resampling runs in a thread."""
         look, runs, series = self.look, list(self.runs), dict(self.series)
         groups = analytics.grouped(runs) if self.by_group else analytics.alone(runs)
 
@@ -146,17 +146,17 @@ class ComparePage:
         self._computations += 1
         number = self._computations
         traces, bands = await self.web.do(work)
-        if number == self._computations:  # else a newer look is on its way, and must not be overtaken by this one
+        if number == self._computations:  # else a newer look is being computed, and this one must not overwrite it
             self.traces, self.bands, self.groups = traces, bands, groups
 
     def metrics(self) -> list[str]:
-        """Keys that any of the runs has, the returns first."""
+        """Return the keys that any of the runs has, the returns first."""
         keys = {key for run in self.runs for key in run.last_values}
         keys -= {EPISODE_RETURNS[1]} if EPISODE_RETURNS[0] in keys else set()
         return sorted(keys, key=lambda key: (key not in EPISODE_RETURNS, key != MEAN_RETURN, key))
 
     def headlines(self) -> list[tuple[str, str, analytics.Headline, int]]:
-        """Kind, run id, numbers and the group's number, in the order of the table."""
+        """Return kind, run id, numbers and the group's number, in the order of the table."""
         rows: list[tuple[str, str, analytics.Headline, int]] = []
         for number, group in enumerate(self.groups):
             of_runs = [analytics.headline(run, self.bests.get(run.run_id)) for run in group.runs]
@@ -167,7 +167,7 @@ class ComparePage:
             rows += [("run", run.run_id, one, number) for run, one in zip(group.runs, of_runs, strict=True)]
         return rows
 
-    # What is seen
+    # Drawing
 
     def draw(self) -> None:
         ui.add_css(STYLE)
@@ -237,7 +237,7 @@ class ComparePage:
                 trouble(f"Not there any more, or never were: {', '.join(self.missing)}. The others are compared.")
 
     def show(self) -> None:
-        """Bring picture, table and verdict to what is known."""
+        """Update chart, table and verdict from the data."""
         self._show_gone()
         self.chart.options.clear()
         self.chart.options.update(compare_chart.options(self.bands, self.traces, self.look))
@@ -321,7 +321,7 @@ class ComparePage:
                 f"With {seeds} on one side this is a hint, not a proof: five seeds and more tell something."
             ).classes("text-sm opacity-80")
 
-    # What the person does
+    # Actions of the user
 
     async def _change(self, **chosen: Any) -> None:
         self.look = replace(self.look, **chosen)
@@ -347,7 +347,7 @@ class ComparePage:
             self._draw_verdict()
 
     def heard(self, changes: list[Change]) -> None:
-        """Runs that moved are asked for with the next look; [] means all of them."""
+        """Mark changed runs for the next refresh; [] marks all."""
         ids = set(self.run_ids)
         self._changed |= {change.run_id for change in changes} & ids if changes else ids
 
@@ -356,7 +356,7 @@ class ComparePage:
             changed, self._changed = sorted(self._changed), set()
             try:
                 await self._again(changed)
-            except MosaicError as error:  # the banner says when the daemon is away; it is asked again when it is back
+            except MosaicError as error:  # the banner reports the missing daemon; it is asked again once it is back
                 self.web.page_trouble(error)
 
     async def _again(self, run_ids: Sequence[str]) -> None:

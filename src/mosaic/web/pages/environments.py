@@ -1,4 +1,4 @@
-"""Environments: the catalog by family, what each needs installed and whether it is, and the way to train on it."""
+"""Environments: the catalog by family, required packages and their presence, links to train and play."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OBSERVATIONS = {"vector": "numbers", "grid": "grid and mission", "tuple": "tuple
 
 @dataclass(frozen=True)
 class Section:
-    """A family, or a group of one that has needs of its own."""
+    """A family, or a group of one with its own requirements."""
 
     family: Family
     part: Family
@@ -48,7 +48,7 @@ def add(web: Web) -> None:
 
 
 class EnvironmentsPage:
-    """The catalog as one person searches it."""
+    """The catalog as one user searches it."""
 
     def __init__(self, told: Sequence[tuple[Section, str]], text: str) -> None:
         self.told, self.text = told, text
@@ -76,7 +76,7 @@ class EnvironmentsPage:
         self.show()
 
     def show(self) -> None:
-        """The sections, or what the search found in all of them."""
+        """Show the sections, or the search results from all of them."""
         self.place.clear()
         with self.place:
             if self.text:
@@ -126,7 +126,7 @@ def _draw_section(section: Section, missing: str) -> None:
             table = ui.column().classes("w-full")
 
     def opened() -> None:
-        # Atari alone has 270 rows: they travel when somebody looks.
+        # Atari alone has 270 rows: they are sent when a user opens the section.
         if box.value and not table.default_slot.children:
             with table:
                 _draw_table([row_of(section, one) for one in section.environments])
@@ -171,7 +171,7 @@ def _draw_table(rows: list[dict[str, Any]]) -> None:
 
 @cache
 def sections() -> tuple[Section, ...]:
-    """The catalog in its own order; what stands in a group of its family stands there only."""
+    """Return the catalog in its own order; an environment of a group appears only there."""
     found: list[Section] = []
     for family in catalog.FAMILIES.values():
         grouped = {group.name for group in family.groups}
@@ -186,12 +186,12 @@ def sections() -> tuple[Section, ...]:
 
 
 def lacking(section: Section) -> str:
-    """What is missing to make the first of a section, and the line that installs it; "" where nothing is."""
+    """Return what a section's first environment needs installed, with the command; "" for nothing."""
     return catalog.missing_to_train(section.environments[0]) or ""
 
 
 def search_for(text: str, among: Sequence[Section]) -> list[tuple[Section, Environment]]:
-    """Environments in which every word stands: in the id, the sentence, the family's name or the spaces."""
+    """Return the environments whose id, description, family name or spaces contain every word."""
     wanted = text.lower().split()
 
     def told(section: Section, one: Environment) -> str:

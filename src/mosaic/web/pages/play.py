@@ -1,4 +1,4 @@
-"""Play: a policy steps an environment before your eyes; take over with the keyboard, hand back."""
+"""Play: watch a policy step an environment; take over with the keyboard, hand back."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mosaic.web.layout import page_at, tell, trouble
 from mosaic.web.pages.play_stage import PlayView
 from mosaic.web.play_session import PlaySession, find_policy
 
-# A forgotten page holds a process of half a gigabyte.
+# An abandoned page holds a process of half a gigabyte.
 IDLE_SECONDS = 600.0
 LOOK_SECONDS = 10.0
 MOST_POLICIES = 500
@@ -39,7 +39,7 @@ def add(web: Web) -> None:
 
 
 class PlayPage:
-    """One game: its process from the first look to the last."""
+    """One game: its process from start to end."""
 
     def __init__(self, web: Web, command: tuple[str, ...], asked: dict[str, Any]) -> None:
         self.web, self.command, self.asked = web, command, asked
@@ -47,7 +47,7 @@ class PlayPage:
         self.gone = False
 
     def draw(self) -> None:
-        """Room for the game, which begins at once and ends with the page."""
+        """Draw the container of the game, which starts immediately and ends with the page."""
         with ui.row().classes("items-center gap-3").props("role=status") as self.waiting:
             ui.spinner(size="2rem").props("aria-hidden=true")
             ui.label("Starting the worker: a policy takes some seconds to load …")
@@ -57,14 +57,14 @@ class PlayPage:
         ui.timer(LOOK_SECONDS, self.look)
 
     async def begin(self) -> None:
-        """Start the process and the first episode; trouble is shown in place of the game."""
+        """Start the process and the first episode; an error is shown in place of the game."""
         self.waiting.set_visibility(True)
         self.place.clear()
         try:
             await self.end()
             session = await PlaySession.start(self.command, self.web.home, **self.asked)
             self.session = session
-            if self.gone:  # the person left while it was loading
+            if self.gone:  # the user left while it was loading
                 await self.end()
                 return
             with self.place:
@@ -80,12 +80,12 @@ class PlayPage:
             self.waiting.set_visibility(False)
 
     async def again(self, greedy: bool) -> None:
-        """Start anew, sampled or greedy."""
+        """Restart, sampled or greedy."""
         self.asked["greedy"] = greedy
         await self.begin()
 
     async def look(self) -> None:
-        """End a game that nobody plays."""
+        """End an idle game."""
         if self.session is not None and self.session.alive and self.session.idle_seconds > IDLE_SECONDS:
             await self.end()
             self.place.clear()
@@ -99,13 +99,13 @@ class PlayPage:
             await session.close()
 
     def leave(self) -> None:
-        """The page closes."""
+        """End the game when the page closes."""
         self.gone = True
         background_tasks.create(self.end(), name="end of a game")
 
 
 async def _draw_choice(web: Web) -> None:
-    """What can be played: the policies that runs have saved, or an environment by hand."""
+    """Draw the choice: the policies that runs saved, or an environment by hand."""
     found = await web.do(lambda: find_policies(web.home)[:MOST_POLICIES])
     ui.label("Watch a policy, and take over the controls").classes("text-xl font-medium")
     rows = [_row_of(web, one) for one in found]

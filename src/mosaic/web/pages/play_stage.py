@@ -1,4 +1,4 @@
-"""The stage of a game: the picture, its numbers, the buttons, and whose turn it is."""
+"""The stage of a game: the picture, its numbers, the buttons, and the current player."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from mosaic.web.play_session import PlaySession
 
 PACES = {1: "1/s", 5: "5/s", 15: "15/s", 30: "30/s", 60: "60/s"}
 PACE = 15
-# After an episode a person wants to see how it ended.
+# After an episode users want to see its last frame.
 REST_SECONDS = 1.0
 SEED_LIMIT = 2**32
 SHOWN_EPISODES = 8
 KEYS = [*ARROWS, *(str(number) for number in range(NUMBER_KEYS))]
-# Only keys that act are kept from the browser: Tab still leaves the stage.
+# Only keys that act are withheld from the browser: Tab still leaves the stage.
 LISTEN = (
     f"(e) => {{ if ({json.dumps(KEYS)}.includes(e.key) && !e.ctrlKey && !e.metaKey && !e.altKey) {{ "
     "e.preventDefault(); if (!e.repeat) emit({key: e.key}); } }"
@@ -37,7 +37,7 @@ STYLE = """
 
 
 class PlayView:
-    """One session on one page. Messages of the worker come in, buttons and keys go out."""
+    """One session on one page. The worker's messages come in, buttons and keys go out."""
 
     def __init__(self, web: Web, session: PlaySession, again: Callable[[bool], Awaitable[None]]) -> None:
         self.web, self.session, self.again = web, session, again
@@ -53,13 +53,13 @@ class PlayView:
         self.seed = 0
         self.steps_of_yours = 0
         self._loops = 0
-        """how often it was started: a loop that was paused in its sleep must not come back beside another"""
+        """the number of starts: a loop paused in its sleep must not resume beside another"""
         self._draw()
 
     # The game
 
     async def reset(self, seed: int | None) -> None:
-        """A new episode, the one of this seed or the next."""
+        """Begin a new episode, with this seed or the next."""
         message = await self.session.reset(seed)
         self.over, self.steps_of_yours, self.seed = False, 0, int(message["seed"])
         first = not self.controls.possible and not self.controls.reason
@@ -72,7 +72,7 @@ class PlayView:
         self.verdict.text = str(message.get("render_reason") or "")
 
     async def step(self, action: int | list[float] | None) -> None:
-        """One step, by the policy where there is no action."""
+        """Make one step, by the policy if `action` is None."""
         answers = await self.session.step(action)
         self.steps_of_yours += action is not None
         self._show(answers[0])
@@ -81,7 +81,7 @@ class PlayView:
             self._note_episode(answers[1], answers[0])
 
     async def _loop(self) -> None:
-        """Step by step at the chosen pace until somebody stops it."""
+        """Step at the chosen pace until stopped."""
         self._loops += 1
         mine = self._loops
         while self.running and self.session.alive and mine == self._loops:
@@ -102,7 +102,7 @@ class PlayView:
             self._show_running(False)
 
     async def _turn(self) -> None:
-        """Whoever's turn it is acts; a person who holds no key may let time stand still."""
+        """Act for the current player; without a held key, a player's turn may pass without a step."""
         if not self.yours:
             await self.step(None)
             return
@@ -112,7 +112,7 @@ class PlayView:
         if action is not None:
             await self.step(action)
 
-    # What is seen
+    # Drawing
 
     def _draw(self) -> None:
         ui.add_css(STYLE)
@@ -152,7 +152,7 @@ class PlayView:
                 )
 
     def _draw_controls(self) -> None:
-        """What a person can press; drawn once the action space is known."""
+        """Draw the player's controls; called once the action space is known."""
         with self.hands:
             if not self.controls.possible:
                 with ui.row().classes("items-center gap-2 opacity-80"):
@@ -241,7 +241,7 @@ class PlayView:
         self.run_button.text = "Pause" if running else "Run"
         self.run_button.props(f"icon={'pause' if running else 'play_arrow'}")
 
-    # What the person does
+    # Actions of the user
 
     def _toggle(self) -> None:
         self._show_running(not self.running)
@@ -275,7 +275,7 @@ class PlayView:
         self._focus()
 
     async def _act(self, action: int) -> None:
-        """A button's action: at once, or as the next step of a game that runs."""
+        """Apply a button's action and take over."""
         self.yours = True
         self._show_turn()
         if not self.over:
@@ -311,7 +311,7 @@ class PlayView:
             self._stop_for(error)
 
     def _stop_for(self, error: MosaicError) -> None:
-        if self.session.closed:  # by the page itself: there is nobody left to tell
+        if self.session.closed:  # by the page itself: no user is left to notify
             return
         self._show_running(False)
         self.web.page_trouble(error)
@@ -320,7 +320,7 @@ class PlayView:
 
 
 def _number(value: Any) -> float | None:
-    """The wire spells what JSON lacks as words."""
+    """Parse a number; the wire spells values that JSON lacks as words."""
     try:
         return float(str(value).replace("Infinity", "inf"))
     except ValueError:

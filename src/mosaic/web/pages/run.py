@@ -1,4 +1,4 @@
-"""A run: its state and why, how far it is, what can be done with it, and a tab for everything it tells."""
+"""The page of a run: its state and reason, its progress, its actions, and a tab for each kind of data."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from mosaic.web.pages.tabs import files as files_tab
 from mosaic.web.tensorboard_server import TensorBoards
 
 SCRIPT = (Path(__file__).parents[1] / "run_page.js").read_text(encoding="utf-8")
-# Artefacts (a first policy, a checkpoint) and new metrics come without a change of state.
+# Artifacts (a first policy, a checkpoint) and new metrics come without a change of state.
 LOOK_SECONDS = 5.0
 # A message of the daemon holds 64 MiB, a point 24 bytes.
 CSV_POINTS = 2_000_000
@@ -35,7 +35,7 @@ Tab = Callable[["RunPage"], Awaitable[None]]
 
 
 def add(web: Web) -> None:
-    """Register the page, and the addresses that it draws on."""
+    """Register the page, and its data addresses."""
     boards = TensorBoards(web.home)
     app.on_shutdown(boards.close)
     _add_addresses(web, boards)
@@ -49,7 +49,7 @@ def add(web: Web) -> None:
 
 
 class RunPage:
-    """One open page: the run as it was last seen, and the tab that is open. Only one tab exists at a time."""
+    """One open page: the run as last fetched, and the open tab. Only one tab exists at a time."""
 
     def __init__(self, web: Web, boards: TensorBoards, run: Run) -> None:
         self.web, self.boards, self.run = web, boards, run
@@ -65,7 +65,7 @@ class RunPage:
         return self.run.run_id
 
     async def draw(self, tab: str) -> None:
-        """The whole page, with the tab that its address names."""
+        """Draw the complete page, with the tab that its address names."""
         ui.add_head_html(f"<script>{SCRIPT}</script>")
         ui.page_title(f"{self.run.run_name or self.run.algo or 'Run'} · {self.run.env_id} · MOSAIC")
         self._header = run_header.Header(self)
@@ -85,11 +85,11 @@ class RunPage:
         ui.timer(LOOK_SECONDS, self._look)
 
     def hear(self, callback: Callable[[], Any]) -> None:
-        """Call back when the run has changed, as long as the tab that asks is open."""
+        """Call back when the run has changed, while the requesting tab is open."""
         self._hears.append(callback)
 
     def every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
-        """Do something again and again as long as the tab is open; a daemon that is away is nothing to stop for."""
+        """Repeat some work while the tab is open; a missing daemon does not stop it."""
 
         async def once() -> None:
             with contextlib.suppress(MosaicError):
@@ -101,26 +101,26 @@ class RunPage:
             with slot:
                 ui.timer(seconds, once)
 
-        # A timer waits for the browser, and with that the page is sent as it is: not before the tab is drawn.
+        # A timer waits for the browser, which sends the page as it is: so begin only after the tab is drawn.
         if self._drawing:
             self._begun_later.append(begin)
         else:
             begin()
 
     async def refresh(self) -> None:
-        """Look at the whole run again."""
+        """Fetch the complete run again."""
         try:
             self._take(await self.web.ask(lambda client: client.get_run(self.run_id)))
         except UnknownRunError:
             self.show_deleted()
 
     def show_deleted(self) -> None:
-        """In place of everything: the run is no more."""
+        """Replace the page's content with a notice that the run was deleted."""
         if self._deleted:
             return
         self._deleted = True
         self._header.show_deleted()
-        if not self._drawing:  # else when the tab is done
+        if not self._drawing:  # else once the tab is drawn
             self._draw_deleted()
 
     def _draw_deleted(self) -> None:
@@ -137,7 +137,7 @@ class RunPage:
         await self._show(name)
 
     async def _show(self, name: str) -> None:
-        """Draw a tab; one that is still being drawn is finished first, so that no two are mixed."""
+        """Draw a tab; one still being drawn is finished first, so that no two mix."""
         self._wanted = name
         if self._drawing:
             return
@@ -187,7 +187,7 @@ class RunPage:
                 background_tasks.create(self._awaited(answer), name="tab")
 
     async def _awaited(self, work: Awaitable[Any]) -> None:
-        with contextlib.suppress(MosaicError):  # the banner says that the daemon is away
+        with contextlib.suppress(MosaicError):  # the banner reports the missing daemon
             await work
 
     async def _look(self) -> None:
@@ -237,6 +237,6 @@ def _add_addresses(web: Web, boards: TensorBoards) -> None:
 
 
 def _series(web: Web, run_id: str, keys: list[str]) -> Iterator[Series]:
-    """One metric after another: together they may be larger than a message."""
+    """Yield one metric after another: together they may exceed a message."""
     for key in keys:
         yield from web.client.get_metrics(run_id, [key], max_points=CSV_POINTS)

@@ -1,4 +1,4 @@
-"""The head of a run's page: state and reason, progress, numbers, and what can be done with the run."""
+"""The header of a run's page: state and reason, progress, numbers, and the run's actions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ASKED = {"cancel": "Cancelling: it saves its state first", "pause": "Pausing", "
 
 
 class Header:
-    """Built once; its texts follow the run, and of its buttons those are seen that fit."""
+    """The header, built once; its texts follow the run, and only applicable buttons are visible."""
 
     def __init__(self, page: RunPage) -> None:
         self._page = page
@@ -53,7 +53,7 @@ class Header:
         self.update()
 
     def update(self) -> None:
-        """As the run is now."""
+        """Update the header from the current run."""
         run = self._page.run
         shape = (run.state, run.asked, _policy(run), _has_checkpoint(run), run.warnings)
         if shape != self._shape:
@@ -118,7 +118,7 @@ class Header:
                 ui.label(run.run_id).classes("mosaic-mono break-all select-all").tooltip("the run's id")
 
     def _draw_buttons(self) -> None:
-        """Every button, once: one that is made anew under a person's finger loses the press."""
+        """Draw every button, once: a button redrawn during a click loses the click."""
         run_id = self._page.run_id
         with ui.row().classes("gap-2 items-center") as self._buttons:
             with ui.row().classes("gap-2 items-center") as self._asked:
@@ -146,7 +146,7 @@ class Header:
             )
 
     def _show_buttons(self, run: Run) -> None:
-        """Those that fit."""
+        """Show only the applicable buttons."""
         self._asked.set_visibility(run.asked in ASKED and not run.ended)
         self._asked_label.set_text(ASKED.get(run.asked, ""))
         self._pause.set_visibility(run.state == State.EXECUTING and not run.asked)
@@ -210,7 +210,7 @@ class Header:
 
 
 class _Numbers:
-    """The headline figures, in a row that wraps."""
+    """The headline numbers, in a row that wraps."""
 
     NAMES = (
         *("Return", "Last episode", "Episodes", "Steps/s", "Running", "Started"),
@@ -251,9 +251,9 @@ def numbers_of(run: Run) -> dict[str, str]:
 
 
 def reason_line(run: Run, last_line: str = "") -> str:
-    """Why a run is where it is, in one line; "" where there is nothing to add to its state.
+    """Return the reason for a run's state, in one line; "" if nothing adds to the state.
 
-    A failure that is told by its exit code alone is told by the last line that the run wrote, too.
+    A failure with only an exit code is extended by the last line that the run wrote.
     """
     if run.state == State.INIT:
         before = run.queue_position
@@ -268,7 +268,7 @@ def reason_line(run: Run, last_line: str = "") -> str:
         return run.reason or f"its worker is there; the first episode or row of metrics is still to come{compiles}"
     if run.state == State.LOST:
         return run.reason or "its worker has fallen silent; it is taken up again when it answers"
-    # After a signal the last line is what it happened to say before, and no cause.
+    # After a signal the last line is coincidental, and no cause.
     bare = not run.reason or (run.reason.startswith("exit code") and ":" not in run.reason)
     if run.state == State.FAILED and last_line and bare:
         return f"{run.reason}: {last_line}" if run.reason else last_line
@@ -276,7 +276,7 @@ def reason_line(run: Run, last_line: str = "") -> str:
 
 
 def progress_of(run: Run) -> tuple[float | None, str]:
-    """How far it is, from 0 to 1, and in words; an evaluation that repeats counts within its batch."""
+    """Return the progress from 0 to 1, and in words; a repeated evaluation counts within its batch."""
     batch, repeats = evaluation_of(run)
     if run.mode == "policy_eval":
         if repeats and batch:
@@ -300,7 +300,7 @@ def progress_of(run: Run) -> tuple[float | None, str]:
 
 
 def evaluation_of(run: Run) -> tuple[int, bool]:
-    """Episodes in a batch, and whether batches repeat until it is stopped."""
+    """Return the episodes of a batch, and True if batches repeat until stopped."""
     settings = _extras(run)
     batch = settings.get("eval_batch_size") or settings.get("eval_episodes") or 50
     return (batch if isinstance(batch, int) and batch > 0 else 50), bool(settings.get("eval_repeat"))
@@ -311,12 +311,12 @@ def _extras(run: Run) -> dict[str, Any]:
 
 
 def running_seconds(run: Run) -> float | None:
-    """From its start to its end, or to now."""
+    """Return the seconds from the run's start to its end, or to now."""
     return (run.ended_at or time.time()) - run.started_at if run.started_at else None
 
 
 def home_path(page: RunPage, relative: str) -> str:
-    """A file of the run as the forms name it: relative to the home."""
+    """Return the path of a run's file relative to the home, as the forms use it."""
     return (page.paths.folder / relative).relative_to(page.web.home).as_posix()
 
 
@@ -330,7 +330,7 @@ def _has_checkpoint(run: Run) -> bool:
 
 
 def _go(word: str, icon: str, address: str) -> ui.button:
-    """A button that is a link: it can be opened in another window."""
+    """Draw a button that is a link: it can be opened in another window."""
     button = ui.button(word, icon=icon).props(BUTTON)
     button.props["href"] = address
     return button

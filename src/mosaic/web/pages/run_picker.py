@@ -1,4 +1,4 @@
-"""A dialog in which a person picks runs, by group, searched by the daemon."""
+"""A dialog to choose runs, by group, with search by the daemon."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OFFERED = 100
 
 
 async def choose_runs(web: Web, chosen: Sequence[str]) -> list[str] | None:
-    """A dialog with the newest runs by group, searched by the daemon; None where it was left."""
+    """Show a dialog with the newest runs by group, searched by the daemon; return None if it was dismissed."""
     picked = dict.fromkeys(chosen)
     with ui.dialog() as dialog, ui.card().classes("w-full max-w-2xl"):
         search = ui.input("Search").props("dense outlined debounce=300 clearable autofocus").classes("w-full")

@@ -1,4 +1,4 @@
-"""Runs: the table of all runs, paged and filtered by the daemon, live, with what can be done to a selection."""
+"""Runs: the table of all runs, paged and filtered by the daemon, live, with actions on a selection."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from mosaic.web.pages.runs_table import RunsTable
 
 PAGE_SIZES = (25, 50, 100, 200)
 CURVE_POINTS = 32
-# A day's moves of a busy daemon come in showers: one look serves all of a second.
+# A busy daemon's state changes come in bursts: one reload serves all of a second.
 RELOAD_SECONDS = 1.0
-# Ages grow, and sparklines of live runs.
+# Updates the ages, and the sparklines of live runs.
 REFRESH_SECONDS = 20.0
 MOST_COMPARED = 60
 GROUPS = {
@@ -41,14 +41,14 @@ def add(web: Web) -> None:
 
 
 class RunsPage:
-    """One person's view of the table."""
+    """One user's view of the table."""
 
     def __init__(self, web: Web, filters: dict[str, str]) -> None:
         self.web = web
         self.filters = filters
         self.page_size = 50
         self.cursors: list[str] = [""]
-        """of the pages up to this one; the last is this page's own"""
+        """the cursors of the pages up to this one; the last is this page's own"""
         self.by_group = False
         self.opened: set[str] = set()
         self.page = Page((), "", 0)
@@ -56,10 +56,10 @@ class RunsPage:
         self._dirty = False
         self._loading = False
 
-    # What the daemon says
+    # Data
 
     async def load(self) -> None:
-        """Ask for this page's runs."""
+        """Fetch this page's runs."""
         chosen, cursor = dict(self.filters), self.cursors[-1]
         states: Sequence[State | str] = GROUPS.get(chosen["state"]) or ([chosen["state"]] if chosen["state"] else [])
 
@@ -78,7 +78,7 @@ class RunsPage:
         self.page = await self.web.ask(ask)
 
     async def reload(self) -> None:
-        """Ask again and show what changed; trouble with the daemon is told by the banner."""
+        """Fetch again and show the changes; the banner reports a daemon's failure."""
         if self._loading:
             self._dirty = True
             return
@@ -90,7 +90,7 @@ class RunsPage:
             self._loading = False
 
     def heard(self, changes: list[Change]) -> None:
-        """Numbers move in place; runs that come, move or go are asked for, soon and together."""
+        """Update numbers in place; new, moved or deleted runs are fetched soon, together."""
         shown = {run.run_id: place for place, run in enumerate(self.page.runs)}
         fresh = list(self.page.runs)
         for change in changes:
@@ -116,7 +116,7 @@ class RunsPage:
         except MosaicError as error:
             self.web.page_trouble(error)
 
-    # What the person sees
+    # Drawing
 
     def draw(self) -> None:
         self._draw_filters()
@@ -195,9 +195,9 @@ class RunsPage:
         button = ui.button(word, icon=icon).props("flat dense")
 
         async def pressed() -> None:
-            # as the question names them: one that ends while it is asked must not be deleted with the others
+            # fixed before the question: a run that ends meanwhile must not be deleted with the others
             runs = self._chosen_runs()
-            # not busy while it asks: a button that turns hears no press, also just after the question was answered
+            # not busy during the question: a loading button ignores clicks, also just after the answer
             if ask is not None and not await ask(runs):
                 return
             try:
@@ -221,7 +221,7 @@ class RunsPage:
             self.next.props('flat round dense aria-label="Older runs"')
 
     def show(self) -> None:
-        """Bring the table to what is known."""
+        """Update the table from the data."""
         runs = [self.web.seen(run) for run in self.page.runs]
         rows = run_rows.rows_of(runs, STATES, time.time(), by_group=self.by_group, opened=self.opened)
         if rows != self.table.rows:
@@ -258,7 +258,7 @@ class RunsPage:
         for word, button in self.buttons.items():
             button.set_enabled(able[word])
 
-    # What the person does
+    # Actions of the user
 
     async def _filter(self, name: str, value: str | None) -> None:
         self.filters[name] = (value or "").strip()
@@ -308,7 +308,7 @@ class RunsPage:
         self._show_selection()
 
     async def _each(self, word: str, call: Callable[[Client, str], Any], runs: Sequence[Run]) -> None:
-        """Do one thing to all these runs, and say what came of it."""
+        """Apply one action to all these runs, and report the result."""
 
         def all_of_them(client: Client) -> list[MosaicError]:
             return list(_failures(client, call, runs))
@@ -365,7 +365,7 @@ class RunsPage:
 
 
 def _with_curve(run: Run, before: Run) -> Run:
-    """A change tells no curve: the one known stays, with the newest return at its end."""
+    """Return the run with the known curve, extended by its newest return: a change holds no curve."""
     value = run_rows.shown_return(run)
     known = before.curve
     if value is not None and known and value != run_rows.shown_return(before):

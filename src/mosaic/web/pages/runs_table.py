@@ -1,4 +1,4 @@
-"""The table of runs as Quasar draws it: wide screens get columns, narrow ones cards. All texts are escaped by Vue."""
+"""The table of runs as Quasar draws it: columns on wide screens, cards on narrow ones. Vue escapes all texts."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ STYLE = """
 
 
 class RunsTable(ui.table, component="runs_table.js"):
-    """An empty table; `chosen` hears of selections, `toggled` of groups that are opened or closed."""
+    """An empty table; `chosen` is called for selections, `toggled` for groups that are opened or closed."""
 
     def __init__(self, chosen: Callable[[Sequence[dict[str, Any]]], None], toggled: Callable[[str], None]) -> None:
         columns = [

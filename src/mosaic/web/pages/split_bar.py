@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from nicegui import ui
 
-# Colours that people with any kind of sight can tell apart (Okabe and Ito).
+# Colour-blind safe colours (Okabe and Ito).
 PARTS = {
     "perf/env": ("Environment", "#0072B2"),
     "perf/inference": ("Acting", "#009E73"),
@@ -16,7 +16,7 @@ PARTS = {
 
 
 class SplitBar:
-    """A stacked bar with its words; nothing is seen until a run has told its shares."""
+    """A stacked bar with labels; hidden until a run has logged its shares."""
 
     def __init__(self) -> None:
         self._pieces: dict[str, tuple[ui.element, ui.label]] = {}
@@ -34,7 +34,7 @@ class SplitBar:
         self._whole.set_visibility(False)
 
     def update(self, last_values: Mapping[str, float]) -> None:
-        """Show the shares that were told last."""
+        """Show the shares that were logged last."""
         shares = shares_of(last_values)
         if not shares:
             return
@@ -48,7 +48,7 @@ class SplitBar:
 
 
 def shares_of(last_values: Mapping[str, float]) -> dict[str, float]:
-    """Of each part, adding up to 1; empty where a run has not told them (yet)."""
+    """Return the share of each part, adding up to 1; empty if the run has not logged any (yet)."""
     known = {tag: max(last_values.get(tag, 0.0), 0.0) for tag in PARTS}
     total = sum(known.values())
     return {tag: value / total for tag, value in known.items()} if total > 0 else {}

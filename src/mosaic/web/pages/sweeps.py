@@ -1,4 +1,4 @@
-"""Sweeps: which there are, and of one its trials, which parameters matter, and what the best of them is."""
+"""Sweeps: the list of all, and for each its trials, the importance of its parameters, and its best trial."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from mosaic.web.layout import STATES, code_box, on_changes, page_at, trouble
 
 REFRESH_SECONDS = 2.0
 PAGE = 1000
-# More trials than this make the page slow and tell nothing more: the newest and the best are shown.
+# More trials make the page slow without more insight: the newest and the best are shown.
 MOST_ROWS = 300
-# Fewer completed trials than this let chance look like a cause.
+# With fewer completed trials, chance looks like a cause.
 SURE = 20
-# Seeds of so many trials fit into one comparison.
+# The seeds of so many trials fit into one comparison.
 COMPARED = 5
 LOOK = {
     "running": ("play_arrow", "running"),
@@ -56,7 +56,7 @@ def add(web: Web) -> None:
 
 
 async def draw_list(web: Web) -> None:
-    """A row for each sweep of this home."""
+    """Draw a row for each sweep of this home."""
     found: list[Summary] = []
     broken: list[str] = []
 
@@ -94,14 +94,14 @@ async def draw_list(web: Web) -> None:
 
 
 def told_count(one: Summary) -> str:
-    """How many of how many, and what became of them."""
+    """Return the number of trials out of the total, with the count per state."""
     counts = Counter(trial.state for trial in one.trials)
     parts = ", ".join(f"{count} {LOOK[state][1]}" for state, count in counts.most_common() if count)
     return f"{len(one.trials)} of {one.wanted}" + (f" ({parts})" if parts else "")
 
 
 class SweepPage:
-    """One person's look at a sweep: the file that its command writes, and the runs as the daemon has them now."""
+    """One user's view of a sweep: the summary file of its command, and the daemon's current runs."""
 
     def __init__(self, web: Web, name: str) -> None:
         self.web, self.name = web, name
@@ -111,7 +111,7 @@ class SweepPage:
         self.by_value = False
 
     async def load(self) -> None:
-        """Read the file and ask for the runs; a daemon that is away leaves the states as they were."""
+        """Read the file and fetch the runs; a missing daemon leaves the states unchanged."""
         self.summary = await self.web.do(lambda: read_summary(self.web.home, self.name))
         group = group_of(SWEEP, self.name)
         try:
@@ -139,7 +139,7 @@ class SweepPage:
             with ui.element("div").classes("w-full overflow-x-auto").props("tabindex=0"):
                 options = sweep_chart.parallel(self.summary)
                 self.parallel = _chart(options, "mosaic-sweep-parallel", "Parallel coordinates of the trials")
-                # An axis needs room for its name; what is wider than the window is scrolled.
+                # An axis needs room for its name; a chart wider than the window scrolls.
                 self.parallel.style(f"min-width: {6 * (len(self.summary.space) + 1)}rem")
         with ui.row().classes("w-full items-center gap-3"):
             ui.label("Trials").classes("text-base font-medium")
@@ -155,14 +155,14 @@ class SweepPage:
         self._changed = self._changed or not changes or any(change.run_id in known for change in changes)
 
     async def refresh(self) -> None:
-        """Look again where the file or a run has moved."""
+        """Reload if the file or a run has changed."""
         stamp = await self.web.do(self._moved)
         if not self._changed and stamp == self._stamp:
             return
         self._changed, self._stamp = False, stamp
         try:
             await self.load()
-        except ConfigError as error:  # deleted while it is looked at
+        except ConfigError as error:  # deleted while it is viewed
             self.web.page_trouble(error)
             return
         for chart, make in (
@@ -188,7 +188,7 @@ class SweepPage:
         self.show()
 
     def show(self) -> None:
-        """Bring head and table to what is known."""
+        """Update header and table from the data."""
         one = self.summary
         few = f" With fewer than {SURE} completed trials it is a hint." if one.count("complete") < SURE else ""
         told = f"The share of the spread that each parameter alone explains.{few}"
@@ -285,7 +285,7 @@ def _told(value: Any) -> str:
 
 
 def _quoted(text: str) -> str:
-    """As a value among props, whatever stands in it."""
+    """Quote a text for use in props, whatever it contains."""
     return '"' + text.replace("\\", "").replace('"', "'").replace("\n", " ") + '"'
 
 
@@ -301,7 +301,7 @@ def _card(title: str) -> ui.card:
 
 
 def _table(titles: tuple[str, ...], right: tuple[str, ...] = ()) -> ui.element:
-    """A table with its head; what is made within is its body."""
+    """Draw a table with its head; return its body."""
     table = ui.element("table").classes("mosaic-trials w-full text-sm")
     with table:
         with ui.element("thead"), ui.element("tr"):

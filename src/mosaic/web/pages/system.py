@@ -1,4 +1,4 @@
-"""System: what the machine has left, what each run takes of it, how the daemon is, what the doctor finds."""
+"""System: the machine's free resources, their use by each run, the daemon's health, the doctor's report."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mosaic.web.machine import DISK_SECONDS, DiskUse, MachineReport, RunUse, Usa
 
 REFRESH_SECONDS = 3.0
 LIVE = (State.HANDSHAKE, State.READY, State.EXECUTING, State.PAUSED, State.LOST)
-# Of live runs and of the largest; more belong on the page of runs.
+# Of live runs, and of the largest; more belong on the page of runs.
 MOST_ROWS = 50
 LARGEST = 12
 MARKS = {
@@ -39,7 +39,7 @@ def add(web: Web) -> None:
 
 
 class SystemPage:
-    """One person's look at the machine."""
+    """One user's view of the machine."""
 
     def __init__(self, web: Web, machine: MachineReport) -> None:
         self.web, self.machine = web, machine
@@ -50,7 +50,7 @@ class SystemPage:
         self.bytes_by_run: dict[str, int] = {}
 
     async def load(self) -> None:
-        """Ask daemon and machine; a daemon that is away is told, the machine is there anyway."""
+        """Query daemon and machine; a missing daemon is reported, the machine's data remain."""
 
         def ask(client: Client) -> tuple[dict[str, Any], Sequence[Run]]:
             return client.health(), client.list_runs(states=LIVE, page_size=MOST_ROWS).runs
@@ -162,7 +162,7 @@ class SystemPage:
         self.runs_total.text = in_all if self.live else "Nothing runs."
 
     def _draw_runs(self) -> None:
-        """A table that stays: only its numbers move."""
+        """Draw the table once: only its numbers change."""
         with _emptied(self.runs_card):
             titles = {"name": "Run", "what": "What", "state": "State", "cpu": "CPU", "memory": "Memory"}
             titles |= {"disk": "Disk", "gpu": "GPU", "gpu_memory": "GPU memory"}
@@ -174,7 +174,7 @@ class SystemPage:
             self.runs_total = ui.label().classes("text-sm opacity-80")
 
     async def count(self) -> None:
-        """Bytes by run: slow with many runs, so it comes after the page."""
+        """Count the bytes by run: slow with many runs, so it follows the page."""
         found = await self.web.do(self.machine.disk)
         self.disk_wait.set_visibility(False)
         self.bytes_by_run = found.by_run
@@ -204,7 +204,7 @@ class SystemPage:
                 )
 
     async def examine(self, *, anew: bool = False) -> None:
-        """Let the doctor look; it takes a second."""
+        """Run the doctor, which needs a second."""
         self.doctor_wait.set_visibility(True)
         try:
             found = await self.web.do(lambda: self.machine.doctor(anew=anew))
@@ -247,7 +247,7 @@ def _run_row(run: Run, use: RunUse, size: int | None) -> dict[str, Any]:
 
 
 def _card(title: str, icon: str) -> ui.card:
-    """A card whose heading stays; what changes is drawn below it."""
+    """Draw a card with a fixed heading; the changing content goes below it."""
     with ui.card().classes("w-full gap-2").props("flat bordered") as card:
         with ui.row().classes("items-center gap-2"):
             ui.icon(icon).classes("text-xl").props("aria-hidden=true")
@@ -257,7 +257,7 @@ def _card(title: str, icon: str) -> ui.card:
 
 
 def _emptied(place: Any) -> Any:
-    """Room for new content."""
+    """Return the emptied container for new content."""
     body = getattr(place, "body", place)
     body.clear()
     return body
@@ -268,7 +268,7 @@ def _meter(name: str, part: float, told: str) -> None:
         with ui.row().classes("w-full justify-between gap-2"):
             ui.label(name).classes("opacity-80")
             ui.label(told).classes("text-right")
-        # A busy CPU is what it is there for; memory and disk at their end stop runs.
+        # A busy CPU is normal; full memory or disk stops runs.
         colour = "negative" if part > 0.95 and name != "CPU" else BLUE
         ui.linear_progress(min(1.0, max(0.0, part)), show_value=False, size="8px", color=colour).props(
             f'rounded aria-label="{name}"'

@@ -1,1 +1,1 @@
-"""A module per tab of the run page."""
+"""The tabs of the run page, one module each."""

@@ -1,4 +1,4 @@
-"""The Config tab: what the run was told, and where that differs from the defaults."""
+"""The Config tab: the run's config, and its differences from the defaults."""
 
 from __future__ import annotations
 
@@ -87,13 +87,13 @@ def _provenance(paths: RunPaths) -> tuple[dict[str, Any] | None, str]:
 
 
 def config_of(payload: Mapping[str, Any]) -> dict[str, Any]:
-    """The worker's part of a payload; {} where it has none."""
+    """Return the worker's part of a payload; {} if it has none."""
     found = payload.get("metadata", {}).get("worker", {}).get("config") or {}
     return dict(found) if isinstance(found, Mapping) else {}
 
 
 def differences(config: Mapping[str, Any], fields: list[Mapping[str, Any]]) -> list[dict[str, str]]:
-    """The parameters that are not as the algorithm has them by itself, and the worker's settings that are set."""
+    """Return the parameters that differ from the algorithm's defaults, and the worker's settings that are set."""
     extras = dict(config.get("extras") or {})
     given = {**extras, **(extras.pop("algo_params", None) or {})}
     given.pop("algo_params", None)

@@ -1,4 +1,4 @@
-"""The Events tab: what the worker told of its run, newest first."""
+"""The Events tab: the events of a run's worker, newest first."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from mosaic.web.pages.run_header import BUTTON
 if TYPE_CHECKING:
     from mosaic.web.pages.run import RunPage
 
-# These come by the thousand and are curves elsewhere; the rest tells the run's story.
+# These come by the thousand and are curves elsewhere; the rest describes the run's course.
 MANY = frozenset(("episode", "step", "metrics", "heartbeat"))
-# What every event of a run says alike.
+# Fields that every event of a run repeats.
 SAME = ("algo", "env_id", "agent_id", "worker_id", "config_digest")
 MOST, LONGEST = 500, 200
 COLUMNS: list[dict[str, Any]] = [
@@ -26,7 +26,7 @@ COLUMNS: list[dict[str, Any]] = [
     {"name": "event", "label": "Event", "field": "event", "align": "left", "sortable": True},
     {"name": "text", "label": "What it says", "field": "text", "align": "left"},
 ]
-# Vue escapes what stands in double braces; nothing of a run is ever taken for HTML.
+# Vue escapes text in double braces; no text of a run is ever used as HTML.
 BODY = """
 <q-tr :props="props" @click="props.expand = !props.expand" class="cursor-pointer">
   <q-td key="seq" :props="props">{{ props.row.seq }}</q-td>
@@ -45,7 +45,7 @@ BODY = """
 
 
 async def show(page: RunPage) -> None:
-    """Draw the tab with the events that tell the run's story."""
+    """Draw the tab with the events that describe the run's course."""
     await EventView(page).draw()
 
 

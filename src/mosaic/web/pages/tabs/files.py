@@ -25,13 +25,13 @@ VIDEOS_SHOWN = 8
 
 
 async def show(page: RunPage) -> None:
-    """Draw the tab; it is drawn anew when the run has moved on to another state, or on request."""
+    """Draw the tab; it is redrawn after a change of the run's state or artifacts, or on request."""
     column = ui.column().classes("w-full gap-4")
     shown: dict[str, Any] = {"state": page.run.state, "artifacts": page.run.artifacts}
     asked = 0
 
     async def draw() -> None:
-        """What is here at once; what the store has when it answers, which may take a while."""
+        """Draw the local files immediately; the store's follow when it answers, which may take a while."""
         nonlocal asked
         asked += 1
         here = await page.web.do(lambda: _Here.look(page.paths))
@@ -56,7 +56,7 @@ async def show(page: RunPage) -> None:
 
 @dataclass(frozen=True)
 class _Here:
-    """What this machine has of a run, and the URL of its store, "" for none."""
+    """The local files of a run, and the URL of its store, "" for none."""
 
     saved: list[Saved]
     policies: list[File]
@@ -93,13 +93,13 @@ def _draw(
 
 
 def _with(here: list[File], elsewhere: Elsewhere, ending: str) -> list[File]:
-    """The files of a kind, those of the store among them, the last saved first."""
+    """Return the files of a kind, including the store's, the last saved first."""
     found = [*here, *(one for one in elsewhere.files if one.path.endswith(ending))]
     return sorted(found, key=lambda one: -one.changed_at)
 
 
 def _draw_store(page: RunPage, elsewhere: Elsewhere, redraw: Callable[[], Any], *, asking: bool) -> None:
-    """Where the run's copy lies, and what of it is not here."""
+    """Show the location of the run's copy, and which of its files are missing here."""
     with ui.row().classes("w-full items-center gap-3"):
         if asking:
             ui.spinner(size="1.2em")
@@ -120,7 +120,7 @@ def _draw_store(page: RunPage, elsewhere: Elsewhere, redraw: Callable[[], Any], 
 
 
 def _fetch_button(page: RunPage, word: str, checkpoint: str, then: Callable[[], Any]) -> None:
-    """A button that fetches and goes on; it turns meanwhile."""
+    """Draw a button that fetches and then continues; it shows its progress."""
 
     async def fetch() -> None:
         button.props("loading")
@@ -199,7 +199,7 @@ def _draw_videos(page: RunPage, videos: list[File], unknown: str) -> None:
     with ui.element("div").classes("w-full grid grid-cols-1 md:grid-cols-2 xl:grid-cols-3 gap-4"):
         for one in videos[:VIDEOS_SHOWN]:
             with ui.column().classes("gap-1 min-w-0"):
-                # One that only the store has is fetched when it is played, not when the tab is opened.
+                # One that only the store has is fetched when played, not when the tab opens.
                 ahead = "metadata" if one.here else "none"
                 film = ui.element("video").classes("w-full rounded bg-black")
                 film.props(f"controls preload={ahead} playsinline")
@@ -227,7 +227,7 @@ def _draw_all(page: RunPage, everything: list[File], redraw: Callable[[], Any]) 
 
 
 def _none(text: str, unknown: str) -> None:
-    """Why a list is empty; nobody is told that there is nothing while that is not known."""
+    """Show why a list is empty; while the store's content is unknown, do not claim that nothing exists."""
     ui.label(f"None is here; {unknown}." if unknown else text).classes("text-sm opacity-80")
 
 

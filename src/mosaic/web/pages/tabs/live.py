@@ -1,4 +1,4 @@
-"""The Live tab: the agent as it acts, its reward and return, and beside it the curve of its returns."""
+"""The Live tab: the agent as it acts, its reward and return, beside the curve of its returns."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ STYLE = """
 
 
 async def show(page: RunPage) -> None:
-    """Draw the tab; frames flow from now on until it is left, or the window is hidden."""
+    """Draw the tab; frames flow until it is left, or the window is hidden."""
     ui.add_css(STYLE)
     with ui.element("div").classes("w-full grid grid-cols-1 lg:grid-cols-5 gap-4"):
         with ui.column().classes("lg:col-span-3 min-w-0 gap-2") as panel:
@@ -47,7 +47,7 @@ async def show(page: RunPage) -> None:
 
 
 def _draw_lane(page: RunPage) -> dict[str, str]:
-    """The picture and its numbers; the ids by which the script finds them."""
+    """Draw the picture and its status; return the ids that the script needs."""
     ids = {}
     evaluation = page.run.mode == "policy_eval"
     with ui.row().classes("w-full items-center gap-2"):
@@ -67,7 +67,7 @@ def _draw_lane(page: RunPage) -> dict[str, str]:
 
 
 def _draw_numbers(page: RunPage) -> dict[str, str]:
-    """What belongs to the frame that is shown."""
+    """Draw the numbers of the shown frame."""
     ids = {}
     with ui.row().classes("gap-x-8 gap-y-1"):
         names = {"reward": "Reward", "return": "Return", "rate": "Steps/s", "step": "Step", "fps": "Frames/s"}
@@ -83,7 +83,7 @@ def _draw_numbers(page: RunPage) -> dict[str, str]:
 
 
 def _follow_summary(page: RunPage, note: ui.label) -> None:
-    """Keep the line of an evaluation's latest batch, with a picture or without."""
+    """Update the line of an evaluation's latest batch, with or without a picture."""
     shown: dict[str, Any] = {}
 
     async def look() -> None:
@@ -103,7 +103,7 @@ def _follow_summary(page: RunPage, note: ui.label) -> None:
 
 
 def eval_line(summary: Mapping[str, Any]) -> str:
-    """An evaluation's latest batch in one line, batches counted from 1; "" where a number is missing."""
+    """Return an evaluation's latest batch in one line, batches counted from 1; "" if a number is missing."""
     try:
         batch, episodes = int(summary["batch_index"]) + 1, int(summary["episodes"])
         numbers = [float(summary[f"{name}_return"]) for name in ("avg", "min", "max")]

@@ -1,4 +1,4 @@
-"""The Logs tab: what the algorithm and its worker wrote, followed and searched."""
+"""The Logs tab: the output of the algorithm and its worker, followed and searched."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ POLL_SECONDS = 0.7
 
 
 async def show(page: RunPage) -> None:
-    """Draw the tab with the end of the most telling log."""
+    """Draw the tab with the end of the most informative log."""
     trouble = await page.web.do(lambda: fetch_logs(page.paths))
     found = await page.web.do(lambda: logs_of(page.paths))
     if trouble:
@@ -77,7 +77,7 @@ class LogView:
         self._page.every(POLL_SECONDS, self._read)
 
     async def _open(self) -> None:
-        """Begin with the end of the chosen log."""
+        """Start with the end of the chosen log."""
         path = next(p for word, p in self._logs.items() if word == self._chosen)
         self._tail = LogTail(self._page.paths.inside(path))
         self._rest = ""
@@ -97,7 +97,7 @@ class LogView:
 
     def _add(self, text: str) -> None:
         if self._wanted:
-            # only whole lines can be judged; the last one waits for its end
+            # only complete lines can match; the last one waits for its end
             whole, _, self._rest = (self._rest + text).rpartition("\n")
             lines = whole.split("\n") if whole else []
             found = [line for line in lines if self._wanted in line.lower()]

@@ -1,4 +1,4 @@
-"""The Metrics tab: a chart per metric, growing as the run does, and how they are looked at."""
+"""The Metrics tab: a chart per metric, growing with the run, and its display options."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mosaic.web.pages.run_header import BUTTON
 if TYPE_CHECKING:
     from mosaic.web.pages.run import RunPage
 
-# So many charts draw at once without a person waiting; the rest are one press, or a few letters, away.
+# So many charts draw without a noticeable delay; the rest are one click, or a few letters, away.
 FIRST_CHARTS = 24
 GROW_SECONDS = 1.0
 
@@ -73,11 +73,11 @@ def _draw_controls(page: RunPage, wall: Wall) -> None:
 
 
 class CurveChart(ui.echart, component="curve_chart.js"):
-    """One chart, drawn by a component of our own."""
+    """One chart, drawn by our own component."""
 
 
 class Wall:
-    """Charts side by side, each with its curve; what comes is added to what is drawn."""
+    """A grid of charts, each with its curve; new points are appended to the drawn ones."""
 
     def __init__(self, page: RunPage, *, columns: int, most: int) -> None:
         self._page, self._most = page, most
@@ -95,12 +95,12 @@ class Wall:
         return not self._charts
 
     def say(self, text: str) -> None:
-        """A line in place of charts, or beneath them."""
+        """Show a line in place of charts, or below them."""
         self._said.set_text(text)
         self._said.set_visibility(bool(text))
 
     async def draw(self, matches: Callable[[str], bool]) -> None:
-        """Draw the curves of the keys that match, with the points there are."""
+        """Draw the curves of the matching keys, with the points so far."""
         self._matches = matches
         keys = self._keys()
         found = await self._page.web.ask(lambda client: self._read(client, keys[: self._most])) if keys else []
@@ -112,7 +112,7 @@ class Wall:
         self._say_what_is_missing(keys)
 
     def redraw(self) -> None:
-        """Draw what there is in another way."""
+        """Redraw the curves with the current view."""
         for curve, chart, _ in self._charts.values():
             chart.options.clear()
             chart.options.update(self._options(curve))
@@ -158,7 +158,7 @@ class Wall:
         return run.started_at or run.created_at
 
     def _heard(self) -> Any:
-        """The run has moved on: fetch what came, at most once a second, and once more when it has ended."""
+        """Fetch new points when the run changes, at most once a second, and once more at its end."""
         if self._growing:
             self._missed = self._page.run.ended
             return None
@@ -171,13 +171,13 @@ class Wall:
             since = {key: curve.cursor for key, (curve, _, _) in self._charts.items()}
             found = await self._page.web.ask(lambda client: self._read(client, list(since), since))
             drawn = {key: curve.cursor for key, (curve, _, _) in self._charts.items()}
-            # a chart that was drawn anew meanwhile has its points already
+            # a chart redrawn meanwhile already has its points
             self._take({one.key: one for one in found if since.get(one.key) == drawn.get(one.key)})
             if long := [key for key, (curve, _, _) in self._charts.items() if curve.is_long]:
                 fresh = await self._page.web.ask(lambda client: self._read(client, long))
                 self._take({one.key: replace(one, reset=True) for one in fresh})
             self._page.run.last_values.update({one.key: 0.0 for one in found if one.key not in self._charts})
-            if any(key not in self._charts for key in self._keys()[: self._most]):  # metrics that there were not before
+            if any(key not in self._charts for key in self._keys()[: self._most]):  # new metrics
                 await self.draw(self._matches)
         finally:
             self._growing = False
@@ -219,5 +219,5 @@ class Wall:
 
 
 def _script_text(text: str) -> str:
-    """A text as a script may hold it, also inside a page."""
+    """Return a text as a script literal, safe inside a page."""
     return json.dumps(text).replace("<", "\\u003c")

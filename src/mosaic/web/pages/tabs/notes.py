@@ -1,4 +1,4 @@
-"""The Notes tab: what people write about the run, kept in its `notes.md`."""
+"""The Notes tab: the users' notes about the run, stored in its `notes.md`."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ LOOK_SECONDS = 3.0
 
 
 async def show(page: RunPage) -> None:
-    """Draw the tab with the notes as they are."""
+    """Draw the tab with the current notes."""
     await NotesView(page).draw()
 
 
 class NotesView:
-    """One person's view of the notes; another person's changes appear while nothing is being typed here."""
+    """One user's view of the notes; another user's changes appear unless unsaved edits exist here."""
 
     def __init__(self, page: RunPage) -> None:
         self._page = page

@@ -1,4 +1,4 @@
-"""The TensorBoard tab: the real one, in a process that lives as long as somebody looks."""
+"""The TensorBoard tab: the original, in a process that lives while a user views it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TOUCH_SECONDS = 30.0
 
 
 async def show(page: RunPage) -> None:
-    """Start it if need be, and show it."""
+    """Start TensorBoard if necessary, and show it."""
     try:
         await page.web.do(lambda: log_folder(page.paths))
     except MosaicError as error:

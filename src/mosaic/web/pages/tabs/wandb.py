@@ -1,4 +1,4 @@
-"""The W&B tab: where the run is tracked and how that goes; the command that uploads an offline run."""
+"""The W&B tab: the tracking's address and status; the command that uploads an offline run."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from mosaic.web.pages.run import RunPage
 
 SITE = "https://wandb.ai"
-# entity/project/run; what looks otherwise becomes no address
+# entity/project/run; anything else becomes no address
 _RUN_PATH = re.compile(r"[\w.-]+/[\w.-]+/[\w.-]+")
 
 
 async def show(page: RunPage) -> None:
-    """Draw the tab, and again whenever its facts change."""
+    """Draw the tab, and redraw it whenever its facts change."""
     column = ui.column().classes("w-full gap-3")
     seen: list[Tracking] = []
 
@@ -48,7 +48,7 @@ async def show(page: RunPage) -> None:
 
 @dataclass(frozen=True)
 class Tracking:
-    """How a run is tracked: not at all, online (with its address), offline (with the folder to upload)."""
+    """The tracking of a run: none, online (with its address), offline (with the folder to upload)."""
 
     enabled: bool
     mode: str = ""
@@ -59,7 +59,7 @@ class Tracking:
 
 
 def tracking_of(manifest: Mapping[str, Any], status: Mapping[str, Any], folder: Path) -> Tracking:
-    """What the manifest and the tracker's own status say together."""
+    """Combine the manifest and the tracker's own status."""
     artifacts = manifest.get("artifacts")
     found = artifacts.get("wandb") if isinstance(artifacts, Mapping) else None
     found = found if isinstance(found, Mapping) else {}
