@@ -1,1 +1,1 @@
-"""The name under which MOSAIC's GUI is also started."""
+"""The alternative package name that also starts MOSAIC's GUI."""

@@ -1,4 +1,4 @@
-"""The `mosaic` command: reads the command line, hands over, says what went wrong.
+"""The `mosaic` command: parses the command line, runs the command, reports errors.
 
 Exit 0 done, 1 a run failed, 2 the request was refused, 3 no daemon.
 """
@@ -10,7 +10,7 @@ import sys
 
 from mosaic.contract.stopping import ending_at_once
 
-TYPE_CHECKING = False  # typing takes 6 ms to import, in which Ctrl-C would still be a traceback
+TYPE_CHECKING = False  # typing takes 6 ms to import, in which Ctrl-C would still print a traceback
 
 if TYPE_CHECKING:
     import argparse
@@ -51,13 +51,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # `mosaic envs atari | head` is no mistake; stdout is pointed away so that its closing flush says nothing.
+        # `mosaic envs atari | head` is no error; stdout is redirected so that its closing flush prints nothing.
         sys.stdout = open("/dev/null", "w")
         return 0
 
 
 def exit_code(error: Exception) -> int:
-    """Return 3 where no daemon runs, 2 for a request that is refused, else 1."""
+    """Return 3 if no daemon runs, 2 for a refused request, else 1."""
     from mosaic.contract.errors import AccessError, ConfigError, MoveError, NoDaemonError, UnknownRunError
 
     if isinstance(error, NoDaemonError):
@@ -66,11 +66,11 @@ def exit_code(error: Exception) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line as argparse knows it."""
+    """Return the argument parser of the command line."""
     import argparse
 
     class Version(argparse.Action):
-        """Reads the version only when it is asked for: the package's metadata take 40 ms to find."""
+        """The --version action, which reads the version only on request: finding the package's metadata takes 40 ms."""
 
         def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
             from importlib.metadata import version
@@ -88,12 +88,12 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for module in _modules():
         module.add_to(commands)
-    top.set_defaults(parser=top)  # of which `completion` reads the words
+    top.set_defaults(parser=top)  # for `completion`, which reads the parser
     return top
 
 
 def _modules() -> tuple[Any, ...]:
-    """Return the commands' modules, a noun each, in the order of the help."""
+    """Return the commands' modules, one per noun, in the order of the help."""
     from mosaic.commands.campaign import benchmark, sweep
     from mosaic.commands.daemon import completion, daemon, fetch, gc, rebuild, up
     from mosaic.commands.inspect import frames, lists, logs, runs, verify

@@ -1,4 +1,4 @@
-"""A run in the terminal: what its events add up to, the live view, the plain lines, the closing summary."""
+"""A run in the terminal: its state from its events, the live view, the plain lines, the closing summary."""
 
 import math
 import threading
@@ -22,7 +22,7 @@ PLOT_HEIGHT = 8
 AXIS_WIDTH = 10
 FRAME_WIDTH = AXIS_WIDTH + 4
 FRAME_STYLES = {"completed": "green", "failed": "red", "paused": "yellow", "cancelled": "yellow"}
-# What a pipe is told at once; the rest comes with the line every two seconds.
+# The events that a pipe prints immediately; the rest comes with the line every two seconds.
 TOLD = {"run_started": "started", "resumed": "resumed at step {step:,}", "paused": "paused", "continued": "goes on"}
 BLOCKS = " ▁▂▃▄▅▆▇█"
 
@@ -40,7 +40,7 @@ def follow(events: Iterable[Event], progress: "TerminalProgress", console: Conso
 
 
 def plot_columns(console: Console) -> int:
-    """Room for the curve beside its axis and the frame; a line of more than 76 reads no better."""
+    """Return the width for the curve beside its axis and the frame; more than 76 columns do not improve it."""
     return max(10, min(76, console.width - FRAME_WIDTH))
 
 
@@ -64,7 +64,7 @@ def follow_plainly(events: Iterable[Event], progress: "TerminalProgress", consol
 
 @dataclass
 class TerminalProgress:
-    """What a run's events have said so far; safe to read while another thread applies them."""
+    """The state of a run from its events; safe to read while another thread applies them."""
 
     run_id: str
     algo: str
@@ -84,18 +84,18 @@ class TerminalProgress:
     overall_return: float | None = None
     notice: str = ""
     stalled_since: float = 0.0
-    """when its step grew last, while the daemon takes it for stalled"""
+    """the time of its last step, while the daemon marks it as stalled"""
     started: float | None = None
     latest: float | None = None
     phase: str = ""
-    """which one of a script's runs, such as `phase 2 of 3`"""
+    """the current run of a script, such as `phase 2 of 3`"""
 
     def __post_init__(self) -> None:
         self.curve = TerminalCurve()
         self.lock = threading.Lock()
 
     def apply(self, event: Event) -> None:
-        """Take one event into account; kinds that a terminal does not show change nothing."""
+        """Apply one event; kinds that a terminal does not show change nothing."""
         with self.lock:
             self.started = event.timestamp if self.started is None else self.started
             self.latest = event.timestamp
@@ -116,14 +116,14 @@ class TerminalProgress:
         return full and value is not None and self.reward_threshold is not None and value >= self.reward_threshold
 
     def settle(self, status: str, reason: str) -> None:
-        """Take the registry's word for how the run ended; why, its own events have told where they could."""
+        """Set the registry's final status; its reason applies only if the run's events gave none."""
         with self.lock:
             self.status = status
             if status != "completed" and not self.failure:
                 self.failure = {"error": reason or f"it is {status}"}
 
     def _on_run_started(self, payload: dict[str, Any]) -> None:
-        # Also the start of a second attempt: what ended the first is past.
+        # Also the start of a second attempt: the first one's failure is obsolete.
         self.status, self.failure = "starting", {}
         self.seed = payload.get("seed", self.seed)
         self.total_timesteps = int(payload.get("total_timesteps") or self.total_timesteps)
@@ -188,7 +188,7 @@ class TerminalProgress:
 
 
 class TerminalCurve:
-    """Mean episode return over the steps so far, in a bounded number of bins however long the run is."""
+    """The mean episode return over the steps so far, in a bounded number of bins for any length of run."""
 
     BINS = 256
 
@@ -211,7 +211,7 @@ class TerminalCurve:
         self.counts[step // self.width] += 1
 
     def values(self, columns: int) -> list[float]:
-        """Means from the first episode on; a column in which no episode ended repeats its left neighbour."""
+        """Return the means from the first episode on; a column without an ended episode repeats its left neighbour."""
         found: list[float] = []
         for column in range(columns):
             low = column * len(self.sums) // columns
@@ -225,21 +225,21 @@ class TerminalCurve:
 
 
 def plot(values: Sequence[float], height: int) -> list[str]:
-    """The values as `height` rows of block characters, the highest row first."""
+    """Return the values as `height` rows of block characters, the highest row first."""
     low, high = min(values), max(values)
     span = (high - low) or 1.0
-    # The lowest value still gets one eighth: a column that is there must be seen.
+    # The lowest value still gets one eighth, so that its column is visible.
     eighths = [1 + round((value - low) / span * (height * 8 - 1)) for value in values]
     return ["".join(BLOCKS[min(8, max(0, level - 8 * row))] for level in eighths) for row in reversed(range(height))]
 
 
 def render(progress: TerminalProgress, columns: int = 60) -> RenderableType:
-    """The live view as it is now."""
+    """Return the live view of the current state."""
     with progress.lock:
         parts: list[RenderableType] = [bar(progress), Text(status_line(progress, brief=True)), Text()]
         parts += return_plot(progress, columns)
         if progress.losses:
-            # What is called a loss comes first; there is room for about five.
+            # Names that end in "loss" come first; about five fit.
             names = sorted(progress.losses, key=lambda name: (not name.endswith("loss"), name))
             shown = "   ".join(f"{name} {short(progress.losses[name])}" for name in names[:5])
             parts.append(Text(shown, style="dim", no_wrap=True, overflow="ellipsis"))
@@ -264,7 +264,7 @@ def bar(progress: TerminalProgress) -> RenderableType:
 
 
 def so_far(progress: TerminalProgress) -> str:
-    """How much is done, of how much where that is known."""
+    """Return the progress, with the total if it is known."""
     total = f" of {progress.total_timesteps:,}" if progress.total_timesteps > 0 else ""
     return f"{progress.step:,}{total} {progress.unit}"
 
@@ -284,7 +284,7 @@ def return_plot(progress: TerminalProgress, columns: int) -> list[RenderableType
 
 
 def status_line(progress: TerminalProgress, brief: bool = False) -> str:
-    """Where the run stands, in one line; `brief` leaves out what the live view shows elsewhere."""
+    """Return the run's progress in one line; `brief` leaves out what the live view shows elsewhere."""
     parts = []
     if not brief:
         share = f" ({min(1.0, progress.step / progress.total_timesteps):.0%})" if progress.total_timesteps > 0 else ""
@@ -308,13 +308,13 @@ def status_line(progress: TerminalProgress, brief: bool = False) -> str:
 
 
 def phase_of(payload: dict[str, Any]) -> str:
-    """Return the phase of a script that an event belongs to, with their number if the script declares it."""
+    """Return the phase of a script that an event belongs to, with the number of phases if the script declares it."""
     of = f" of {payload['phases']}" if payload.get("phases") else ""
     return f"phase {payload.get('number')}{of}"
 
 
 def summary_line(progress: TerminalProgress) -> str:
-    """What a finished run amounts to, in one line."""
+    """Return the summary of a finished run in one line."""
     mean = progress.returns.value
     if progress.overall_return is not None:
         said = f"mean return of {progress.episodes:,} episodes {short(progress.overall_return)}"
@@ -329,7 +329,7 @@ def summary_line(progress: TerminalProgress) -> str:
 
 
 def failure_lines(progress: TerminalProgress) -> list[str]:
-    """Why a run did not complete, what to do about it, and the end of its stderr."""
+    """Return the reason why a run did not complete, hints, and the end of its stderr."""
     failure = progress.failure
     if progress.status == "cancelled":
         return [f"cancelled at step {progress.step:,}; what it wrote is in {progress.folder}"]
@@ -362,12 +362,12 @@ def as_lines(value: Any) -> list[str]:
 
 
 def number(value: Any) -> float:
-    """A payload's number; NaN and infinities travel as strings."""
+    """Convert a payload's number; NaN and infinities travel as strings."""
     return float(value)
 
 
 def short(value: float | None) -> str:
-    """A number as a person reads it: 4 significant digits, no exponent where it can be helped."""
+    """Format a number with 4 significant digits, without an exponent if possible."""
     if value is None:
         return "–"
     if not math.isfinite(value):
@@ -385,5 +385,5 @@ def clock(seconds: float) -> str:
 
 
 def print_line(console: Console, line: str) -> None:
-    """Print text as it is: no markup, no wrapping, no colours guessed from it."""
+    """Print text unchanged: no markup, no wrapping, no highlighting."""
     console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -1,6 +1,6 @@
-"""What this machine can do for a run: packages, drawing, ROMs, shared memory, disk, GPUs, the daemon, ports, W&B.
+"""The checks of this machine: packages, drawing, ROMs, shared memory, disk, GPUs, the daemon, ports, W&B.
 
-Each check is cheap and imports nothing heavy: torch, jax and the environments are looked for, not loaded.
+Each check is cheap and imports nothing heavy: torch, jax and the environments are located, not imported.
 """
 
 import ctypes
@@ -24,11 +24,11 @@ from mosaic.contract.workers import discover_workers
 State = Literal["ok", "note", "trouble"]
 DAEMON_PORT, WEB_PORT = 50055, 8080
 DISTRIBUTION = "mosaic-rl"
-# A grid of eight 600x400 pictures in three slots takes 18 MB; a handful of runs side by side fit into this.
+# A grid of eight 600x400 pictures in three slots takes 18 MB; a few concurrent runs fit.
 SHARED_MEMORY_MB = 128
-# One Atari replay memory of DQN and its checkpoints are larger than this.
+# One Atari replay memory of DQN and its checkpoints need more.
 DISK_GB = 5.0
-# Not enough for one checkpoint of a replay buffer.
+# Too little for one checkpoint of a replay buffer.
 FULL_DISK_MB = 100
 MB, GB = 2**20, 2**30
 LIVE = ("HANDSHAKE", "READY", "EXECUTING", "PAUSED", "LOST")
@@ -36,7 +36,7 @@ LIVE = ("HANDSHAKE", "READY", "EXECUTING", "PAUSED", "LOST")
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the report; `advice` is what to type or do, empty where nothing is needed."""
+    """One line of the report; `advice` is a command or step, empty if none is needed."""
 
     name: str
     state: State
@@ -45,7 +45,7 @@ class Finding:
 
 
 def examine(home: Path | None = None, ports: tuple[int, int] = (DAEMON_PORT, WEB_PORT)) -> list[Finding]:
-    """All findings, in the order in which a run would meet the trouble."""
+    """Return all findings, in the order in which a run would encounter the problems."""
     home = home or resolve_home()
     checks: tuple[Callable[[], Iterator[Finding]], ...] = (
         python,
@@ -65,12 +65,12 @@ def examine(home: Path | None = None, ports: tuple[int, int] = (DAEMON_PORT, WEB
 
 
 def document(findings: list[Finding]) -> dict[str, Any]:
-    """The report as JSON."""
+    """Return the report as JSON."""
     return {"ok": not any(f.state == "trouble" for f in findings), "checks": [asdict(f) for f in findings]}
 
 
 def python() -> Iterator[Finding]:
-    """The interpreter and the packages that every run needs."""
+    """Check the interpreter and the packages that every run needs."""
     version = ".".join(map(str, sys.version_info[:3]))
     yield Finding("python", "ok", f"{version} at {sys.executable}")
     missing, found = [], []
@@ -90,7 +90,7 @@ def python() -> Iterator[Finding]:
 
 
 def workers() -> Iterator[Finding]:
-    """Who trains."""
+    """Check the installed workers."""
     found, problems = discover_workers()
     for problem in problems:
         yield Finding("workers", "trouble", problem, "reinstall or remove that package")
@@ -102,7 +102,7 @@ def workers() -> Iterator[Finding]:
 
 
 def families() -> Iterator[Finding]:
-    """Which environments can be made here."""
+    """Check which environments can be created here."""
     ready: list[str] = []
     lacking: dict[str, list[str]] = {}
     parts = [part for family in catalog.FAMILIES.values() for part in (family, *family.groups)]
@@ -123,7 +123,7 @@ def families() -> Iterator[Finding]:
 
 
 def roms() -> Iterator[Finding]:
-    """Atari's games lie in ale-py's own folder."""
+    """Check for Atari's games in ale-py's own folder."""
     spec = find_spec("ale_py")
     if spec is None or not spec.submodule_search_locations:
         return
@@ -136,7 +136,7 @@ def roms() -> Iterator[Finding]:
 
 
 def gl() -> Iterator[Finding]:
-    """MuJoCo and DM Control draw through EGL where there is no screen."""
+    """Check for EGL, through which MuJoCo and DM Control render without a screen."""
     if not sys.platform.startswith("linux") or os.environ.get(variables.DISPLAY):
         yield Finding("drawing", "ok", "through the screen of this machine")
         return
@@ -157,7 +157,7 @@ def gl() -> Iterator[Finding]:
 
 
 def gpus() -> Iterator[Finding]:
-    """As the driver names them; torch is not asked."""
+    """Check the GPUs that the driver reports, without importing torch."""
     try:
         import pynvml
 
@@ -179,7 +179,7 @@ def gpus() -> Iterator[Finding]:
 
 
 def jax_build() -> Iterator[Finding]:
-    """Where there is a GPU: the extra `jax` brings the build for the CPU, which is right on most machines."""
+    """Check for JAX's CUDA build: the extra `jax` installs the CPU build, which suits most machines."""
     if find_spec("jax") is None or any(find_spec(f"jax_cuda{version}_plugin") for version in (12, 13)):
         return
     advice = "pip install 'jax[cuda13]', or 'jax[cuda12]' for an older driver"
@@ -187,7 +187,7 @@ def jax_build() -> Iterator[Finding]:
 
 
 def shared_memory(folder: Path = Path("/dev/shm")) -> Iterator[Finding]:
-    """Live frames and async environments live in it."""
+    """Check the shared memory, which holds live frames and async environments."""
     if not folder.is_dir():
         if sys.platform.startswith("linux"):
             yield Finding("shared memory", "trouble", f"there is no {folder}", f"sudo mount -t tmpfs shm {folder}")
@@ -201,7 +201,7 @@ def shared_memory(folder: Path = Path("/dev/shm")) -> Iterator[Finding]:
 
 
 def disk(home: Path) -> Iterator[Finding]:
-    """Where runs are kept."""
+    """Check the disk that holds the runs."""
     folder = next((place for place in (home, *home.parents) if place.is_dir()), Path("/"))
     if not os.access(folder, os.W_OK):
         yield Finding("disk", "trouble", f"{folder} is not writable", "export MOSAIC_HOME=/a/folder/of/yours")
@@ -214,7 +214,7 @@ def disk(home: Path) -> Iterator[Finding]:
 
 
 def daemon(home: Path) -> Iterator[Finding]:
-    """Whether one runs, and whether it answers; gRPC is loaded only where there is somebody to ask."""
+    """Check if a daemon runs and answers; gRPC is imported only to contact one."""
     from mosaic.commands.connection import connect
     from mosaic.contract.errors import MosaicError, NoDaemonError
 
@@ -245,7 +245,7 @@ def daemon(home: Path) -> Iterator[Finding]:
 
 
 def registry(home: Path) -> Iterator[Finding]:
-    """The registry of this home, read without a daemon, and the run folders that it does not list."""
+    """Check the registry of this home, without a daemon, for run folders that it does not list."""
     from mosaic.contract.errors import DamagedError, TrainerError
     from mosaic.trainer.registry.folders import advice, database_file, listed, unlisted
 
@@ -265,7 +265,7 @@ def registry(home: Path) -> Iterator[Finding]:
 
 
 def listening(daemon_port: int, web_port: int) -> Iterator[Finding]:
-    """Whether the two servers can have their ports, or have them."""
+    """Check that the two servers' ports are free, or already theirs."""
     from mosaic.contract.channel import daemon_card, read_card, user_card
 
     ours = {str(read_card(card).get("target")) for card in (daemon_card(resolve_home()), user_card())}
@@ -285,7 +285,7 @@ def listening(daemon_port: int, web_port: int) -> Iterator[Finding]:
 
 
 def wandb(home: Path) -> Iterator[Finding]:
-    """Whether tracking would go online; no server is asked."""
+    """Check if tracking would be online; no server is contacted."""
     if find_spec("wandb") is None:
         yield Finding("W&B", "note", "not installed: runs cannot be tracked", f"pip install '{DISTRIBUTION}[wandb]'")
         return
@@ -300,7 +300,7 @@ def wandb(home: Path) -> Iterator[Finding]:
 
 
 def _has_login() -> bool:
-    """wandb keeps a login in the netrc file."""
+    """Return True if the netrc file holds a wandb login."""
     for name in (".netrc", "_netrc"):
         try:
             if "api.wandb.ai" in (Path.home() / name).read_text(errors="replace"):

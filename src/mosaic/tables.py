@@ -1,4 +1,4 @@
-"""What the lists of the `mosaic` command print: algorithms, their parameters, families, environments."""
+"""The printed lists of the `mosaic` command: algorithms, their parameters, families, environments."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -13,13 +13,13 @@ from mosaic.catalog import Environment, Family
 from mosaic.contract.paths import resolve_home
 from mosaic.contract.scripts import Script
 
-# A list that goes into a file or another program is not cut to the width of a terminal that is not there.
+# A list for a file or another program is not cut to a terminal's width.
 PIPE_WIDTH = 500
 
 
 def show_algos(algos: Mapping[str, Mapping[str, Any]]) -> None:
     """Print each algorithm with the action spaces it drives."""
-    # A stranger's worker may tell less of its algorithms than ours does.
+    # A third-party worker may describe its algorithms in less detail than ours.
     rows = [(name, ", ".join(entry.get("action_spaces", ())), entry.get("doc", "")) for name, entry in algos.items()]
     show(("algorithm", "actions", "what it is"), rows)
     hint("Parameters of one: mosaic algos ppo    Train: mosaic train ppo CartPole-v1")
@@ -37,7 +37,7 @@ def show_algo(name: str, entry: Mapping[str, Any]) -> None:
 
 
 def show_scripts(scripts: Iterable[Script]) -> None:
-    """Print each script with what its header says; shipped ones by the name that is enough to start them."""
+    """Print each script with its header's fields; shipped ones by the name that suffices to start them."""
     rows = [
         (
             script.path.name if script.shipped else _shortest(script.path),
@@ -54,7 +54,7 @@ def show_scripts(scripts: Iterable[Script]) -> None:
 
 
 def show_families(documents: Iterable[Mapping[str, Any]]) -> None:
-    """Print each family of environments and its groups, and how to install what is missing."""
+    """Print each family of environments and its groups, with the command that installs missing packages."""
     rows = []
     for family in documents:
         for indent, entry in [("", family), *(("  ", group) for group in family["groups"])]:
@@ -64,7 +64,7 @@ def show_families(documents: Iterable[Mapping[str, Any]]) -> None:
 
 
 def show_environments(documents: Iterable[Mapping[str, Any]]) -> None:
-    """Print environment ids with their spaces, and how to install what they need."""
+    """Print environment ids with their spaces, and the command that installs their packages."""
     rows = [
         (
             entry["env_id"],
@@ -79,14 +79,14 @@ def show_environments(documents: Iterable[Mapping[str, Any]]) -> None:
 
 
 def show_checks(checks: Iterable[Mapping[str, Any]]) -> None:
-    """Print what `mosaic doctor` found, and what to type."""
+    """Print the findings of `mosaic doctor`, and the advice."""
     marks = {"ok": "ok", "note": "note", "trouble": "TROUBLE"}
     rows = [(check["name"], marks[check["state"]], check["text"], check["advice"]) for check in checks]
     show(("check", "state", "what was found", "what to do"), rows)
 
 
 def family_document(family: Family, within: str | None = None) -> dict[str, Any]:
-    """A family, or a group within one, as JSON: `install` says how to make it ready, None where it is."""
+    """Return a family, or a group of one, as JSON: `install` is the missing step, None if it is ready."""
     ids = catalog.ids(family.name) if within is None else catalog.ids(within, family.name)
     first = catalog.find(ids[0]) if ids else None
     return {
@@ -102,7 +102,7 @@ def family_document(family: Family, within: str | None = None) -> dict[str, Any]
 
 
 def environment_document(environment: Environment) -> dict[str, Any]:
-    """An environment as JSON."""
+    """Return an environment as JSON."""
     return {
         "env_id": environment.env_id,
         "family": environment.family,
@@ -141,7 +141,7 @@ def show(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> None:
 
 
 def hint(text: str) -> None:
-    """A line around a list, for people only."""
+    """Print a line around a list, only on a terminal."""
     console = Console()
     if console.is_terminal:
         console.print(text, style="dim", markup=False, highlight=False)

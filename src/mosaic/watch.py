@@ -19,14 +19,14 @@ from mosaic.contract.phases import is_alive
 LATEST = "latest"
 LINES_BENEATH = 3
 FRAMES_PER_SECOND = 30
-START_SECONDS = 30.0  # for a run that was accepted just now, until its algorithm's process is up
-ASK_SECONDS = 0.5  # between two questions whether a run goes on
+START_SECONDS = 30.0  # for a run accepted just now, until its algorithm's process has started
+ASK_SECONDS = 0.5  # between two checks if a run continues
 MARK_SECONDS = 5.0  # between two checks for a stalled run
-SILENCE_SECONDS = 10.0  # without a sign of the writer, after which a viewer says so
+SILENCE_SECONDS = 10.0  # without a sign of the writer, after which a viewer reports it
 
 
 def find_run(text: str) -> RunPaths:
-    """The run of this id, of the only id that begins so, or the one started last for "latest"."""
+    """Return the run of this id, of the only id with this prefix, or for "latest" the one started last."""
     folder = resolve_home() / "var" / "trainer" / "runs"
     runs = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
     if not runs:
@@ -48,10 +48,10 @@ def watch(
     goes_on: Callable[[], bool] = lambda: False,
     mark: Callable[[], str] = lambda: "",
 ) -> int:
-    """Show a run until it ends or the person leaves; the exit code.
+    """Show a run until it ends or the user leaves; return the exit code.
 
-    `goes_on` returns True if the run will have another ring than the one that was closed: that of a retry. `mark`
-    returns the daemon's mark of the run, "" for most.
+    `goes_on` returns True if another ring will follow the closed one, that of a retry. `mark` returns the daemon's mark
+    of the run, "" for most.
     """
     stream = sys.stdout if stream is None else stream
     paths = find_run(run)
@@ -82,7 +82,7 @@ def watch(
 
 
 def snapshot(run: str, target: Path, seconds: float = 30.0, goes_on: Callable[[], bool] = lambda: False) -> str:
-    """Write the next frame of a run as PNG; returns the line that says what it shows. `goes_on` as for `watch`."""
+    """Write the next frame of a run as PNG; return a line that describes it. `goes_on` as for `watch`."""
     paths = find_run(run)
     if target.suffix.lower() != ".png":
         raise ConfigError(f"{target}: a snapshot is written as PNG; give a name that ends in .png")
@@ -90,7 +90,7 @@ def snapshot(run: str, target: Path, seconds: float = 30.0, goes_on: Callable[[]
     with _open(paths, goes_on) as reader:
         while True:
             frame, status = reader.latest_frame(), reader.status()
-            # one that was drawn before anybody asked may be hours old
+            # a frame drawn before the request may be hours old
             if frame is not None and frame.time >= asked:
                 break
             ended = status.state == "closed"
@@ -104,7 +104,7 @@ def snapshot(run: str, target: Path, seconds: float = 30.0, goes_on: Callable[[]
 
 
 def numbers(frame: Frame, status: Status) -> str:
-    """A frame's numbers as one line."""
+    """Return a frame's numbers as one line."""
     shown = f"{status.label}  " if status.label else ""
     return (
         f"{shown}reward {frame.last_reward:.2f}   return {frame.rolling_return:.1f}   "
@@ -124,7 +124,7 @@ class TerminalPicture:
         self.mark = ""
 
     def show(self, frame: Frame | None, status: Status) -> None:
-        """Draw what has changed: the frame if there is a new one, the lines beneath, and why there is none."""
+        """Draw the changes: a new frame, the lines below it, and the reason for a missing picture."""
         size = shutil.get_terminal_size()
         if (size.columns, size.lines) != self._size:
             self._size, self._lines, frame = (size.columns, size.lines), [], frame or self._frame
@@ -160,7 +160,7 @@ class TerminalPicture:
 
 
 def half_blocks(picture: np.ndarray, columns: int, rows: int) -> list[str]:
-    """Lines of a terminal that show a picture as large as fits, each cell two pixels."""
+    """Return the terminal lines that show a picture as large as fits, each cell two pixels."""
     height, width, _ = picture.shape
     scale = min(columns / width, 2 * rows / height)
     wide, high = max(1, int(width * scale)), max(2, int(height * scale) // 2 * 2)
@@ -179,7 +179,7 @@ def half_blocks(picture: np.ndarray, columns: int, rows: int) -> list[str]:
 
 
 def shrunk(picture: np.ndarray, height: int, width: int) -> np.ndarray:
-    """The picture in another size, each pixel the mean of what it stands for: thin lines must not vanish."""
+    """Return the picture in another size, each pixel the mean of its area: thin lines must not vanish."""
     rows, columns = picture.shape[:2]
     sums = np.zeros((rows + 1, columns + 1, 3), np.int64)
     np.cumsum(np.cumsum(picture, axis=0, dtype=np.int64), axis=1, out=sums[1:, 1:])
@@ -194,7 +194,7 @@ def shrunk(picture: np.ndarray, height: int, width: int) -> np.ndarray:
 
 @contextmanager
 def _screen(stream: TextIO) -> Iterator[None]:
-    """The terminal's other screen, without a cursor; the person's own comes back however this ends."""
+    """Switch to the terminal's alternate screen, without a cursor; the main one is always restored."""
     stream.write("\x1b[?1049h\x1b[?25l")
     try:
         yield
@@ -204,7 +204,7 @@ def _screen(stream: TextIO) -> Iterator[None]:
 
 
 def _open(paths: RunPaths, goes_on: Callable[[], bool]) -> FastLaneReader:
-    """The reading end of a run's ring; waits for a run that is still to start, as its files or `goes_on` tell."""
+    """Return a reader of a run's ring; wait for a run that has yet to start, by its files or `goes_on`."""
     deadline, told = time.monotonic() + START_SECONDS, False
     while True:
         try:
@@ -220,12 +220,12 @@ def _open(paths: RunPaths, goes_on: Callable[[], bool]) -> FastLaneReader:
 
 
 def _runs_on(paths: RunPaths) -> bool:
-    """Whether a script still runs whose next phase will open a ring of its own."""
+    """Return True if a live script's next phase will open another ring."""
     return paths.phases.exists() and is_alive(paths)
 
 
 def _started(paths: RunPaths) -> float:
-    """When a run was started last, as far as its files tell."""
+    """Return the time of a run's last start, as far as its files show."""
     for path in (paths.fastlane, paths.events, paths.folder):
         try:
             return path.stat().st_mtime

@@ -1,1 +1,1 @@
-"""The code that runs inside other people's interpreters: Python 3.8 or later, stdlib, numpy, later Gymnasium."""
+"""The code that runs inside users' own interpreters: Python 3.8 or later, stdlib, numpy, later Gymnasium."""

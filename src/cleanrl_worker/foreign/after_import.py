@@ -1,4 +1,4 @@
-"""Calls a function when a module has been imported for the first time, however late that is."""
+"""A hook that calls a function after the first import of a module, whenever that happens."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Patch = Callable[[Any], None]
 
 
 def when_imported(name: str, patch: Patch) -> None:
-    """Patch a module now if it is there, else right after its own code has run."""
+    """Patch a module now if it is imported, else right after its code has run."""
     if name in sys.modules:
         patch(sys.modules[name])
     else:
@@ -19,7 +19,7 @@ def when_imported(name: str, patch: Patch) -> None:
 
 
 class _Waiting:
-    """Finds nothing itself: lets the others find one module, and patches it after it has run."""
+    """A finder that delegates to the others for one module, and patches it after it has run."""
 
     def __init__(self, name: str, patch: Patch) -> None:
         self._name, self._patch = name, patch

@@ -15,7 +15,7 @@ NOOP, FIRE, UP = 0, 1, 2
 
 
 class StickyActionEnv(_Wrapper):
-    """Repeats the previous action with a probability instead of taking the new one."""
+    """A wrapper that repeats the previous action with a given probability."""
 
     def __init__(self, env: Any, action_repeat_probability: float) -> None:
         super().__init__(env)
@@ -32,7 +32,7 @@ class StickyActionEnv(_Wrapper):
 
 
 class NoopResetEnv(_Wrapper):
-    """Begins an episode with 1 to `noop_max` steps that do nothing."""
+    """A wrapper that begins an episode with 1 to `noop_max` no-op steps."""
 
     def __init__(self, env: Any, noop_max: int = 30) -> None:
         super().__init__(env)
@@ -50,7 +50,7 @@ class NoopResetEnv(_Wrapper):
 
 
 class FireResetEnv(_Wrapper):
-    """Starts games that wait for FIRE."""
+    """A wrapper that starts games that wait for FIRE."""
 
     def reset(self, **options: Any) -> Tuple[Any, Any]:
         obs, info = self.env.reset(**options)
@@ -62,7 +62,7 @@ class FireResetEnv(_Wrapper):
 
 
 class EpisodicLifeEnv(_Wrapper):
-    """Ends an episode at the loss of a life, and resets the game only when it is over."""
+    """A wrapper that ends an episode at the loss of a life, and resets the game only when it is over."""
 
     def __init__(self, env: Any) -> None:
         super().__init__(env)
@@ -87,7 +87,7 @@ class EpisodicLifeEnv(_Wrapper):
 
 
 class MaxAndSkipEnv(_Wrapper):
-    """Repeats each action `skip` times, and shows the maximum of the last two frames."""
+    """A wrapper that repeats each action `skip` times, and returns the maximum of the last two frames."""
 
     def __init__(self, env: Any, skip: int = 4) -> None:
         super().__init__(env)
@@ -106,14 +106,14 @@ class MaxAndSkipEnv(_Wrapper):
 
 
 class ClipRewardEnv(_RewardWrapper):
-    """The sign of each reward."""
+    """A wrapper that returns the sign of each reward."""
 
     def reward(self, reward: Any) -> float:
         return float(np.sign(float(reward)))
 
 
 class WarpFrame(_ObservationWrapper):
-    """Frames in grey, 84 × 84 × 1."""
+    """A wrapper that returns grey frames, 84 × 84 × 1."""
 
     def __init__(self, env: Any, width: int = 84, height: int = 84) -> None:
         super().__init__(env)
@@ -128,7 +128,7 @@ class WarpFrame(_ObservationWrapper):
 
 
 class AtariWrapper(_Wrapper):
-    """All of them, in their usual order."""
+    """All of these wrappers, in their usual order."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
-"""Gives a script what its era of Gymnasium had, where the interpreter has Gymnasium 1.
+"""The compatibility layer that gives a script its era of Gymnasium in an interpreter with Gymnasium 1.
 
-Loaded by file path in the process of that script alone, before it starts; the eras are those of `script_era`.
+Loaded by file path only in that script's process, before it starts; the eras are those of `script_era`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NEWER = "Gymnasium 1.1 or later is needed to run a file written for %s; Gymnasiu
 
 
 def install(era: str, script: str, count_episodes: bool) -> None:
-    """Patch this process for a script of `era`; `count_episodes` where the script reports none itself."""
+    """Patch this process for a script of `era`; `count_episodes` is for scripts that report none."""
     old = era == GYM_023
     sys.meta_path.append(stand_ins.Finder(old))
     if era == MODULES or (old and importlib.util.find_spec("gym") is not None):

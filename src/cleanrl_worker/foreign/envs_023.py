@@ -1,4 +1,4 @@
-"""Environments as gym 0.23 had them (four values a step), and both ways between them and Gymnasium's."""
+"""Environments of gym 0.23 (four values a step), and the conversion between them and Gymnasium's, both ways."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ class Env:
 
 
 class Wrapper(Env):
-    """`gym.Wrapper`: forwards whatever it does not have itself."""
+    """`gym.Wrapper`: forwards every attribute that it does not define."""
 
     def __init__(self, env: Any) -> None:
         self.env = env
 
     def __getattribute__(self, name: str) -> Any:
-        # Class attributes of Env would hide those of the environment inside.
+        # Class attributes of Env would hide those of the inner environment.
         if name in ("spec", "metadata", "reward_range", "render_mode") and name not in object.__getattribute__(
             self, "__dict__"
         ):
@@ -167,7 +167,7 @@ class OldEnv(Env):
 
 
 class ModernEnv(gymnasium.Env):
-    """An environment of gym 0.23, a script's own, with the methods of Gymnasium 1."""
+    """A script's own environment of gym 0.23, with the methods of Gymnasium 1."""
 
     def __init__(self, old: Any) -> None:
         self.old = old
@@ -206,7 +206,7 @@ def modern(env: Any) -> Any:
 
 
 def old_style(wrapper: Any) -> Any:
-    """Return a class like a wrapper of Gymnasium 1 that takes and is an environment of gym 0.23."""
+    """Return a class like a wrapper of Gymnasium 1 that wraps and behaves like an environment of gym 0.23."""
 
     class OldWrapper(OldEnv):
         def __init__(self, env: Any, *args: Any, **options: Any) -> None:

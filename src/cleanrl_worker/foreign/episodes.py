@@ -1,4 +1,4 @@
-"""Counts the episodes of a script that reports none: rows of `charts/episodic_return` in its run's metrics."""
+"""The episode count of a script that reports none: rows of `charts/episodic_return` in its run's metrics."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ ENVIRONMENTS = 1024
 
 
 class Counter:
-    """Steps and episodes of all environments of a script, those in forked processes included."""
+    """The steps and episodes of all environments of a script, including those in forked processes."""
 
     def __init__(self) -> None:
         self._path = os.path.join(os.getcwd(), "metrics.jsonl")
-        # Without a name, shared with processes that are forked later; each environment has a word of its own.
+        # Anonymous, shared with processes forked later; each environment has its own word.
         self._memory = memoryview(mmap.mmap(-1, 8 * ENVIRONMENTS)).cast("Q")
         self._made = 0
         self._first = int(os.environ.get(FIRST_STEP) or 0)
         self._pid = os.getpid()
 
     def slot(self) -> int:
-        """Return the word of a new environment; processes of an AsyncVectorEnv take theirs by their pid."""
+        """Return the word of a new environment; processes of an AsyncVectorEnv select theirs by their pid."""
         self._made += 1
         place = self._made if os.getpid() == self._pid else os.getpid()
         return place % ENVIRONMENTS
@@ -44,7 +44,7 @@ class Counter:
 
 
 class CountedEpisodes(gymnasium.Wrapper):
-    """Counts an environment's steps and episodes; what it returns is the environment's own, unchanged."""
+    """A wrapper that counts an environment's steps and episodes; it returns the environment's values unchanged."""
 
     def __init__(self, env: Any, counter: Counter) -> None:
         super().__init__(env)
@@ -67,5 +67,5 @@ class CountedEpisodes(gymnasium.Wrapper):
 
     @property
     def spec(self) -> Any:  # type: ignore[override]
-        """The environment's own: whoever makes it anew does not make this wrapper."""
+        """Return the inner environment's spec, so that a new environment made from it lacks this wrapper."""
         return self.env.spec

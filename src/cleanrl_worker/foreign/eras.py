@@ -1,6 +1,6 @@
-"""The eras of Gymnasium that scripts are of; `script_era` finds them, `compat` brings what they expect."""
+"""The eras of Gymnasium that scripts target; `script_era` detects them, `compat` installs them."""
 
 GYMNASIUM_029 = "gymnasium-0.29"
 GYM_023 = "gym-0.23"
 MODULES = "modules"
-"""no era, but modules that `stand_ins` has"""
+"""no era, only modules that `stand_ins` has"""

@@ -1,4 +1,4 @@
-"""`cleanrl_utils.evals.*`: play a policy that a script has just saved, and return the returns of its episodes."""
+"""`cleanrl_utils.evals.*`: play a policy that a script just saved, and return the returns of its episodes."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def evaluate_actor(
     capture_video: bool = True,
     exploration_noise: float = 0.1,
 ) -> List[Any]:
-    """Play a policy of DDPG or TD3: the file holds the actor and then its critics, which do not act."""
+    """Play a policy of DDPG or TD3: the file holds the actor, then its critics, which do not act."""
     import torch
 
     envs = _envs(make_env(env_id, 0, 0, capture_video, run_name))
@@ -170,7 +170,7 @@ def evaluate_actor_jax(
     exploration_noise: float = 0.1,
     seed: int = 1,
 ) -> List[Any]:
-    """Play a policy of DDPG or TD3: the file holds the actor and then its critics, which do not act."""
+    """Play a policy of DDPG or TD3: the file holds the actor, then its critics, which do not act."""
     import flax
     import jax
 
@@ -182,7 +182,7 @@ def evaluate_actor_jax(
         action_bias=np.array((space.high + space.low) / 2.0),
     )
     fresh = actor.init(jax.random.PRNGKey(seed), envs.reset()[0])
-    stored = flax.serialization.msgpack_restore(_bytes(model_path))  # a tuple, its parts by their numbers
+    stored = flax.serialization.msgpack_restore(_bytes(model_path))  # a tuple, its parts keyed by number
     params = flax.serialization.from_state_dict(fresh, stored["0"])
     apply = jax.jit(actor.apply)
     single = envs.single_action_space
@@ -241,7 +241,7 @@ def _envs(thunk: Callable[[], Any]) -> Any:
 
 
 def _play(envs: Any, episodes: int, act: Act, epsilon: Optional[float] = None) -> List[Any]:
-    """Return the returns of `episodes` episodes; with `epsilon` an action is random that often."""
+    """Return the returns of `episodes` episodes; with `epsilon`, an action is random with that probability."""
     obs, _ = envs.reset()
     returns: List[Any] = []
     with _no_gradients():

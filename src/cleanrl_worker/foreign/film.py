@@ -1,4 +1,4 @@
-"""RecordVideo without moviepy: mp4 files written frame by frame through PyAV where that is installed."""
+"""RecordVideo without moviepy: mp4 files written frame by frame through PyAV, if it is installed."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ MISSING = "no films are written: PyAV is missing; install it with: pip install a
 
 
 def cubes(episode: int) -> bool:
-    """Return True for episodes 0, 1, 8, 27, … and every 1000th, as Gymnasium films by default."""
+    """Return True for episodes 0, 1, 8, 27, … and every 1000th, Gymnasium's default."""
     return round(episode ** (1 / 3)) ** 3 == episode if episode < 1000 else episode % 1000 == 0
 
 
 class RecordVideo(gymnasium.Wrapper):
-    """Films episodes into a folder; without PyAV it does nothing and warns once."""
+    """A wrapper that films episodes into a folder; without PyAV it is a no-op and warns once."""
 
-    # wandb.init(monitor_gym=True) patches `close` to upload one file where this is true, and fails without it.
+    # wandb.init(monitor_gym=True) patches `close` to upload one file if this is true, and fails without it.
     enabled = False
 
     def __new__(cls, env: Any, *args: Any, **options: Any) -> Any:
@@ -135,13 +135,13 @@ class Film:
 
 
 class ImageSequenceClip:
-    """The part of moviepy's that CleanRL's evaluations use."""
+    """The part of moviepy's class that CleanRL's evaluations use."""
 
     def __init__(self, sequence: Sequence[Any], fps: float = 30) -> None:
         self._frames, self._fps = list(sequence), int(fps)
 
     def write_videofile(self, filename: str, **options: Any) -> None:
-        """Write the frames as mp4; without PyAV nothing, with a warning."""
+        """Write the frames as mp4; without PyAV, only warn."""
         if av is None:
             notes.warn(MISSING)
             return

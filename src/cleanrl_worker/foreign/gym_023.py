@@ -17,14 +17,14 @@ from .gymnasium_029 import maker
 from .wrappers_029 import WRAPPERS
 
 VERSION = "0.23.1"
-# Submodules that are the same in both; `gym.spaces.Box` must be Gymnasium's for what the environments have.
+# Submodules that are the same in both; `gym.spaces.Box` must be Gymnasium's, since the environments use that.
 _SHARED = ("spaces", "error", "logger", "utils", "utils.seeding")
 _WRAPPERS = ("FilterObservation", "FlattenObservation", "RescaleAction", "TimeAwareObservation", "AtariPreprocessing")
 _MODULES = {"RunningMeanStd": "normalize", "NormalizeObservation": "normalize", "NormalizeReward": "normalize"}
 
 
 def install(counter: Optional[Counter]) -> None:
-    """Put the package in place; `counter` where the script reports no episodes itself."""
+    """Install the package in sys.modules; `counter` is for scripts that report no episodes."""
     gym = _module("gym", __version__=VERSION, __path__=[])
     make = maker(gymnasium.make, counter)
     gym.make = lambda id, **options: OldEnv(_make(make, id, options))
@@ -60,7 +60,7 @@ def register(id: str, entry_point: Any = None, **options: Any) -> None:
     for gone in ("reward_threshold", "nondeterministic", "order_enforce", "autoreset"):
         if options.get(gone) is None:
             options.pop(gone, None)
-    # What Gymnasium checks of a new environment is what gym 0.23 did not ask for.
+    # Gymnasium checks new environments for properties that gym 0.23 did not require.
     gymnasium.register(id, create, disable_env_checker=True, **options)
 
 
@@ -72,7 +72,7 @@ def _load(entry_point: Any) -> Callable[..., Any]:
 
 
 def _make(make: Callable[..., Any], env_id: str, options: Dict[str, Any]) -> Any:
-    """Make an environment that can draw, if it is able to: in 0.23 `render` alone said how."""
+    """Make an environment that can render, if it supports it: in 0.23 only `render` chose the mode."""
     options = {"disable_env_checker": True, **options}
     env = make(env_id, **options)
     if env.render_mode is not None or "rgb_array" not in (env.metadata.get("render_modes") or ()):
@@ -83,7 +83,7 @@ def _make(make: Callable[..., Any], env_id: str, options: Dict[str, Any]) -> Any
 
 def _wrappers() -> Any:
     modern = {**{name: getattr(gymnasium.wrappers, name) for name in _WRAPPERS}, **WRAPPERS}
-    # One number for one environment, as that version had it.
+    # One number per environment, as in that version.
     modern["RecordEpisodeStatistics"] = RecordEpisodeStatistics
     made = {name: _either(wrapper) for name, wrapper in modern.items()}
     package = _module("gym.wrappers", __path__=[], **made)
@@ -103,7 +103,7 @@ class RecordEpisodeStatistics(gymnasium.wrappers.RecordEpisodeStatistics):
 
 
 def _either(wrapper: Any) -> Any:
-    """Return a wrapper of gym 0.23; a film of a vector environment stays away."""
+    """Return a wrapper of gym 0.23; RecordVideo is a no-op on a vector environment."""
     made = old_style(wrapper)
     create = made.__new__
 
@@ -118,7 +118,7 @@ def _either(wrapper: Any) -> Any:
 
 
 def _rewrapped(env: Any, inner: Any) -> Any:
-    """Return the vector environment around `inner`, with what the script has set on the one before."""
+    """Return the vector environment around `inner`, with the attributes that the script set on the previous one."""
     made = vectors_023.VectorEnv(inner)
     made.__dict__.update({name: value for name, value in vars(env).items() if name.startswith("single_")})
     return made

@@ -13,7 +13,7 @@ from .episodes import CountedEpisodes, Counter
 from .seeds import seed
 from .wrappers_029 import WRAPPERS
 
-# Modules that are gone or renamed, with what scripts imported from them.
+# Removed or renamed modules, with the names that scripts import from them.
 _MODULES = {
     "normalize": ("NormalizeObservation", "NormalizeReward", "RunningMeanStd"),
     "frame_stack": ("FrameStack",),
@@ -26,12 +26,12 @@ _MODULES = {
     "pixel_observation": ("PixelObservationWrapper",),
 }
 
-# What `gymnasium.make` took in 0.29 and no longer takes.
+# Parameters that `gymnasium.make` accepted in 0.29 and no longer accepts.
 _DROPPED = ("autoreset", "apply_api_compatibility", "new_step_api")
 
 
 def install(counter: Optional[Counter]) -> None:
-    """Give a script of that era what it expects; `counter` where it reports no episodes itself."""
+    """Patch Gymnasium for a script of that era; `counter` is for scripts that report no episodes."""
     gym: Any = gymnasium
     for vector in (vectors_029.SyncVectorEnv, vectors_029.AsyncVectorEnv):
         setattr(gym.vector, vector.__name__, vector)
@@ -47,7 +47,7 @@ def install(counter: Optional[Counter]) -> None:
 
 
 def maker(make: Callable[..., Any], counter: Optional[Counter]) -> Callable[..., Any]:
-    """Return `gymnasium.make` that knows older ids, warns about what it plays instead, and counts episodes."""
+    """Return a `gymnasium.make` that maps older ids, warns about the replacement, and counts episodes."""
 
     def make_played(id: Any, *args: Any, **options: Any) -> Any:
         if isinstance(id, str):
@@ -62,7 +62,7 @@ def maker(make: Callable[..., Any], counter: Optional[Counter]) -> Callable[...,
 
 
 def played(env_id: str) -> str:
-    """Return the id that is made for `env_id`, with a warning where it is another one."""
+    """Return the id that replaces `env_id`, with a warning if it is another one."""
     registry: Any = gymnasium.registry
     if env_id not in registry and old_ids.may_be_atari(env_id):
         _register_atari()
@@ -89,7 +89,7 @@ def _add_modules() -> None:
 
 
 def _attribute(wrapper: Any, name: str) -> Any:
-    """Forward an attribute to the environment inside, as `gymnasium.Wrapper` did."""
+    """Forward an attribute to the inner environment, as `gymnasium.Wrapper` did."""
     if name.startswith("_") or name == "env":
         raise AttributeError("accessing private attribute %r is prohibited" % name)
     return getattr(wrapper.env, name)

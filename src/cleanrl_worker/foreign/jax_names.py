@@ -8,7 +8,7 @@ from .after_import import when_imported
 
 
 def install() -> None:
-    """Bring them back once the script has imported JAX and Flax."""
+    """Restore them once the script has imported JAX and Flax."""
     when_imported("jax.numpy", _patch_numpy)
     when_imported("jax", _patch)
     when_imported("flax.struct", _patch_struct)
@@ -29,7 +29,7 @@ def _patch(jax: Any) -> None:
 
 
 def _patch_struct(struct: Any) -> None:
-    """Let `TrainState.create` ask whether a key is in parameters that are a dataclass."""
+    """Let `TrainState.create` check for a key in parameters that are a dataclass."""
     original = struct.dataclass
 
     def dataclass(cls: Any = None, **options: Any) -> Any:

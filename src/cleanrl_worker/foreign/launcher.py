@@ -1,9 +1,9 @@
-"""First code of an algorithm process: ties its life to the shell's, then runs the module or script.
+"""The first code of an algorithm process: ties its life to the shell's, then runs the module or script.
 
 Executed by file path in the algorithm's interpreter, which may be any Python >= 3.8 without our packages:
     python launcher.py --shell-pid N --lifeline FD (--module M [--as-main] | --script PATH) [--also-path DIR] [--ours]
         [--fastlane own|foreign] [--era ERA [--count-episodes]] [--onlooker M]... -- ARGV...
-A process that was the shell itself (an interactive session) has no ties: it is started without the first two.
+A process that was the shell itself (an interactive session) has no ties: it omits the first two flags.
 """
 
 import os
@@ -11,7 +11,7 @@ import sys
 
 
 def _leave_own_folder() -> None:
-    """Take this file's folder off sys.path: its `config` or `cli` would shadow modules of the user's own."""
+    """Remove this file's folder from sys.path: its `config` or `cli` would shadow the user's own modules."""
     here = os.path.realpath(os.path.dirname(os.path.abspath(__file__)))
     sys.path[:] = [entry for entry in sys.path if not entry or os.path.realpath(entry) != here]
 
@@ -51,7 +51,7 @@ def main(given: Optional[List[str]] = None) -> None:
     parser.add_argument("--count-episodes", action="store_true", help="the script reports none itself")
     parser.add_argument("--onlooker", action="append", default=[], help="a module whose install() precedes main()")
     flags = parser.parse_args(given[:cut])
-    if flags.ours:  # an exception amid an import would be a traceback, or be swallowed
+    if flags.ours:  # an exception during an import would print a traceback, or be swallowed
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGHUP, signal.SIGINT, signal.SIGTERM))
     if flags.lifeline is not None:
@@ -68,7 +68,7 @@ def main(given: Optional[List[str]] = None) -> None:
 
 
 def tie_to_shell(shell_pid: int, lifeline: int) -> None:
-    """See to it that this process group ends when the shell does, however the shell ends.
+    """Ensure that this process group ends with the shell, however the shell ends.
 
     `lifeline` is the read end of a pipe whose other end only the shell holds and never writes to.
     """
@@ -78,14 +78,14 @@ def tie_to_shell(shell_pid: int, lifeline: int) -> None:
         _kill_group_at_end_of_file(lifeline)
     else:
         _watch_in_thread(lifeline)
-    # The shell may have died before the ties were armed. An interpreter that is a wrapper script makes another
-    # parent than the shell, so the pipe has the last word.
+    # The shell may have died before the ties were armed. Under an interpreter that is a wrapper script, the parent is
+    # not the shell, so the pipe decides.
     if os.getppid() != shell_pid and select.select([lifeline], [], [], 0)[0]:
         os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 def open_fastlane(foreign: bool) -> None:
-    """Load the patch of `gymnasium.make` by its path: a sitecustomize of the user's own has had its turn already."""
+    """Load the patch of `gymnasium.make` by its path: the user's own sitecustomize has already run."""
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "sitecustomize.py")
     spec = importlib.util.spec_from_file_location("_mosaic_sitecustomize", path)
     assert spec is not None and spec.loader is not None
@@ -95,7 +95,7 @@ def open_fastlane(foreign: bool) -> None:
 
 
 def open_compat(era: str, script: str, count_episodes: bool) -> None:
-    """Load `foreign/compat.py` by its path, as a package of its own: this interpreter may have none of ours."""
+    """Load `foreign/compat.py` by its path, as its own package: this interpreter may have none of ours."""
     package = types.ModuleType("_mosaic_foreign")
     package.__path__ = [os.path.dirname(os.path.abspath(__file__))]
     sys.modules[package.__name__] = package
@@ -103,7 +103,7 @@ def open_compat(era: str, script: str, count_episodes: bool) -> None:
 
 
 def run_module(name: str, argv: List[str], as_main: bool, onlookers: Sequence[str] = ()) -> None:
-    """Call the module's `main()`, or run it as `python -m` would; onlookers come in before `main()`."""
+    """Call the module's `main()`, or run it as `python -m` would; onlookers are installed before `main()`."""
     sys.argv = [name, *argv]
     if as_main:
         runpy.run_module(name, run_name="__main__", alter_sys=True)
@@ -128,11 +128,11 @@ def _die_with_parent() -> None:
 
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     except (ImportError, OSError, AttributeError):
-        pass  # an interpreter built without ctypes: the lifeline alone does it
+        pass  # an interpreter built without ctypes: the lifeline alone suffices
 
 
 def _kill_group_at_end_of_file(lifeline: int) -> None:
-    """Let the kernel send SIGKILL to the group when the pipe's other end closes: it works while stopped, too."""
+    """Make the kernel send SIGKILL to the group when the pipe's other end closes, even if the group is stopped."""
     fcntl.fcntl(lifeline, F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
     fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)

@@ -13,7 +13,7 @@ _given: Set[str] = set()
 
 
 def warn(message: str) -> None:
-    """Emit a warning once; forked processes of the script stay silent."""
+    """Emit a warning once; forked processes of the script emit none."""
     if message in _given or os.getpid() != _pid:
         return
     _given.add(message)

@@ -1,4 +1,4 @@
-"""Environment ids of older versions, and the ids that Gymnasium 1 has in their place."""
+"""Environment ids of older versions, and their replacements in Gymnasium 1."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ REPLACED: Dict[str, str] = {
     for version in versions
     for name in names
 }
-"""old id → the id played in its place; the newest version whose dependencies can still be installed"""
+"""old id → its replacement: the newest version whose dependencies can still be installed"""
 
-# Four frames a step, as `Deterministic` had; Gym's plain ids drew between two and four.
+# Four frames a step, as in `Deterministic`; Gym's plain ids sampled between two and four.
 _ATARI = re.compile(r"^([A-Z][A-Za-z]+?)Deterministic-v[04]$")
 _GAME = re.compile(r"^(ALE/)?[A-Z][A-Za-z]+?(NoFrameskip|Deterministic)?-v[045]$")
 
 
 def played(env_id: str, registered: Container[str]) -> str:
-    """Return the id to make in place of `env_id`, which is itself where nothing replaces it."""
+    """Return the id to make instead of `env_id`, or `env_id` itself if nothing replaces it."""
     newer = REPLACED.get(env_id)
     if newer is None and env_id not in registered:
         newer = _ATARI.sub(r"ALE/\1-v5", env_id)
@@ -42,5 +42,5 @@ def played(env_id: str, registered: Container[str]) -> str:
 
 
 def may_be_atari(env_id: str) -> bool:
-    """Return True if an id could be one of those that `ale_py` registers."""
+    """Return True if `ale_py` could register this id."""
     return _GAME.match(env_id) is not None

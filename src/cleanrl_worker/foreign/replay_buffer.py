@@ -1,4 +1,4 @@
-"""A replay buffer with the interface of Stable-Baselines3's, of which CleanRL's files use this one alone."""
+"""A replay buffer with the interface of Stable-Baselines3's, the only one that CleanRL's files use."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class ReplayBufferSamples(NamedTuple):
 
 
 class ReplayBuffer:
-    """A ring of transitions of `n_envs` environments; `buffer_size` counts those of all of them.
+    """A ring buffer of transitions of `n_envs` environments; `buffer_size` counts the total of all of them.
 
-    With `optimize_memory_usage` a successor is the next observation that is stored: after a timeout, which
-    `handle_timeout_termination` bootstraps from, the next episode's first. Files of 2023 set both, for Atari.
+    With `optimize_memory_usage` a successor is the next stored observation: after a timeout, which
+    `handle_timeout_termination` bootstraps from, the next episode's first. Atari files of 2023 set both.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class ReplayBuffer:
         self.pos, self.full = 0, False
 
     def size(self) -> int:
-        """Return the number of steps that are held."""
+        """Return the number of stored steps."""
         return self.buffer_size if self.full else self.pos
 
     def add(self, obs: Any, next_obs: Any, action: Any, reward: Any, done: Any, infos: Infos) -> None:
@@ -70,7 +70,7 @@ class ReplayBuffer:
             self.next_observations[self.pos] = np.reshape(next_obs, shape)
         self.actions[self.pos] = np.reshape(action, (self.n_envs, self.action_dim))
         self.rewards[self.pos], self.dones[self.pos] = reward, done
-        # A dictionary of arrays is a vector environment's of Gymnasium, which reports truncation separately.
+        # Only Gymnasium's vector environments use a dictionary of arrays; they report truncation separately.
         if self._minds_timeouts and not isinstance(infos, dict):
             self.timeouts[self.pos] = [info.get("TimeLimit.truncated", False) for info in infos]
         self.pos = (self.pos + 1) % self.buffer_size
@@ -78,7 +78,7 @@ class ReplayBuffer:
 
     def sample(self, batch_size: int) -> ReplayBufferSamples:
         """Draw transitions uniformly, from numpy's global generator."""
-        if self.next_observations is None and self.full:  # the newest has lost its successor
+        if self.next_observations is None and self.full:  # the newest step has lost its successor
             steps = (np.random.randint(1, self.buffer_size, batch_size) + self.pos) % self.buffer_size
         else:
             steps = np.random.randint(0, self.size(), batch_size)

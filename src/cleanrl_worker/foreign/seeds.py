@@ -1,4 +1,4 @@
-"""`env.seed(n)`, as environments had it before their `reset` took the seed."""
+"""`env.seed(n)`, from the time before `reset` accepted the seed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, List, Optional
 
 
 def seed(env: Any, seed: Optional[int] = None) -> List[Optional[int]]:
-    """Have the environment's next reset seed it, unless that reset is given a seed itself."""
+    """Seed the environment's next reset, unless that reset receives a seed."""
     base = env.unwrapped
     reset = type(base).reset
 

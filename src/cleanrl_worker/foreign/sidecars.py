@@ -32,12 +32,12 @@ def install(script: str) -> None:
 
 
 def remember(normalizer: Any) -> None:
-    """Take the statistics of a NormalizeObservation wrapper into account."""
+    """Include the statistics of a NormalizeObservation wrapper in the sidecars."""
     _normalizers.add(normalizer)
 
 
 def played(env_id: str) -> None:
-    """Take the first environment that the script makes for the one it trains on."""
+    """Record the first environment that the script makes as the one it trains on."""
     global _env_id
     _env_id = _env_id or env_id
 
@@ -56,7 +56,7 @@ def _patch(torch: Any) -> None:
 
 
 def _opened(event: str, args: Tuple[Any, ...]) -> None:
-    """Write the sidecar of a policy file that is opened for writing, as files of flax are."""
+    """Write the sidecar of a policy file opened for writing, as flax files are."""
     if event != "open":
         return
     path, mode = args[0], args[1]
@@ -90,7 +90,7 @@ def _sidecar() -> Dict[str, Any]:
 
 
 def _arguments() -> Dict[str, Any]:
-    """Return the script's `args` as far as JSON can hold them; {} where it has no such global."""
+    """Return the JSON-compatible part of the script's `args`; {} without such a global."""
     found = getattr(sys.modules.get("__main__"), "args", None)
     values = found if isinstance(found, dict) else getattr(found, "__dict__", {})
     return {name: value for name, value in values.items() if isinstance(name, str) and _is_plain(value)}
@@ -105,7 +105,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _statistics() -> Optional[Dict[str, Any]]:
-    """Return mean and variance over the observations of all environments: CleanRL normalizes each by its own."""
+    """Return mean and variance over the observations of all environments: CleanRL normalizes each separately."""
     parts: List[Any] = [each.obs_rms for each in list(_normalizers) if each.obs_rms.count > 1]
     if not parts or len({part.mean.shape for part in parts}) > 1:
         return None

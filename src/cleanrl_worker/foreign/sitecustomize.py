@@ -1,8 +1,8 @@
-"""The one patch of the project: `gymnasium.make`, in an algorithm's process whose run can be watched.
+"""The patch of `gymnasium.make`, in an algorithm's process whose run can be watched.
 
-The launcher loads this file by its path, so it never lies on anybody's PYTHONPATH: a sitecustomize of the user's own
-has run by then, and other Pythons that the algorithm starts know nothing of it. Nothing heavy is imported here: the
-patch waits until somebody else imports Gymnasium, and loads the rest when the first environment is made.
+The launcher loads this file by its path, so it is never on a PYTHONPATH: the user's own sitecustomize has already run,
+and other Pythons that the algorithm starts are unaffected. Nothing heavy is imported here: the patch waits for the
+import of Gymnasium, and loads the rest when the first environment is made.
 """
 
 import atexit
@@ -11,16 +11,16 @@ import importlib.util
 import os
 import sys
 import types
-from _thread import _local  # threading's own, before anybody needs the rest of it
+from _thread import _local  # threading's own, without importing the rest of it
 from typing import Any
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 WORKER = os.path.dirname(HERE)
 SHARED = [os.path.join(WORKER, "fastlane"), os.path.join(os.path.dirname(WORKER), "mosaic", "contract")]
 REGISTRATION = "gymnasium.envs.registration"
-# Where the files that this process shares with us are found in an interpreter that has no packages of ours.
+# The package of the files shared with us, in an interpreter that has none of our packages.
 PRIVATE = "_mosaic"
-WAITING = "no environment has been "  # how the reasons begin that a first step puts an end to
+WAITING = "no environment has been "  # the prefix of the reasons that a first step clears
 
 writer: Any = None
 trouble = ""
@@ -29,9 +29,9 @@ _inside = _local()
 
 
 def install(foreign: bool) -> None:
-    """Open the run's ring, so that viewers find it from the start, and patch `make` once there is one.
+    """Open the run's ring, so that viewers find it from the start, and patch `make` once it is imported.
 
-    `foreign` says that this interpreter has none of our packages: the few files needed are then loaded by their paths.
+    `foreign` means that this interpreter has none of our packages: the few needed files are loaded by their paths.
     """
     global writer, trouble
     if foreign:
@@ -53,9 +53,9 @@ def install(foreign: bool) -> None:
 
 
 def _leave(notes: str) -> None:
-    """Remove the ring; a script that ends without having shown anything leaves the reason in its notes.
+    """Remove the ring; a script that ends without a frame leaves the reason in its notes.
 
-    The shell may not have looked at the ring before it goes, and a viewer may come only now.
+    The shell may not read the ring before it is removed, and a viewer may connect only later.
     """
     reason = writer.reason
     if notes and writer.pid == os.getpid() and reason.startswith(WAITING):
@@ -68,7 +68,7 @@ def _leave(notes: str) -> None:
 
 
 class _OnceImported:
-    """Finds nothing itself: lets the others find Gymnasium's registration, and patches it after it has run."""
+    """A finder that delegates to the others for Gymnasium's registration, and patches it after it has run."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name != REGISTRATION:
@@ -91,7 +91,7 @@ def _patch(registration: Any) -> None:
 
     @functools.wraps(original)
     def make(*args: Any, **kwargs: Any) -> Any:
-        if getattr(_inside, "make", False):  # an environment that makes another for itself
+        if getattr(_inside, "make", False):  # an environment that makes another one internally
             return original(*args, **kwargs)
         _inside.make = True
         try:

@@ -1,4 +1,4 @@
-"""Modules that CleanRL's files import and that may be missing: ours are found only after all others."""
+"""Replacements for modules that CleanRL's files import and that may be missing: ours are found after all others."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import importlib.machinery
 import types
 from typing import Any, Dict, Optional, Tuple
 
-# Each module with our module that holds its names, and the names; a package alone has neither.
+# Each module with our module that holds its names, and the names; a mere package has neither.
 _EVALS = {
     **dict.fromkeys(("dqn_eval",), "evaluate_dqn"),
     **dict.fromkeys(("dqn_jax_eval",), "evaluate_dqn_jax"),
@@ -49,7 +49,7 @@ PACKAGES = frozenset(name for name in STAND_INS if any(other.startswith(name + "
 
 
 class Finder:
-    """The last of `sys.meta_path`: loads a stand-in for a module that nobody else has."""
+    """The last finder of `sys.meta_path`: loads a replacement for a module that no other finder has."""
 
     def __init__(self, old: bool) -> None:
         self._old = old
@@ -72,7 +72,7 @@ class Finder:
             setattr(module, name, self._as_of_era(source, found))
 
     def _as_of_era(self, source: str, found: Any) -> Any:
-        """Return an Atari wrapper as gym 0.23's where the script imports that."""
+        """Return an Atari wrapper, converted to gym 0.23 for a script of that era."""
         if not self._old or source != "atari":
             return found
         return _own("envs_023").old_style(found)

@@ -1,4 +1,4 @@
-"""Vector environments as gym 0.23 had them, of Gymnasium's own and of EnvPool's."""
+"""Vector environments of gym 0.23, built on Gymnasium's own and on EnvPool's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Step = Tuple[Any, Any, Any, Any]
 
 
 class VectorEnv(Env):
-    """`gym.vector.VectorEnv`: a list of infos, and the observation after an episode's end in them."""
+    """`gym.vector.VectorEnv`: a list of infos, which hold the last observation of an ended episode."""
 
     is_vector_env = True
 
@@ -71,7 +71,7 @@ class AsyncVectorEnv(VectorEnv):
 
 
 class PoolEnv(VectorEnv):
-    """EnvPool's vector environment as its `env_type="gym"` was: spaces and counts can be set, four values a step."""
+    """EnvPool's vector environment with `env_type="gym"`: spaces and counts can be set, four values a step."""
 
     def __init__(self, envs: Any, counter: Optional[Counter]) -> None:
         super().__init__(envs)
@@ -100,7 +100,7 @@ class PoolEnv(VectorEnv):
         return answer
 
     def _count(self, counter: Counter, step: Step) -> None:
-        """Count whole games: Atari's infos tell them from lives, and the reward from the clipped one."""
+        """Count complete games: Atari's infos separate them from lives, and the reward from the clipped one."""
         _, rewards, dones, info = step
         self._totals += (info.get("reward", rewards), np.ones(len(rewards)))
         counter.step(0, len(rewards))
@@ -114,7 +114,7 @@ class PoolEnv(VectorEnv):
 
 
 def of_pool(step: Any) -> Step:
-    """Return four values of EnvPool's five; its infos stay one dictionary of arrays."""
+    """Convert EnvPool's five values to four; its infos stay one dictionary of arrays."""
     obs, rewards, terminations, truncations, info = step
     return obs, rewards, terminations | truncations, {**info, "TimeLimit.truncated": truncations}
 
@@ -141,7 +141,7 @@ def make(id: str, num_envs: int = 1, asynchronous: bool = True, **options: Any) 
 
 
 def patch_pool(envpool: Any, counter: Optional[Counter]) -> None:
-    """Have `envpool.make` and `make_gym` return what they did for gym 0.23."""
+    """Patch `envpool.make` and `make_gym` to return the environments of gym 0.23."""
     original = envpool.make
 
     def make(task_id: str, env_type: str, **options: Any) -> Any:

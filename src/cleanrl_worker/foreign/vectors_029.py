@@ -1,4 +1,4 @@
-"""Vector environments as Gymnasium 0.29 had them: an episode's end and the next one's start in the same step."""
+"""Vector environments of Gymnasium 0.29: an episode's end and the next one's start in the same step."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Step = Tuple[Any, Any, Any, Any, Dict[str, Any]]
 
 
 class SyncVectorEnv(_vector.SyncVectorEnv):
-    """Environments stepped one after the other; `final_info` is an array of dictionaries."""
+    """Environments stepped sequentially; `final_info` is an array of dictionaries."""
 
     is_vector_env = True
 
@@ -40,7 +40,7 @@ class SyncVectorEnv(_vector.SyncVectorEnv):
 
 
 class AsyncVectorEnv(_vector.AsyncVectorEnv):
-    """Environments in processes of their own; `final_info` is an array of dictionaries."""
+    """Environments in separate processes; `final_info` is an array of dictionaries."""
 
     is_vector_env = True
 
@@ -86,7 +86,7 @@ def as_029(step: Step, mode: Any = SAME_STEP) -> Step:
         return step
     count = len(rewards)
     ended = np.logical_or(terminations, truncations)
-    # Gymnasium writes into its arrays again at the next step.
+    # Gymnasium overwrites its arrays at the next step.
     last = np.array([None] * count, dtype=object)
     observations = np.array([None] * count, dtype=object)
     found = by_environment(infos.pop("final_info"), count)

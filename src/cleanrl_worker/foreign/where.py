@@ -1,4 +1,4 @@
-"""Where the launcher lies, and the folder that our packages are imported from."""
+"""The path of the launcher, and the folder that our packages are imported from."""
 
 from pathlib import Path
 

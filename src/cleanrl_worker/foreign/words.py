@@ -1,4 +1,4 @@
-"""`strtobool` of `distutils.util`, and the version of Stable-Baselines3 that CleanRL's files ask for."""
+"""`strtobool` of `distutils.util`, and the version of Stable-Baselines3 that CleanRL's files require."""
 
 from __future__ import annotations
 

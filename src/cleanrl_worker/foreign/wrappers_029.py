@@ -19,7 +19,7 @@ class TransformObservation(_wrappers.TransformObservation):
     """`TransformObservation(env, f)`: the observation space stays the environment's."""
 
     def __new__(cls, env: Any, *args: Any, **options: Any) -> Any:
-        if _is_vector(env):  # the function gets a batch
+        if _is_vector(env):  # the function receives a batch
             return _of_vectors.TransformObservation(env, args[0] if args else options.get("f", options.get("func")))
         return super().__new__(cls)
 
@@ -29,7 +29,7 @@ class TransformObservation(_wrappers.TransformObservation):
 
 
 class TransformReward(_wrappers.TransformReward):
-    """`TransformReward(env, f)`, also of a vector environment."""
+    """`TransformReward(env, f)`, also for a vector environment."""
 
     def __new__(cls, env: Any, *args: Any, **options: Any) -> Any:
         if _is_vector(env):
@@ -41,14 +41,14 @@ class TransformReward(_wrappers.TransformReward):
 
 
 class NormalizeReward(_wrappers.NormalizeReward):
-    """`NormalizeReward(env, gamma, epsilon)`, also of a vector environment."""
+    """`NormalizeReward(env, gamma, epsilon)`, also for a vector environment."""
 
     def __new__(cls, env: Any, *args: Any, **options: Any) -> Any:
         return _of_vectors.NormalizeReward(env, *args, **options) if _is_vector(env) else super().__new__(cls)
 
 
 class NormalizeObservation(_wrappers.NormalizeObservation):
-    """`NormalizeObservation(env, epsilon)`; its statistics go into the sidecar of a saved policy."""
+    """`NormalizeObservation(env, epsilon)`; its statistics are stored in a saved policy's sidecar."""
 
     def __new__(cls, env: Any, *args: Any, **options: Any) -> Any:
         if not _is_vector(env):
@@ -84,11 +84,11 @@ class RecordEpisodeStatistics(_wrappers.RecordEpisodeStatistics):
 
 
 class GrayScaleObservation(_wrappers.GrayscaleObservation):
-    """Now called GrayscaleObservation."""
+    """The former name of GrayscaleObservation."""
 
 
 class FrameStack(_wrappers.FrameStackObservation):
-    """Now called FrameStackObservation; `lz4_compress` saved memory and changes nothing."""
+    """The former name of FrameStackObservation; `lz4_compress` saved memory and has no effect."""
 
     def __init__(self, env: Any, num_stack: int, lz4_compress: bool = False) -> None:
         super().__init__(env, num_stack)
@@ -102,7 +102,7 @@ class ResizeObservation(_wrappers.ResizeObservation):
 
 
 class ClipAction(_wrappers.ClipAction):
-    """The action space stays the environment's; Gymnasium 1 shows an unbounded one."""
+    """A ClipAction that keeps the environment's action space; Gymnasium 1 shows an unbounded one."""
 
     def __init__(self, env: Any) -> None:
         super().__init__(env)
@@ -110,11 +110,11 @@ class ClipAction(_wrappers.ClipAction):
 
 
 class AutoResetWrapper(_wrappers.Autoreset):
-    """Now called Autoreset."""
+    """The former name of Autoreset."""
 
 
 class PixelObservationWrapper(_wrappers.AddRenderObservation):
-    """Now called AddRenderObservation."""
+    """The former name of AddRenderObservation."""
 
     def __init__(self, env: Any, pixels_only: bool = True, **options: Any) -> None:
         super().__init__(env, render_only=pixels_only)
