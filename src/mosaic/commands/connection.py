@@ -20,7 +20,7 @@ from mosaic.contract.stopping import ending_at_once
 if TYPE_CHECKING:
     from mosaic.trainer.rpc.client import Client
 
-# A daemon is restarted within seconds, by a person within minutes.
+# A daemon restarts within seconds, by hand within minutes.
 AWAY_SECONDS, AGAIN_SECONDS = 600.0, 1.0
 
 _Answer = TypeVar("_Answer")

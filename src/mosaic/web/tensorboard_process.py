@@ -45,7 +45,7 @@ def main(logdir: str, socket: str) -> None:
     board.launch()
     print(READY, flush=True)
     sys.stdin.read()
-    os._exit(0)  # its threads block in reads that nobody waits for
+    os._exit(0)  # its threads block in reads that never end
 
 
 if __name__ == "__main__":

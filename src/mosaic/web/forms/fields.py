@@ -62,7 +62,7 @@ class FormField:
         return value == self.row.default or (value in (None, "") and self.row.default in (None, ""))
 
     def set(self, value: Any) -> None:
-        """Set a value without marking it as a user's change."""
+        """Set a value without calling `touched`."""
         self._quiet = True
         self.widget.value = self.row.shown(value)
         self._quiet = False
