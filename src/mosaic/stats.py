@@ -1,6 +1,6 @@
 """Statistics over seeds: interquartile mean, bootstrap interval, probability of improvement (arXiv:2108.13264).
 
-And over the trials of a sweep: how much each parameter alone explains.
+And over the trials of a sweep: the share of the variance that each parameter alone explains.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +12,7 @@ Statistic = Callable[[np.ndarray], float]
 
 
 def iqm(scores: ArrayLike) -> float:
-    """The mean of the middle half: a quarter of the scores, rounded down, is cut off at either end."""
+    """Return the interquartile mean: a quarter of the scores, rounded down, is cut off at either end."""
     ordered = np.sort(_scores(scores))
     cut = len(ordered) // 4
     return float(ordered[cut : len(ordered) - cut].mean())
@@ -25,10 +25,10 @@ def bootstrap_interval(
     samples: int = 10_000,
     seed: int = 0,
 ) -> tuple[float, float]:
-    """The percentile interval of a statistic over all runs, `tasks` holding the scores of one task's seeds each.
+    """Return the percentile interval of a statistic over all runs; `tasks` holds the scores of one task's seeds each.
 
-    Runs are drawn again within their task only (stratified), so that no draw favours an easy task. The same scores
-    and seed give the same interval.
+    Runs are resampled within their task only (stratified), so that no sample favours an easy task. The same scores and
+    seed give the same interval.
     """
     if not 0 < confidence < 1:
         raise ValueError(f"confidence must lie between 0 and 1, not {confidence}")
@@ -45,9 +45,9 @@ def bootstrap_interval(
 def verdict(scores: ArrayLike, published: float, spread: float | None = None) -> str:
     """Return "reached", "not reached" or "undecided": our mean's 95 % interval against a published mean.
 
-    Reached: its lower end is at least the published mean less a margin. Not reached: its upper end is below that. The
-    margin is the published standard deviation, or 5 % of the mean where none is given; so a wide spread of ours leaves
-    it undecided. So does one seed, which has no interval.
+    Reached: its lower end is at least the published mean minus a margin. Not reached: its upper end is below that. The
+    margin is the published standard deviation, or 5 % of the mean if none is given; so a wide interval of ours stays
+    undecided. So does one seed, which has no interval.
     """
     ours = _scores(scores)
     if len(ours) < 2:
@@ -60,11 +60,11 @@ def verdict(scores: ArrayLike, published: float, spread: float | None = None) ->
 def bootstrap_band(
     tasks: Sequence[ArrayLike], statistic: str = "iqm", confidence: float = 0.95, samples: int = 1000, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """A statistic ("mean" or "iqm") over runs at each point of their curves, and its percentile interval there.
+    """Return a statistic ("mean" or "iqm") over runs at each point of their curves, and its percentile interval there.
 
-    `tasks` holds a row per run and a column per point for each task; NaN is where a run has no value (not begun, or
-    ended before). A point counts the runs that have one; where there is none, all three are NaN. The same rows are
-    drawn for all points, so that a band is as smooth as its curves.
+    `tasks` holds a row per run and a column per point for each task; NaN marks a run without a value (not begun, or
+    ended before). A point counts the runs that have one; without any, all three are NaN. The same rows are resampled
+    for all points, so that a band is as smooth as its curves.
     """
     if statistic not in _STATISTICS:
         raise ValueError(f"statistic must be one of {', '.join(_STATISTICS)}, not {statistic!r}")
@@ -85,7 +85,7 @@ def bootstrap_band(
         middle[columns] = of_rows(np.concatenate(alive)[None])[0]
         rng = np.random.default_rng(seed)
         chosen = [rng.integers(0, len(rows), (samples, len(rows))) for rows in alive]
-        # A few points at a time: all draws of all points at once would take gigabytes.
+        # A few points at a time: all samples of all points at once would take gigabytes.
         for start in range(0, len(columns), _POINTS_AT_ONCE):
             part = slice(start, start + _POINTS_AT_ONCE)
             drawn = [rows[:, part][index] for rows, index in zip(alive, chosen, strict=True)]
@@ -96,7 +96,7 @@ def bootstrap_band(
 
 
 def probability_of_improvement(ours: Sequence[ArrayLike], theirs: Sequence[ArrayLike]) -> float:
-    """How often a run of ours beats one of theirs on the same task, averaged over tasks; a tie counts half."""
+    """Return how often a run of ours beats one of theirs on the same task, averaged over tasks; a tie counts half."""
     if not ours or len(ours) != len(theirs):
         raise ValueError(f"both sides need the same tasks, at least one: got {len(ours)} and {len(theirs)}")
     wins = []
@@ -113,10 +113,10 @@ def improvement_interval(
     samples: int = 2000,
     seed: int = 0,
 ) -> tuple[float, float]:
-    """The percentile interval of the probability of improvement; runs are drawn again within their task and side."""
+    """Return the percentile interval of the probability of improvement; runs are resampled within task and side."""
     if not 0 < confidence < 1:
         raise ValueError(f"confidence must lie between 0 and 1, not {confidence}")
-    probability_of_improvement(ours, theirs)  # refuses what cannot be compared
+    probability_of_improvement(ours, theirs)  # refuses incomparable scores
     rng = np.random.default_rng(seed)
     total = np.zeros(samples)
     for mine, other in zip(ours, theirs, strict=True):
@@ -128,11 +128,11 @@ def improvement_interval(
 
 
 def importance(params: Mapping[str, Sequence[object]], values: ArrayLike) -> dict[str, float]:
-    """The share of the values' variance that each parameter alone explains, from 0 to 1, the largest first.
+    """Return the share of the values' variance that each parameter alone explains, from 0 to 1, the largest first.
 
-    Trials are cut into classes by one parameter at a time (its choices, or quantiles of its numbers); of the analysis
-    of variance omega squared is taken, which unlike eta squared is near 0 where classes differ by chance alone. What
-    only shows when two parameters move together is not seen. {} for fewer than 4 trials, or where all are alike.
+    Trials are grouped by one parameter at a time (its choices, or quantiles of its numbers); the measure is omega
+    squared of the analysis of variance, which unlike eta squared is near 0 if groups differ by chance alone.
+    Interactions of parameters are not detected. {} for fewer than 4 trials, or if all values are equal.
     """
     scores = _scores(values)
     total = float(((scores - scores.mean()) ** 2).sum())
@@ -143,7 +143,7 @@ def importance(params: Mapping[str, Sequence[object]], values: ArrayLike) -> dic
 
 
 def _classes(column: Sequence[object]) -> np.ndarray:
-    """The class of each trial; about as many as trials in each, so that means tell something."""
+    """Return the class of each trial; about as many classes as trials in each, so that means are meaningful."""
     numbers = [value for value in column if isinstance(value, int | float) and not isinstance(value, bool)]
     wanted = max(2, int(np.sqrt(len(column))))
     names = [str(value) for value in column]
@@ -171,7 +171,7 @@ def _iqm_of_rows(drawn: np.ndarray) -> np.ndarray:
 
 _POINTS_AT_ONCE = 64
 _FEWEST_TRIALS = 4
-# Of draws × runs × points, over the runs.
+# Over the runs of an array of draws × runs × points.
 _STATISTICS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "mean": lambda drawn: np.asarray(drawn.mean(axis=1)),
     "iqm": _iqm_of_rows,

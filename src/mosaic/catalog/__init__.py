@@ -1,4 +1,4 @@
-"""Environment families, ids and one-sentence docs, and what they need installed (standard library only)."""
+"""Environment families, ids, one-sentence docs and required packages (standard library only)."""
 
 from mosaic.catalog.environment import Environment
 from mosaic.catalog.families import FAMILIES, Family

@@ -1,4 +1,4 @@
-"""Atari: game names once, from which the ids of ale-py and EnvPool are derived."""
+"""Atari: game names, from which the ids of ale-py and EnvPool are derived."""
 
 from collections.abc import Iterator
 
@@ -63,14 +63,14 @@ def _environments() -> Iterator[Environment]:
 
 
 def _title(game: str) -> str:
-    """MontezumaRevenge as Montezuma Revenge; digits stay with their word."""
+    """Return a game's title: MontezumaRevenge as Montezuma Revenge; digits stay with their word."""
     return "".join(f" {c}" if c.isupper() and not game[i - 1].isdigit() else c for i, c in enumerate(game)).strip()
 
 
 ENVIRONMENTS = tuple(_environments())
 
-# Ids of Gym's time with random or fixed frame skips, and what would be the raw game of the games that came later; their
-# successor is the game's ALE id.
+# Ids of Gym's time with random or fixed frame skips, and raw ids of games that were added later; their successor is the
+# game's ALE id.
 RENAMED = {
     f"{game}{kind}-v{version}": f"ALE/{game}-v5"
     for games, kinds in ((CLASSIC_GAMES, ("", "Deterministic")), (LATER_GAMES, ("NoFrameskip",)))

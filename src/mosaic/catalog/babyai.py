@@ -1,8 +1,8 @@
-"""BabyAI: missions in words on MiniGrid's grids, from one step to several rooms."""
+"""BabyAI: verbal missions in MiniGrid's grids, from one step to several rooms."""
 
 from mosaic.catalog.environment import BOTH, Environment, expand
 
-# Level, sentence, sizes that both are filled with. All ids end in -v0 but the one in _V1.
+# Level, sentence, sizes to fill both with. All ids end in -v0 but the one in _V1.
 _LEVELS: tuple[tuple[str, str, tuple[tuple[int, ...], ...]], ...] = (
     ("GoToRedBallNoDists", "Go to the red ball, the only object of one room.", ((),)),
     ("GoToRedBallGrey", "Go to the red ball in one room with seven grey distractors.", ((),)),

@@ -108,7 +108,7 @@ def _environment(env_id: str, doc: str, backends: tuple[str, ...], group: str) -
 
 
 def _envpool_id(task: str) -> str:
-    """cartpole-two_poles as CartpoleTwoPoles-v1."""
+    """Return EnvPool's id of a task: cartpole-two_poles as CartpoleTwoPoles-v1."""
     words = task.replace("-", "_").split("_")
     return "".join(word[:1].upper() + word[1:] for word in words) + "-v1"
 

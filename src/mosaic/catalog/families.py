@@ -1,4 +1,4 @@
-"""Families: kinds of environments, in a paragraph each, and what they need installed."""
+"""Families: kinds of environments, described in a paragraph each, and their required packages."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ ENVPOOL_EXTRA = "envpool"
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A kind of environments; its groups are families inside it with needs of their own."""
+    """A kind of environments; its groups are subfamilies with requirements of their own."""
 
     name: str
     label: str
@@ -16,21 +16,21 @@ class Family:
     packages: tuple[str, ...]
     """modules that must be importable to make its environments through Gymnasium (Procgen and WFC: through EnvPool)"""
     extra: str | None
-    """the extra of mosaic-rl that installs them; None where a plain install does"""
+    """the extra of mosaic-rl that installs them; None if a plain install suffices"""
     system: str = ""
-    """what pip cannot install"""
+    """requirements that pip cannot install"""
     libraries: tuple[str, ...] = ()
-    """of the system, which `system` says how to install"""
+    """system libraries; `system` describes how to install them"""
     groups: "tuple[Family, ...]" = ()
 
     @property
     def pip_line(self) -> str:
-        """The command that installs what this family needs."""
+        """Return the command that installs this family's packages."""
         return pip_line(self.extra)
 
 
 def pip_line(extra: str | None) -> str:
-    """A pip command, quoted because zsh reads brackets as a pattern."""
+    """Return a pip command, quoted because zsh reads brackets as a pattern."""
     return f"pip install 'mosaic-rl[{extra}]'" if extra else "pip install mosaic-rl"
 
 

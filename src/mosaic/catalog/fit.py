@@ -1,4 +1,4 @@
-"""Fit: whether an algorithm can learn an environment, by what both say of themselves."""
+"""Fit: the check that an algorithm supports an environment, by their declared spaces and families."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def misfit(
     observation_spaces: Sequence[str],
     families: Sequence[str],
 ) -> Misfit | None:
-    """In what an environment is not what an algorithm is for; what is unknown of either (None, empty) is no misfit."""
+    """Return the first mismatch of an environment and an algorithm; unknown properties (None, empty) never mismatch."""
     if families and not environment.is_of(families):
         return "family"
     if action_spaces and environment.action_space and environment.action_space not in action_spaces:

@@ -1,4 +1,4 @@
-"""Image games: small ones of our own, seen like Atari's, in which image algorithms show that they learn."""
+"""Image games: small environments of MOSAIC with Atari-like observations, to show that image algorithms learn."""
 
 from mosaic.catalog.environment import GYMNASIUM, Environment
 

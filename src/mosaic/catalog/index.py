@@ -1,4 +1,4 @@
-"""Index: every environment by its id, the ids of a family, and the id to use instead of an old one."""
+"""Index: every environment by its id, the ids of a family, and the successor of an old id."""
 
 from functools import cache
 
@@ -27,14 +27,14 @@ _ENVIRONMENTS: dict[str, Environment] = {
 
 
 def find(env_id: str) -> Environment | None:
-    """The environment of this exact id or alias, or None: people's own environments are not in the catalog."""
+    """Return the environment of this exact id or alias; None for custom environments, which are not in the catalog."""
     return _ENVIRONMENTS.get(procgen.ALIASES.get(env_id, env_id))
 
 
 def on_backend(environment: Environment, backend: str) -> Environment | None:
-    """The environment as this backend has it; None where it lacks it.
+    """Return the environment as this backend has it; None if the backend lacks it.
 
-    An Atari game goes by ALE/Pong-v5, PongNoFrameskip-v4 and EnvPool's Pong-v5, and capitals do not count (EnvPool has
+    An Atari game has the ids ALE/Pong-v5, PongNoFrameskip-v4 and EnvPool's Pong-v5; case is ignored (EnvPool has
     TicTacToe3d-v5).
     """
     if backend in environment.backends or environment.family != "atari" or environment.group == players.GROUP:
@@ -45,7 +45,7 @@ def on_backend(environment: Environment, backend: str) -> Environment | None:
 
 
 def ids(family: str | None = None, group: str | None = None) -> tuple[str, ...]:
-    """All ids, or those of a family, or of a group within it."""
+    """Return all ids, or those of a family, or of a group within it."""
     if family is not None and family not in FAMILIES:
         raise ValueError(f"unknown family {family!r}; the families are {', '.join(FAMILIES)}")
     return tuple(
@@ -56,7 +56,7 @@ def ids(family: str | None = None, group: str | None = None) -> tuple[str, ...]:
 
 
 def successor(env_id: str) -> str | None:
-    """The id to use instead of an older version or spelling; None when there is no newer one."""
+    """Return the id that replaces an older version or spelling; None if no newer one exists."""
     renamed = atari.RENAMED.get(env_id)
     if renamed is not None:
         return renamed
@@ -69,10 +69,10 @@ def successor(env_id: str) -> str | None:
 
 @cache
 def _newest() -> dict[str, tuple[int, str]]:
-    """The highest version of each name."""
+    """Return the highest version of each name, and its id."""
     newest: dict[str, tuple[int, str]] = {}
     for env_id, environment in _ENVIRONMENTS.items():
-        # EnvPool's bare Atari names meet other games' (Blackjack-v1 is no older Blackjack-v5).
+        # EnvPool's bare Atari names collide with other games' (Blackjack-v1 is not an older Blackjack-v5).
         if environment.family == "atari" and "envpool" in environment.backends:
             continue
         name, numbered, version = env_id.rpartition("-v")

@@ -1,4 +1,4 @@
-"""Steps after which an environment truncates an episode, where its registration names them."""
+"""Episode limits: the steps after which an environment truncates an episode, if its registration names them."""
 
 from mosaic.catalog.index import find
 
@@ -24,7 +24,7 @@ _FAMILIES = {"atari": ATARI, "mujoco": 1000, "dm_control": 1000}
 
 
 def episode_limit(env_id: str) -> int | None:
-    """Return the most steps of an episode; None if the limit is unknown or absent."""
+    """Return the maximum steps of an episode; None if the limit is unknown or absent."""
     known = find(env_id)
     if known is None:
         return None

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from mosaic.catalog.environment import BOTH, ENVPOOL, GYMNASIUM, Environment, expand
 
-# Id pattern, sentence, sizes that both are filled with.
+# Id pattern, sentence, sizes to fill both with.
 _TASKS: tuple[tuple[str, str, tuple[tuple[int, ...], ...]], ...] = (
     (
         "Empty-{0}x{0}-v0",
@@ -144,7 +144,7 @@ _TASKS: tuple[tuple[str, str, tuple[tuple[int, ...], ...]], ...] = (
 # EnvPool lacks it.
 _GYMNASIUM_ONLY = (("MultiRoom-N4-S5-v1", "Open the doors of four rooms of up to 5×5 and reach the goal."),)
 
-# Gymnasium knows them too, but fails at the first reset: minigrid's package lacks the pictures.
+# Gymnasium registers them too, but fails at the first reset: minigrid's package lacks the images.
 _WFC = {
     "MazeSimple": "a plain maze",
     "DungeonMazeScaled": "a dungeon's corridors",

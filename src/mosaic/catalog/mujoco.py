@@ -1,10 +1,10 @@
-"""MuJoCo: Gymnasium's eleven robots, v5 and the v4 that published results used."""
+"""MuJoCo: Gymnasium's eleven robots, as v5 and as v4, which published results used."""
 
 from collections.abc import Iterator
 
 from mosaic.catalog.environment import BOTH, Environment
 
-# Robot, the return at which Gymnasium calls it solved, what it is about.
+# Robot, the return at which Gymnasium considers it solved, its description.
 _ROBOTS = (
     ("InvertedPendulum", 950.0, "Balance a pole on a cart with a continuous force: 1 a step, at most 1,000."),
     ("InvertedDoublePendulum", 9100.0, "Balance two jointed poles on a cart: at most 10 a step, at most 1,000 steps."),

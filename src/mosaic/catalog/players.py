@@ -1,4 +1,4 @@
-"""Atari games for several players, as PettingZoo names them."""
+"""Multiplayer Atari games, under PettingZoo's names."""
 
 from mosaic.catalog.environment import GYMNASIUM, Environment
 

@@ -44,15 +44,15 @@ def _environments() -> Iterator[Environment]:
 
 ENVIRONMENTS = tuple(_environments())
 
-# The procgen package's own names of the hard levels. They are not listed, but taken as they are, since
-# `distribution_mode` may make them other levels: CleanRL's bare names are the catalog's, and easy.
+# The procgen package's own names of the hard levels. They are accepted but not listed, since `distribution_mode` may
+# select other levels: CleanRL's bare names are the catalog's, and easy.
 ALIASES = {
     f"{package}procgen-{game.lower()}-v0": f"{game}Hard-v0" for game, _, _ in _GAMES for package in ("", "procgen:")
 }
 
 
 def level_trouble(env_id: str, mode: str) -> str | None:
-    """Why an id and a `distribution_mode` give no game; None where they do, and for what is no game of Procgen."""
+    """Return why an id conflicts with `distribution_mode`; None if it does not, or if the id is not a Procgen game."""
     bare = env_id.lower().removeprefix("procgen:").removeprefix("procgen-").removesuffix("-v0")
     for game, _, more in _GAMES:
         named = bare.removeprefix(game.lower())

@@ -1,4 +1,4 @@
-"""Requirements: what an environment needs installed, and the pip line when it is missing."""
+"""Requirements: the packages that an environment needs, and the pip line for missing ones."""
 
 from importlib.util import find_spec
 
@@ -8,9 +8,9 @@ from mosaic.catalog.index import on_backend
 
 
 def missing_package(environment: Environment, backend: str | None = None) -> str | None:
-    """Which packages this interpreter lacks and the pip line that installs them; None when all are there.
+    """Return the packages that this interpreter lacks and their pip line; None if all are installed.
 
-    `backend` is "gymnasium" or "envpool"; without it, the environment's first.
+    `backend` is "gymnasium" or "envpool"; by default the environment's first.
     """
     backend = backend or environment.backends[0]
     if backend not in environment.backends:
@@ -31,7 +31,7 @@ def missing_package(environment: Environment, backend: str | None = None) -> str
 
 
 def missing_to_train(environment: Environment) -> str | None:
-    """As `missing_package`; None where `env_backend` auto takes an Atari game from the other backend."""
+    """Like `missing_package`, but return None if `env_backend` auto can use the other backend for an Atari game."""
     missing = missing_package(environment)
     if missing is None or environment.family != "atari":
         return missing
@@ -41,7 +41,7 @@ def missing_to_train(environment: Environment) -> str | None:
 
 
 def library_trouble(family: Family) -> str | None:
-    """Why the first of a family's system libraries does not load; `family.system` says how to install them."""
+    """Return why a system library of a family does not load, else None; `family.system` has the remedy."""
     if not family.libraries:
         return None
     import ctypes
@@ -59,6 +59,6 @@ def library_trouble(family: Family) -> str | None:
 
 
 def group_of(environment: Environment) -> Family:
-    """The group that the environment belongs to, or its family where it is in none."""
+    """Return the environment's group, or its family if it has no group."""
     family = FAMILIES[environment.family]
     return next((group for group in family.groups if group.name == environment.group), family)

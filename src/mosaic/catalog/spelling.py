@@ -1,4 +1,4 @@
-"""Spelling: the environment that was meant by an id that nobody has."""
+"""Spelling: the closest environment to an unknown id."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -7,14 +7,14 @@ from mosaic.catalog import procgen
 from mosaic.catalog.environment import Environment
 from mosaic.catalog.index import find, ids, successor
 
-# Where an id comes from, its version, and how Gym's Atari ids told of the frames: what people leave away or get wrong.
+# An id's source, its version, and the frame skip in Gym's Atari ids: the parts that people omit or get wrong.
 _AROUND = re.compile(r"^.*[/:]|[-_ ]?v\d+$|noframeskip|deterministic|[-_ ]")
 
 
 def meant(
     env_id: str, able: Callable[[Environment], bool] = lambda environment: True, others: Iterable[str] = ()
 ) -> str | None:
-    """The id to use instead, of an environment that `able` takes, or one of the `others`; None where none is near."""
+    """Return the id to use instead, of an environment that `able` accepts or among `others`; None if none is close."""
     newer = successor(env_id)
     if newer is not None and _passes(newer, able):
         return newer
@@ -23,7 +23,7 @@ def meant(
     spelled = {one.lower(): one for one in choices}
     for one in choices:  # of the ids of one game, the first in the catalog's order
         spelled.setdefault(_bare(one), one)
-    # difflib's work grows with the square of the length; what is longer than any id is near to none.
+    # difflib's work grows with the square of the length; a text longer than any id is close to none.
     written = env_id[:200].lower()
     return spelled.get(written) or spelled.get(_bare(written)) or _closest(written, spelled)
 
@@ -34,7 +34,7 @@ def _passes(env_id: str, able: Callable[[Environment], bool]) -> bool:
 
 
 def _bare(env_id: str) -> str:
-    """`spaceinvaders` for each of ALE/SpaceInvaders-v5, SpaceInvadersNoFrameskip-v4 and space_invaders_v2."""
+    """Return `spaceinvaders` for ALE/SpaceInvaders-v5, SpaceInvadersNoFrameskip-v4 and space_invaders_v2."""
     return _AROUND.sub("", env_id.lower())
 
 

@@ -1,4 +1,4 @@
-"""Toy text: tabular problems whose observation is the number of a state."""
+"""Toy text: tabular problems with a state number as observation."""
 
 from mosaic.catalog.environment import BOTH, GYMNASIUM, Environment
 

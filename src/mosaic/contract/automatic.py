@@ -1,4 +1,4 @@
-"""An automatic curriculum: tasks that are chosen by how the learner does; read from a config, checked, and followed."""
+"""An automatic curriculum: tasks chosen by the learner's returns; read from a config, checked, and followed."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ _KEYS = ("method", "tasks", "episodes", "steps", "success_return")
 
 @dataclass(frozen=True)
 class Automatic:
-    """What a config asks for."""
+    """An automatic curriculum as a config declares it."""
 
     method: str
     tasks: tuple[str, ...]
     episodes: int = EPISODES
-    """a task is left after so many episodes, or"""
+    """a task ends after this many episodes, or"""
     steps: int = STEPS
-    """after so many steps, whichever comes first"""
+    """after this many steps, whichever comes first"""
     success_return: float | None = None
-    """an episode from this return on counts as solved (None: one above 0)"""
+    """an episode with at least this return is solved (None: above 0)"""
 
 
 class Chooser(Protocol):
-    """Who chooses the next task; its draws come from numpy's global generator."""
+    """The algorithm that chooses the next task; it draws from numpy's global generator."""
 
     def sample(self) -> int: ...
 
     def tell(self, task: int, returns: Sequence[float]) -> None:
-        """How the episodes of a task went since it was chosen."""
+        """Add the returns of a task's episodes since it was chosen."""
         ...
 
     def probabilities(self) -> list[float]: ...
@@ -50,7 +50,7 @@ class Chooser(Protocol):
 
 
 def read_automatic(value: Any, place: str = "extras.curriculum") -> Automatic:
-    """The curriculum of a JSON object, or of its text; ConfigError says what is wrong with it."""
+    """Return the curriculum of a JSON object, or of its text; raise ConfigError if it is invalid."""
     if isinstance(value, str):
         try:
             value = json.loads(value)
@@ -81,9 +81,9 @@ def read_automatic(value: Any, place: str = "extras.curriculum") -> Automatic:
 
 
 class AutomaticCourse:
-    """Where a run stands in an automatic curriculum; to the run it looks like a `curriculum.Course`.
+    """A run's position in an automatic curriculum, with the interface of `curriculum.Course`.
 
-    All environments play the chosen task; another one is chosen at the steps that the run asks for.
+    All environments play the chosen task; a new one is chosen only at the steps that the run asks for.
     """
 
     def __init__(self, plan: Automatic, chooser: Chooser) -> None:
@@ -109,7 +109,7 @@ class AutomaticCourse:
         return len(self._returns) >= self._plan.episodes or played >= self._plan.steps
 
     def move(self, step: int) -> dict[str, Any]:
-        """Choose again, where that is due; it may be the same task."""
+        """Choose a task if one is due; it may be the same one."""
         if not self.due(step):
             return {}
         self._chooser.tell(self.index, self._returns)

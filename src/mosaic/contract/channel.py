@@ -1,4 +1,4 @@
-"""The way to a trainer daemon: where it listens, the tokens that calls carry, the channel; for clients and workers."""
+"""The connection to a trainer daemon, for clients and workers: its address, the tokens of calls, the channel."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ TOKEN_KEY, SESSION_KEY, ATTEMPT_KEY = "authorization", "mosaic-session", "mosaic
 OPTIONS = [
     ("grpc.max_send_message_length", MESSAGE_BYTES),
     ("grpc.max_receive_message_length", MESSAGE_BYTES),
-    # A proxy for the web has no business between us and a daemon.
+    # A web proxy must not be used between us and a daemon.
     ("grpc.enable_http_proxy", 0),
 ]
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where a daemon is and how to speak with it; `ca` is a certificate file where it listens with TLS."""
+    """A daemon's address and token; `ca` is a certificate file if it listens with TLS."""
 
     target: str
     token: str
@@ -44,22 +44,22 @@ class Address:
 
     @property
     def is_private(self) -> bool:
-        """Whether nobody else can listen in."""
+        """Return True if nobody else can eavesdrop."""
         return bool(self.ca) or is_loopback(self.target)
 
 
 def find_daemon(target: str | None = None, home: Path | None = None) -> Address:
-    """The daemon that MOSAIC_TARGET names, else the one of MOSAIC_HOME, or else of ./var, else the user's own."""
+    """Return the daemon of MOSAIC_TARGET, else the one of MOSAIC_HOME, or of ./var, or the user's own."""
     given = target or os.environ.get(variables.MOSAIC_TARGET)
     here = Path(home) if home is not None else resolve_home()
-    # A folder may come from elsewhere: its card does not decide which token is sent to whom.
+    # A folder may be foreign: its card does not decide which token is sent to which address.
     own = {"token_file": str(token_file(here))} if (card := read_card(daemon_card(here))) else {}
     known = [{**card, **own}, {} if home is not None else read_card(user_card())]
     if given:
         card = next((card for card in known if card.get("target") == given), {})
         token = os.environ.get(variables.MOSAIC_TOKEN) or _read_token(card.get("token_file") or token_file(here))
         return Address(given, token, os.environ.get(variables.MOSAIC_CA) or str(card.get("ca") or ""), str(here))
-    # Where MOSAIC_HOME is set, a daemon of another home is not what was meant.
+    # If MOSAIC_HOME is set, a daemon of another home is never used.
     for card in known[:1] if os.environ.get(variables.MOSAIC_HOME) else known:
         if card:
             token = os.environ.get(variables.MOSAIC_TOKEN) or _read_token(card["token_file"])
@@ -68,7 +68,7 @@ def find_daemon(target: str | None = None, home: Path | None = None) -> Address:
 
 
 def open_channel(address: Address) -> grpc.Channel:
-    """A channel; nothing is sent before the first call."""
+    """Return a channel; nothing is sent before the first call."""
     import grpc
 
     if not address.ca:
@@ -81,18 +81,18 @@ def open_channel(address: Address) -> grpc.Channel:
 
 
 def credentials(address: Address, session: str = "") -> list[tuple[str, str]]:
-    """The metadata of a call."""
+    """Return the metadata of a call."""
     metadata = [(TOKEN_KEY, f"Bearer {address.token}")]
     return [*metadata, (SESSION_KEY, session)] if session else metadata
 
 
 def token_file(home: Path) -> Path:
-    """The daemon's token, readable by its owner only."""
+    """Return the path of the daemon's token, readable by its owner only."""
     return home / "var" / "trainer" / "token"
 
 
 def daemon_card(home: Path) -> Path:
-    """Written by a running daemon: where it listens."""
+    """Return the path of the card in which a running daemon records its address."""
     return home / "var" / "trainer" / "daemon.json"
 
 
@@ -102,13 +102,13 @@ def daemon_lock(home: Path) -> Path:
 
 
 def user_card() -> Path:
-    """The same in the user's state folder, for clients that are somewhere else."""
+    """Return the path of the same card in the user's state folder, for clients that run elsewhere."""
     state = os.environ.get(variables.XDG_STATE_HOME) or os.path.expanduser("~/.local/state")
     return Path(state) / "mosaic" / "daemon.json"
 
 
 def read_card(path: Path, fields: Table = CARD) -> Mapping[str, Any]:
-    """Return the card of a process that runs; {} if it has ended or the file is not such a card."""
+    """Return the card of a running process; {} if it has ended or the file is not such a card."""
     card = _valid_card(path, fields)
     return card if card and names_running(card) else {}
 
@@ -121,7 +121,8 @@ def names_running(card: Mapping[str, Any]) -> bool:
 def is_stale(path: Path, home: Path, fields: Table = CARD) -> bool:
     """Return True for a card whose process has ended.
 
-    A card of another boot may be another machine's, which shares the folder: it is stale once nobody serves its home.
+    A card of another boot may belong to another machine that shares the folder: it is stale once its home's lock is
+    free.
     """
     card = _valid_card(path, fields)
     if card and card["boot_id"] == boot_id():
@@ -130,7 +131,7 @@ def is_stale(path: Path, home: Path, fields: Table = CARD) -> bool:
 
 
 def is_served(home: Path) -> bool:
-    """Return True while a daemon, of whatever machine, holds the lock of a home."""
+    """Return True while a daemon, on any machine, holds the lock of a home."""
     try:
         descriptor = os.open(daemon_lock(home), os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -156,7 +157,7 @@ def _valid_card(path: Path, fields: Table) -> Mapping[str, Any]:
 
 
 def is_loopback(target: str) -> bool:
-    """Whether an address is reached from this machine only."""
+    """Return True if an address is reachable from this machine only."""
     host = target.rpartition(":")[0].strip("[]")
     return host in ("localhost", "::1") or host.startswith("127.") or target.startswith("unix:")
 

@@ -1,7 +1,7 @@
-"""Checkpoints as files: `checkpoints/<step>/` written beside and renamed, every file with its checksum; retention.
+"""Checkpoints as files: `checkpoints/<step>/`, written to a temporary folder and renamed, with checksums; retention.
 
 `state.json` holds a document and its own checksum, other files hold bytes. Segments in `checkpoints/replay/` are shared
-between checkpoints. What the bytes mean is the algorithm side's matter.
+between checkpoints. Only the algorithm interprets the bytes.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from mosaic.contract.paths import resolve_home, write_atomic
 from mosaic.contract.sidecars import read_sidecar
 
 FORMAT = 1
-KEPT = 2  # the newest ones; the best and the pinned stay besides
+KEPT = 2  # the newest ones; the best and the pinned are kept in addition
 REPLAY = "replay"
 Read = TypeVar("Read")
-FINISHED = ".finished"  # a file of this name beside checkpoints holds the step at which their run came to its end
-PINNED = "pinned"  # an empty file of this name in a checkpoint keeps it for ever
+FINISHED = ".finished"  # a file of this name beside checkpoints holds the step at which their run ended
+PINNED = "pinned"  # an empty file of this name in a checkpoint keeps it forever
 
 
 class CheckpointError(ConfigError):
-    """A checkpoint that cannot be used, and why."""
+    """An unusable checkpoint, with the reason."""
 
 
 class NewerFormatError(CheckpointError):
@@ -41,7 +41,7 @@ class NewerFormatError(CheckpointError):
 
 
 def write_checkpoint(folder: Path, step: int, document: Mapping[str, Any], files: Mapping[str, bytes]) -> Path:
-    """Save as `folder/<step>`; a crash at any moment leaves either nothing or all of it under that name."""
+    """Save as `folder/<step>`, atomically: after a crash either nothing or all of it has that name."""
     final = folder / str(step)
     beside = folder / f".{step}.{os.getpid()}"
     shutil.rmtree(beside, ignore_errors=True)
@@ -52,7 +52,7 @@ def write_checkpoint(folder: Path, step: int, document: Mapping[str, Any], files
     body = json.dumps(about, indent=1).encode()
     _write_file(beside / "state.json", sealed(body))
     _sync(beside)
-    if final.exists():  # the same step again, after a resumption from before it: the newer copy stands
+    if final.exists():  # the same step again, after a resumption from before it: the newer copy stays
         remove(final)
     os.replace(beside, final)
     _sync(folder)
@@ -85,9 +85,9 @@ def _read_named(folder: Path, name: str, expected: str) -> bytes:
 
 
 def write_segment(folder: Path, first: int, end: int, data: bytes) -> dict[str, Any]:
-    """Add replay rows `first` up to `end`; the entry that a document lists.
+    """Add replay rows `first` up to `end`; return the entry for a document's list.
 
-    The content is part of the name: another continuation of the same run must not overwrite this one's past.
+    The name contains the content's digest: another continuation of the same run must not overwrite this one's past.
     """
     folder.mkdir(parents=True, exist_ok=True)
     name = f"{first:012d}-{end:012d}-{digest(data)[:8]}.safetensors"
@@ -97,7 +97,7 @@ def write_segment(folder: Path, first: int, end: int, data: bytes) -> dict[str, 
 
 
 def adopt_segments(source: Path, folder: Path, segments: list[dict[str, Any]]) -> None:
-    """Link another run's segments into `folder`, or copy them where it lies on another disk."""
+    """Link another run's segments into `folder`, or copy them if it is on another disk."""
     folder.mkdir(parents=True, exist_ok=True)
     for segment in segments:
         if not (folder / segment["file"]).exists():
@@ -105,7 +105,7 @@ def adopt_segments(source: Path, folder: Path, segments: list[dict[str, Any]]) -
 
 
 def mirror(source: Path, folder: Path) -> None:
-    """Let `folder` have the checkpoints that `source` has, sharing their bytes where both lie on one disk."""
+    """Give `folder` the checkpoints of `source`, sharing the bytes if both are on one disk."""
     kept = [path for path in find_all(source) if path.parent == source]
     for path in kept:
         beside, final = folder / f".{path.name}.{os.getpid()}", folder / path.name
@@ -126,10 +126,10 @@ def mirror(source: Path, folder: Path) -> None:
 
 
 def find_all(folder: Path) -> list[Path]:
-    """Checkpoints in a `checkpoints/` folder, the last saved first; `<phase>/<step>` counts, other folders do not.
+    """Return the checkpoints of a `checkpoints/` folder, newest first; `<phase>/<step>` counts, other folders do not.
 
-    The highest step is not always the last: a run that went on from an earlier checkpoint has left later ones behind.
-    One that does not tell when it was saved, because it is damaged, comes first: whoever reads it says so.
+    The highest step is not always the newest: a run that continued from an earlier checkpoint has left later ones
+    behind. A damaged one without a save time comes first, so that its reader reports it.
     """
     if not folder.is_dir():
         return []
@@ -140,14 +140,14 @@ def find_all(folder: Path) -> list[Path]:
 
 
 def checkpoints_of(source: Path) -> list[Path]:
-    """The checkpoints that a checkpoint folder, a `checkpoints/` folder or a run folder stands for, newest first."""
+    """Return the checkpoints of a checkpoint folder, a `checkpoints/` folder or a run folder, newest first."""
     if (source / "state.json").exists():
         return [source]
     return find_all(source / "checkpoints" if (source / "checkpoints").is_dir() else source)
 
 
 def newest(source: Path, read: Callable[[Path], Read], warn: Callable[[str], None]) -> Read:
-    """What `read` makes of the newest checkpoint of `source` that can be read; those that cannot are told."""
+    """Return `read` of the newest readable checkpoint of `source`; unreadable ones are reported with `warn`."""
     candidates = checkpoints_of(source)
     if not candidates:
         raise CheckpointError(f"there is no checkpoint in {source}")
@@ -181,7 +181,7 @@ def curve_of(path: Path, document: Mapping[str, Any], own: Path) -> Path | None:
 
 
 def saved_state(source: Path) -> dict[str, Any]:
-    """The document of the newest checkpoint of `source` whose document is whole; {} for none."""
+    """Return the document of the newest checkpoint of `source` with an intact document; {} for none."""
     for path in checkpoints_of(source):
         if state := _document(path):
             return state
@@ -189,14 +189,14 @@ def saved_state(source: Path) -> dict[str, Any]:
 
 
 def saved_args(source: Path) -> dict[str, Any]:
-    """The arguments of the run that a checkpoint or a policy file is from; {} where that cannot be read."""
+    """Return the arguments of the run of a checkpoint or a policy file; {} if they cannot be read."""
     if not source.is_file():
         return dict(saved_state(source).get("args") or {})
     try:
-        args = read_sidecar(source).get("args") or {}  # of files of CleanRL's, people write it by hand
+        args = read_sidecar(source).get("args") or {}  # of CleanRL's files, people write it by hand
     except (OSError, ValueError):  # it is refused with its policy
         return {}
-    return {name: value for name, value in args.items() if name != "curriculum_schedule"}  # a policy has it behind it
+    return {name: value for name, value in args.items() if name != "curriculum_schedule"}  # its curriculum is over
 
 
 def read_finished(folder: Path) -> int | None:
@@ -213,13 +213,13 @@ def nothing_left(path: Path, step: int, total: int) -> str:
 
 
 def prune(folder: Path, budget_bytes: int | None, step: int | None = None) -> None:
-    """Delete all but the newest two, the best and the pinned; beyond the budget, the best and the older go too.
+    """Delete all but the newest two, the best and the pinned; beyond the budget, also the best and the older.
 
-    `step` is the one just saved: later ones are of a future that a resumption from before them has left.
+    `step` is the one just saved: later ones belong to a future that a resumption has left.
     """
     paths = [path for path in find_all(folder) if path.parent == folder]
     pinned = [path for path in paths if (path / PINNED).exists()]
-    # those that cannot be read come last: they never push out one that can
+    # unreadable ones come last: they never displace a readable one
     others = sorted((path for path in paths if path not in pinned), key=lambda path: not _document(path))
     current = [path for path in others if step is None or int(path.name) <= step]
     scored = [(score, path) for path in current if (score := _score(path)) is not None]
@@ -239,23 +239,23 @@ def prune(folder: Path, budget_bytes: int | None, step: int | None = None) -> No
 
 
 def drop_segments(folder: Path, kept: list[Path] | None = None) -> None:
-    """Remove the replay segments that no checkpoint of this folder refers to; a process that was killed leaves some.
+    """Remove the replay segments that no checkpoint of this folder refers to; a killed process leaves some behind.
 
-    Not while a run writes there: it saves a checkpoint's segments before the checkpoint.
+    Never call it while a run writes there: it saves a checkpoint's segments before the checkpoint.
     """
     for segment in unused_segments(folder, kept):
         segment.unlink(missing_ok=True)
 
 
 def unused_segments(folder: Path, kept: list[Path] | None = None) -> list[Path]:
-    """Return the replay segments that none of these checkpoints needs (None: none of all in the folder)."""
+    """Return the replay segments that none of these checkpoints (None: all in the folder) needs."""
     paths = [path for path in find_all(folder) if path.parent == folder] if kept is None else kept
     used = {segment["file"] for path in paths for segment in _segments(path)}
     return [segment for segment in (folder / REPLAY).glob("*.safetensors") if segment.name not in used]
 
 
 def write_finished(folder: Path, step: int) -> None:
-    """Note that the run of this folder has ended; on a full disk it counts as cut short."""
+    """Record that the run of this folder has ended; on a full disk it counts as interrupted."""
     with contextlib.suppress(StorageError):
         write_atomic(folder / FINISHED, str(step))
 
@@ -284,7 +284,7 @@ def _link(source: Path, target: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Out of sight in one move: a checkpoint that is half removed must never be seen."""
+    """Delete a checkpoint, first hidden by one rename: a partly removed one must never be visible."""
     hidden = path.with_name(f".{path.name}.removed")
     shutil.rmtree(hidden, ignore_errors=True)
     os.replace(path, hidden)
@@ -296,7 +296,7 @@ def digest(data: bytes) -> str:
 
 
 def read_document(path: Path) -> dict[str, Any]:
-    """Return the document of a checkpoint, its checksum and fields checked; the files that it names are not."""
+    """Return the document of a checkpoint, its checksum and fields checked; the files that it names are not checked."""
     try:
         document = unsealed(read_bytes(path / "state.json", "state.json", STATE_BYTES))
         if document is None:
@@ -312,7 +312,7 @@ def read_document(path: Path) -> dict[str, Any]:
 
 
 def segments_of(replay: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the segments of a replay memory; FieldError unless each follows the one before, up to the last row."""
+    """Return the segments of a replay memory; raise FieldError unless they are contiguous up to the last row."""
     segments = list(replay["segments"])
     end = segments[0]["first"] if segments else replay["added"]
     for segment in segments:
@@ -325,7 +325,7 @@ def segments_of(replay: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def sealed(body: bytes) -> bytes:
-    """A document as `state.json` holds it: behind its checksum."""
+    """Return a document in the format of `state.json`: behind its checksum."""
     return b'{"checksum": "%s", "state": %s}' % (digest(body).encode(), body)
 
 
@@ -348,7 +348,7 @@ def _age(path: Path) -> tuple[bool, float, int]:
 
 
 def _next_moment(folder: Path) -> float:
-    """Now, or just after the last checkpoint where the clock was set back, or another machine's goes behind."""
+    """Return the current time, or just after the last checkpoint if the clock was set back or lags behind another's."""
     return max(time.time(), float(saved_state(folder).get("saved_at") or 0.0) + 0.001)
 
 
@@ -357,7 +357,7 @@ def _segments(path: Path) -> list[dict[str, Any]]:
 
 
 def _score(path: Path) -> tuple[int, float] | None:
-    """The mean return; of a curriculum, later stages are worth more, however hard they are."""
+    """Return a key that compares mean returns; in a curriculum, later stages rank higher, however hard they are."""
     document = _document(path)
     score, stage = document.get("score"), (document.get("numbers") or {}).get("curriculum/stage", 0)
     return (stage, score) if isinstance(score, int | float) and isinstance(stage, int) else None
@@ -370,7 +370,7 @@ def _size(folder: Path, paths: list[Path]) -> int:
 
 
 def _write_file(path: Path, data: bytes) -> str:
-    """Write beside, fsync, rename; returns the checksum. A segment's name may exist from a run that was killed."""
+    """Write beside, fsync, rename; return the checksum. A segment's name may exist from a run that was killed."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with beside.open("wb") as file:
@@ -379,7 +379,7 @@ def _write_file(path: Path, data: bytes) -> str:
             os.fsync(file.fileno())
         os.replace(beside, path)
     except OSError:
-        beside.unlink(missing_ok=True)  # half a file must not keep a full disk full
+        beside.unlink(missing_ok=True)  # a partial file must not keep a full disk full
         raise
     return digest(data)
 

@@ -1,4 +1,4 @@
-"""Processes that a run starts beside itself, so that what they talk to can hang or fail without touching training."""
+"""Processes that a run starts beside itself, so that a remote service can hang or fail without affecting training."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import Any
 
 from mosaic.contract.paths import write_atomic
 
-TRACKER_PATIENCE = 20.0  # seconds that W&B may take to finish after training; then it is ended
+TRACKER_PATIENCE = 20.0  # seconds that W&B may take to finish after training; then it is killed
 PUSH_SECONDS = 300.0
 
 
 def start_tracker(folder: Path, offset: int, name: str, config: Mapping[str, Any]) -> Callable[[], None]:
-    """W&B following a run's metrics from an offset on, as its arguments say; what is returned waits for its end."""
+    """Start W&B, which follows a run's metrics from an offset; return a function that waits for its end."""
     config_file = folder / "wandb_config.json"
     write_atomic(config_file, json.dumps(config))
     command = [
@@ -50,14 +50,14 @@ def start_tracker(folder: Path, offset: int, name: str, config: Mapping[str, Any
 
 
 def push_policy(folder: Path, path: Path, entity: str, returns: list[float], video: Path | None) -> None:
-    """Push a policy to the hub; the run's hub.json says what came of it, and a failure fails nothing else."""
+    """Push a policy to the hub; hub.json in the run folder has the result, and a failure affects nothing else."""
     outcome = _pushed(path, entity, returns, video)
     write_atomic(folder / "hub.json", json.dumps(outcome))
     print("; ".join(f"hub {key}: {value}" for key, value in outcome.items()), flush=True)
 
 
 def _pushed(path: Path, entity: str, returns: list[float], video: Path | None) -> dict[str, str]:
-    """`repository` or `error`."""
+    """Return `repository` or `error`."""
     command = [
         sys.executable,
         "-P",

@@ -1,4 +1,4 @@
-"""A curriculum of stages: read from a config, checked, and followed step by step; pure."""
+"""A curriculum of stages: read from a config, checked, and followed step by step; no I/O."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Any
 from mosaic.contract.errors import ConfigError, nearest, shown
 
 DEFAULT_CONDITION = "steps>=100000"
-WINDOW = 100  # episodes of a stage that its mean return is taken over
-MIN_EPISODES = 20  # fewer say nothing about a policy
+WINDOW = 100  # episodes of a stage that its mean return covers
+MIN_EPISODES = 20  # fewer are not representative of a policy
 
 QUANTITIES = ("steps", "episodes", "episode_return")
 _KEYS = ("env_id", *QUANTITIES, "condition", "min_episodes", "patience", "demotion")
@@ -23,7 +23,7 @@ _TERM = re.compile(r"\s*(\w+)\s*>=\s*([-+.\w]+)\s*")
 
 @dataclass(frozen=True)
 class Term:
-    """One comparison: a quantity of the stage has reached a value."""
+    """One comparison: true once a quantity of the stage has reached a value."""
 
     quantity: str
     value: float
@@ -33,26 +33,26 @@ class Term:
 
 
 Condition = tuple[tuple[Term, ...], ...]
-"""any of these groups, of which all terms hold; & binds tighter than |"""
+"""true if any group holds, a group if all its terms hold; & binds tighter than |"""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One environment, and when training leaves it."""
+    """One environment, and the condition on which training leaves it."""
 
     env_id: str
     condition: Condition
-    """met: on to the next stage; the last one's is never asked"""
+    """if true, move to the next stage; ignored for the last one"""
     min_episodes: int = MIN_EPISODES
     """episodes of the stage before its mean return counts"""
     patience: int = 0
-    """episodes in a row after which the condition (or the demotion) must have held"""
+    """consecutive episodes for which the condition (or the demotion) must hold"""
     demotion: float | None = None
-    """back to the stage before when the mean return is below this"""
+    """move back one stage if the mean return is below this"""
 
 
 def read_schedule(value: Any, place: str = "extras.curriculum_schedule") -> tuple[Stage, ...]:
-    """The stages of a JSON list, or of its text; ConfigError names the stage and what is wrong with it."""
+    """Return the stages of a JSON list, or of its text; raise ConfigError with the stage and the reason."""
     if isinstance(value, str):
         try:
             value = json.loads(value)
@@ -64,23 +64,23 @@ def read_schedule(value: Any, place: str = "extras.curriculum_schedule") -> tupl
 
 
 def read_condition(text: Any, place: str = "condition") -> Condition:
-    """`steps>=N`, `episodes>=N`, `episode_return>=X`, joined by | (any) and & (all)."""
+    """Return the condition of a text: `steps>=N`, `episodes>=N`, `episode_return>=X`, joined by | (any) and & (all)."""
     if not isinstance(text, str):
         raise ConfigError(f"{place}: a text like {DEFAULT_CONDITION!r} is needed, not {shown(text)}")
     return tuple(tuple(_read_term(term, text, place) for term in group.split("&")) for group in text.split("|"))
 
 
 class Course:
-    """Where a run stands in its curriculum: the stage, when it began, and its episodes. All of it is in a checkpoint.
+    """A run's position in its curriculum: the stage, its start and its episodes. A checkpoint contains all of it.
 
-    Stages are left at the steps that the run asks for, never in between. Without stages nothing ever is.
+    A stage changes only at the steps that the run asks for. Without stages nothing changes.
     """
 
     def __init__(self, stages: Sequence[Stage]) -> None:
         self.stages = tuple(stages)
         self._began: int | None = None
         self._held = 0
-        """episodes in a row after which the stage was to be left; negative: for the one before"""
+        """consecutive episodes for which the stage was to be left; negative: for the one before"""
         self._enter(0, None)
 
     @property
@@ -88,14 +88,14 @@ class Course:
         return self.stages[self.index]
 
     def begin(self, step: int) -> dict[str, Any]:
-        """Start the first stage here, unless one was started or restored; a `stage` event's payload, or {}."""
+        """Start the first stage here, unless one was started or restored; return a `stage` event's payload, or {}."""
         if self._began is not None:
             return {}
         self._began = step
         return self._told(step, "the first stage")
 
     def add(self, step: int, episode_return: float) -> None:
-        """An episode of this stage has ended."""
+        """Add the return of a finished episode of this stage."""
         if not self.stages:
             return
         self._episodes += 1
@@ -105,12 +105,12 @@ class Course:
         self._held = self._held + wish if self._held * wish >= 0 and wish else wish
 
     def due(self, step: int) -> bool:
-        """Whether the stage is to be left at this step."""
+        """Return True if the stage should change at this step."""
         wish = self._wish(step) if self.stages else 0
         return wish != 0 and wish * self._held >= self.stage.patience
 
     def move(self, step: int) -> dict[str, Any]:
-        """Enter the next stage, or the one before, where that is due; a `stage` event's payload, or {}."""
+        """Enter the next stage, or the one before, if that is due; return a `stage` event's payload, or {}."""
         if not self.due(step):
             return {}
         wish, reason = self._wish(step), self._reason(step)
@@ -118,7 +118,7 @@ class Course:
         return self._told(step, reason)
 
     def metrics(self) -> dict[str, float]:
-        """What a row of metrics says of it."""
+        """Return the tags that a row of metrics contains."""
         return {"curriculum/stage": self.index} if self.stages else {}
 
     def state_dict(self) -> dict[str, Any]:
@@ -128,7 +128,7 @@ class Course:
         return where | {"episodes": self._episodes, "returns": list(self._returns), "held": self._held}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """What a run without a curriculum saved is nothing: the first stage starts then."""
+        """Restore a saved position; the state of a run without a curriculum is empty, and the first stage starts."""
         if not state or not self.stages:
             return
         index, env_id = int(state["stage"]), state["env_id"]
@@ -149,7 +149,7 @@ class Course:
         return {"stage": self.index, "env_id": self.stage.env_id, "step": step, "reason": reason}
 
     def _wish(self, step: int) -> int:
-        """1 for the next stage, -1 for the one before, 0 to stay."""
+        """Return 1 for the next stage, -1 for the one before, 0 to stay."""
         stage = self.stage
         if self.index + 1 < len(self.stages) and self._met(step) is not None:
             return 1
@@ -227,7 +227,7 @@ def _term(quantity: str, value: Any, place: str) -> Term:
 
 
 def _number(value: Any, place: str, least: int | None = None) -> float:
-    """A finite number; with `least`, a whole one from there on."""
+    """Return a finite number; with `least`, an integer not below it."""
     fits = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if not fits or (least is not None and (value < least or value != int(value))):
         words = "a number" if least is None else f"a whole number, {least} or more,"

@@ -1,4 +1,4 @@
-"""Which OpenGL MuJoCo and DM Control draw with on a machine without a screen."""
+"""The OpenGL backend of MuJoCo and DM Control on a machine without a screen."""
 
 import ctypes
 import sys
@@ -8,10 +8,10 @@ from mosaic.contract import variables
 
 
 def choose_gl(environment: MutableMapping[str, str]) -> None:
-    """Set MUJOCO_GL where nobody has and there is no screen; it must be there before either package is imported.
+    """Set MUJOCO_GL if it is unset and no screen exists; call this before either package is imported.
 
-    Left alone, MuJoCo aborts the process when it draws. Where EGL is missing nothing can be drawn, but DM Control
-    would not even be imported with a backend that it cannot load: it is told to do without.
+    Otherwise MuJoCo aborts the process when it renders. Without EGL nothing can be rendered; rendering is then
+    disabled, since DM Control cannot even be imported with a backend that it cannot load.
     """
     if sys.platform.startswith("linux") and not environment.get(variables.DISPLAY):
         environment.setdefault(variables.MUJOCO_GL, "egl" if _has_egl() else "disabled")

@@ -25,7 +25,7 @@ from pathlib import Path
 
 
 class MosaicError(Exception):
-    """Whatever we raise on purpose; its text is one line that a person can act on."""
+    """Any error raised on purpose; its text is one line that a person can act on."""
 
 
 class ConfigError(MosaicError, ValueError):
@@ -41,15 +41,15 @@ class RefusedError(ConfigError):
 
 
 class EventError(MosaicError, ValueError):
-    """A line that is no event, or no row of metrics."""
+    """A line that is not an event, or not a row of metrics."""
 
 
 class TrainerError(MosaicError):
-    """What a trainer daemon, or the way to it, cannot do."""
+    """A failure of a trainer daemon, or of the connection to it."""
 
 
 class NoDaemonError(TrainerError):
-    """No trainer daemon answers."""
+    """A daemon that does not answer."""
 
 
 class AccessError(TrainerError):
@@ -57,23 +57,23 @@ class AccessError(TrainerError):
 
 
 class UnknownRunError(TrainerError):
-    """A run that the registry does not hold."""
+    """A run that is not in the registry."""
 
 
 class MoveError(TrainerError):
-    """What the run's present state does not allow."""
+    """A command that the run's present state does not allow."""
 
 
 class DamagedError(TrainerError):
-    """The registry's file is damaged, or not ours; its content is recreated from the run folders."""
+    """A registry file that is damaged, or not ours; its content is recreated from the run folders."""
 
 
 class UnavailableError(TrainerError):
-    """The registry cannot be read or written for the moment; trying again is right."""
+    """A registry that temporarily cannot be read or written; retry."""
 
 
 class StoreError(MosaicError):
-    """A store (`storage_url`) that does not answer, does not let us, or lacks what was asked for."""
+    """A store (`storage_url`) that does not answer, denies access, or lacks a requested object."""
 
 
 class WorkerError(MosaicError):
@@ -85,11 +85,11 @@ class StorageError(WorkerError):
 
 
 def nearest(given: str, choices: Iterable[str]) -> str:
-    """Return "; did you mean 'ppo'?" for the choice that is spelled most like `given`, or "" when none is near."""
+    """Return "; did you mean 'ppo'?" for the choice spelled most like `given`, or "" if none is close."""
     from difflib import get_close_matches
 
     by_lower = {choice.lower(): choice for choice in choices}
-    # difflib's work grows with the square of the length; what is longer than any name is near to none.
+    # difflib's work grows with the square of the length; a text longer than any name is close to none.
     close = get_close_matches(given[:200].lower(), by_lower, n=1)
     return f"; did you mean {by_lower[close[0]]!r}?" if close else ""
 
@@ -101,7 +101,7 @@ def shown(value: object, limit: int = 60) -> str:
 
 
 def storage_error(path: Path | str, error: OSError) -> StorageError:
-    """Return the one clear line for a write to `path` that the system refused."""
+    """Return the one-line error for a write to `path` that the system refused."""
     reason = error.strerror or str(error)
     return StorageError(f"cannot write {path}: {reason}; {_REMEDIES.get(error.errno or 0, _OTHER_REMEDY)}")
 

@@ -11,7 +11,7 @@ _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
 
 def decoded(line: bytes) -> Event | None:
-    """Return the event of a line, None where it is not one."""
+    """Return the event of a line, None if it is not one."""
     try:
         return checked(line)
     except (EventError, FieldError):
@@ -19,7 +19,7 @@ def decoded(line: bytes) -> Event | None:
 
 
 def checked(line: bytes) -> Event:
-    """Return the event of a line; EventError or FieldError names the field, its value and its range."""
+    """Return the event of a line; raise EventError or FieldError with the field, its value and its range."""
     event = decode(line)
     EVENT.check_fields({"seq": event.seq, "timestamp": event.timestamp}, event.event)
     if _may_be_deep(line):
@@ -35,7 +35,7 @@ def checked(line: bytes) -> Event:
 def _may_be_deep(line: bytes) -> bool:
     """Return True unless the brackets alone show that the line is not nested too deep.
 
-    To look into every value of a batch of steps would take forty times as long as to decode it.
+    Inspecting every value of a batch of steps would take forty times as long as decoding it.
     """
     left = line.translate(None, _NO_BRACKETS)
     for _ in range(DEPTH):

@@ -24,7 +24,7 @@ EVENT_KINDS = frozenset(
     "continued eval_batch warning".split()
 )
 NOT_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-"""How our JSON lines spell the floats that JSON lacks."""
+"""The spelling in our JSON lines of the floats that JSON lacks."""
 
 _KEYS = ("event", "run_id", "seq", "timestamp", "payload")
 _JSON = orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_PASSTHROUGH_DATACLASS
@@ -33,7 +33,7 @@ _BLOCK = 65536
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One thing that a worker says about its run; `seq` counts from 0 without gaps, `timestamp` is in unix seconds."""
+    """One event of a worker's run; `seq` counts from 0 without gaps, `timestamp` is in unix seconds."""
 
     event: str
     run_id: str
@@ -43,9 +43,9 @@ class Event:
 
 
 def resumed_total(payload: Mapping[str, Any]) -> int | None:
-    """The total_timesteps that a `resumed` event says it changed to, None where it is as it was.
+    """Return the total_timesteps that a `resumed` event changed, None if it is unchanged.
 
-    Only the algorithm knows it for sure: a run that still trains may save another checkpoint until it is read.
+    Only the algorithm knows it for sure: a run that still trains may save another checkpoint before it is read.
     """
     changed = payload.get("changed")
     pair = changed.get("total_timesteps") if isinstance(changed, Mapping) else None
@@ -53,7 +53,7 @@ def resumed_total(payload: Mapping[str, Any]) -> int | None:
 
 
 def encode(event: Event) -> bytes:
-    """Return the event as one line; floats of its payload that are not finite are spelled as in NOT_FINITE."""
+    """Return the event as one line; non-finite floats of its payload are spelled as in NOT_FINITE."""
     return to_line(
         {
             "event": event.event,
@@ -66,7 +66,7 @@ def encode(event: Event) -> bytes:
 
 
 def decode(line: bytes | str) -> Event:
-    """Read one line strictly; the payload's "NaN" and its like stay strings (a message may hold them too)."""
+    """Read one line strictly; the payload's "NaN" and similar stay strings (a message may contain them too)."""
     found = from_line(line)
     if set(found) != set(_KEYS):
         missing = ", ".join(key for key in _KEYS if key not in found)
@@ -85,7 +85,7 @@ def decode(line: bytes | str) -> Event:
 
 
 def replay(path: Path, from_seq: int = 0) -> Iterator[Event]:
-    """Yield the events from `from_seq` on; a line that is still being written, or was cut, is not there yet."""
+    """Yield the events from `from_seq` on; stop at an incomplete line (still being written, or cut)."""
     try:
         file = open(path, "rb")
     except FileNotFoundError:
@@ -105,15 +105,15 @@ def replay(path: Path, from_seq: int = 0) -> Iterator[Event]:
 
 
 def last_seq(path: Path) -> int:
-    """Return the seq of the last whole line, -1 when there is none; reads the end of the file only."""
+    """Return the seq of the last whole line, -1 if none exists; reads the end of the file only."""
     last = _last_event(path)
     return -1 if last is None else last.seq
 
 
 def cut_torn_tail(path: Path) -> int:
-    """Cut what follows the last whole line of any JSON-lines file and return how many bytes that was.
+    """Cut the bytes after the last whole line of any JSON-lines file and return their number.
 
-    Whoever appends to a file whose last writer may have been killed does this first, or two lines become one.
+    Call it before appending to a file whose last writer may have been killed, or two lines become one.
     """
     try:
         descriptor = os.open(path, os.O_RDWR)
@@ -130,9 +130,9 @@ def cut_torn_tail(path: Path) -> int:
 
 
 class EventLog:
-    """Appends a run's events to a file, whole lines a write; for any number of threads and of processes.
+    """Appends a run's events to a file, whole lines per write; thread-safe and safe between processes.
 
-    A torn tail left by a killed writer is cut first, and `seq` goes on from the last whole line.
+    A torn tail left by a killed writer is cut first, and `seq` continues from the last whole line.
     """
 
     def __init__(self, path: Path, run_id: str) -> None:
@@ -140,7 +140,7 @@ class EventLog:
         self.run_id = check_run_id(run_id)
         self._lock = threading.Lock()
         self._seq = 0
-        self._size = -1  # differs from the file's: the first append, or another process's, makes us look at its end
+        self._size = -1  # differs from the file's: the first append, or another process's, makes us read its end
         try:
             self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
         except OSError as error:
@@ -153,11 +153,11 @@ class EventLog:
             raise
 
     def append(self, kind: str, payload: dict[str, Any]) -> Event:
-        """Write the next event; when this returns, every reader sees it."""
+        """Write the next event; every reader sees it once this returns."""
         return self.append_all([(kind, payload)])[0][0]
 
     def append_all(self, told: Sequence[tuple[str, dict[str, Any]]]) -> list[tuple[Event, bytes]]:
-        """Write the next events, all of them or none, in one write; each with its line."""
+        """Write the next events in one write, all or none; return each with its line."""
         for kind, _ in told:
             _check_kind(kind)
         with self._lock:
@@ -176,7 +176,7 @@ class EventLog:
         return list(zip(events, lines, strict=True))
 
     def close(self) -> None:
-        """Close the file; more than once is fine."""
+        """Close the file; idempotent."""
         with self._lock:
             if self._file >= 0:
                 os.close(self._file)
@@ -202,7 +202,7 @@ class EventLog:
             raise storage_error(self.path, error) from None
 
     def _catch_up(self) -> None:
-        """Find the next seq, unless nobody but us has written since we last did."""
+        """Find the next seq, unless no other process has written since we last did."""
         if os.fstat(self._file).st_size == self._size:
             return
         _cut_torn_tail(self._file)
@@ -213,7 +213,7 @@ class EventLog:
         self._size = os.fstat(self._file).st_size
 
     def _write(self, lines: bytes) -> None:
-        """Write the whole lines or, on a disk that fills up half-way, nothing of them."""
+        """Write all lines, or none if the disk fills up half-way."""
         try:
             written = os.write(self._file, lines)
             while written < len(lines):
@@ -224,10 +224,10 @@ class EventLog:
 
 
 def to_line(value: Any) -> bytes:
-    """Return `value` as one line of JSON, fast where it is plain: numbers that are not finite are spelled out."""
+    """Return `value` as one line of JSON, fast for plain values; non-finite numbers are spelled out."""
     try:
         line = orjson.dumps(value, None, _JSON)
-        # orjson writes null for a float that is not finite: only where there is a null is the slow way needed.
+        # orjson writes null for a non-finite float: the slow path is needed only if a null occurs.
         if b"null" not in line:
             return line
     except TypeError:
@@ -260,7 +260,7 @@ def _lock_file(descriptor: int, operation: int) -> None:
     try:
         fcntl.flock(descriptor, operation)
     except OSError as error:
-        # Lustre is often mounted without locks: one shell a run, which is the rule, needs none.
+        # Lustre is often mounted without locks: the usual one shell per run needs none.
         if error.errno not in (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK):
             raise
 
@@ -317,7 +317,7 @@ def _cut_torn_tail(descriptor: int) -> int:
 
 
 def end_of_last_line(descriptor: int, size: int) -> int:
-    """Return the offset just after the last newline among the first `size` bytes, 0 when there is none."""
+    """Return the offset just after the last newline among the first `size` bytes, 0 if none is found."""
     while size > 0:
         start = max(0, size - _BLOCK)
         newline = os.pread(descriptor, size - start, start).rfind(b"\n")

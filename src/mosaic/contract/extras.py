@@ -1,4 +1,4 @@
-"""Which extra of mosaic-rl installs a package, and the line that says so."""
+"""The extra of mosaic-rl that installs a package, and its pip line."""
 
 EXTRA_OF = {
     "ale_py": "atari",
@@ -11,7 +11,7 @@ EXTRA_OF = {
     "imageio": "mujoco",
     "jax": "jax",
     "mujoco": "mujoco",
-    "minigrid": "",  # a plain install brings it
+    "minigrid": "",  # part of a plain install
     "multi_agent_ale_py": "multiagent",
     "optax": "jax",
     "pettingzoo": "multiagent",
@@ -23,16 +23,16 @@ QT_LINE = "sudo apt-get install -y libqt5gui5 libqt5core5a"
 
 
 def pip_line(package: str) -> str:
-    """The command that installs it; quoted because zsh reads brackets as a pattern."""
+    """Return the pip command that installs a package; quoted because zsh reads brackets as a pattern."""
     extra = EXTRA_OF.get(package)
     return f"pip install 'mosaic-rl[{extra}]'" if extra else "pip install mosaic-rl"
 
 
 def told_by(error: BaseException) -> str | None:
-    """`needs Box2D: pip install …` where an import failed for what an extra installs, or for Qt, else None.
+    """Return `needs Box2D: pip install …` for a failed import of a package of an extra, or of Qt, else None.
 
-    Gymnasium raises an error of its own, with pip lines of its own, from the import's. EnvPool does so too for Procgen,
-    which is linked with libraries that no package brings.
+    Gymnasium raises an error of its own, with its own pip lines, from the import's. EnvPool does the same for Procgen,
+    which is linked with libraries that no package contains.
     """
     cause = error.__cause__ or error
     module = str(getattr(cause, "name", ""))
@@ -45,5 +45,5 @@ def told_by(error: BaseException) -> str | None:
 
 
 def needs(package: str) -> str | None:
-    """`needs Box2D: pip install …` for a package that an extra installs, else None."""
+    """Return `needs Box2D: pip install …` for a package that an extra installs, else None."""
     return f"needs {package.replace('_', '-')}: {pip_line(package)}" if package in EXTRA_OF else None

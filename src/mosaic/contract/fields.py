@@ -108,11 +108,11 @@ EXTRAS: dict[str, Kind] = {
     "python": text(),
 }
 EVALUATION_EXTRAS: dict[str, Kind] = {"gamma": SHARE}
-"""worker's own in an evaluation only; in training they are parameters of the algorithm"""
+"""the worker's own in an evaluation only; in training they are parameters of the algorithm"""
 
 
 def check_extras(extras: Any, place: str = "extras") -> None:
-    """Refuse extras of the worker's own that are of the wrong kind; null and "" are as good as absent."""
+    """Refuse extras of the worker's own that are of the wrong kind; null and "" count as absent."""
     OBJECT.check(extras, place)
     kinds = EXTRAS | (EVALUATION_EXTRAS if extras.get("mode") == "policy_eval" else {})
     for key, value in extras.items():
@@ -234,8 +234,7 @@ EVENT_PAYLOADS: dict[str, Table | Kind] = {
 """fields of an event's payload that readers use, by the event's kind"""
 
 
-# The registry's own file is a border, too: anybody with a shell can write into it.
-# A value beyond the range of the wire's messages, a clock or our tables makes a row unreadable.
+# The registry's own file is untrusted, too: anybody with a shell can write to it.
 _INT32 = (1 << 31) - 1
 _MOMENT = number(0, 253_402_300_799)  # the end of the year 9999
 _SWITCH = whole(0, 1)
@@ -255,7 +254,7 @@ RUN_ROW: dict[str, Kind] = {
     **{part: whole(-_INT32 - 1, _INT32) for part in ("priority", "exit_code")},
     **{part: whole(0, _INT32) for part in ("attempt", "restarts", "max_restarts", "pid")},
     **dict.fromkeys(("external", "gpus_mandatory", "asked_sent", "reads_files", "imported"), _SWITCH),
-    "stalled": number(0, 1e12),  # since when, 0 where it is not
+    "stalled": number(0, 1e12),  # since when, 0 if it is not
     "deleting": _SWITCH,
     **{part: json_list(text(1 << 26)) for part in ("secret_names", "warnings")},
     "gpus": json_list(whole(0, _INT32)),
@@ -316,7 +315,7 @@ def read_object(path: Path | str, what: str, most_bytes: int = CONFIG_BYTES, *, 
 
 
 def read_bytes(path: Path | str, what: str, most_bytes: int) -> bytes:
-    """Return a plain file's bytes; a pipe, a device and a file over its cap are refused before they cost anything."""
+    """Return a plain file's bytes; refuse a pipe, a device and a file over its cap before reading."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""The files of a run at the typed border: checkpoints, sidecars, manifests of stores and what processes leave there."""
+"""The files of a run at the typed border: checkpoints, sidecars, manifests of stores and notes of its processes."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ STORED = Table(
 )
 """the manifest of a stored run"""
 
-# What a run's processes leave for each other, its files in its folder by their names.
+# Files that a run's processes leave for each other, by their names in the run's folder.
 COPIES = Table({"url": text(), "files": map_of(list_of(number(), 2), 1_000_000, FILE_PATH)})
 STORAGE = Table(
     {
@@ -210,7 +210,7 @@ PHASE = Table(
 
 
 def read_note(path: Path, table: Table) -> dict[str, Any]:
-    """Return a small object that a run's process left for others; {} for one that is missing or refused."""
+    """Return a small object that a run's process left for others; {} if it is missing or refused."""
     try:
         found = read_object(path, path.name, NOTE_BYTES, wide=True)
         table.check_fields(found, "")

@@ -1,4 +1,4 @@
-"""How a worker's shell writes an algorithm's flags and the algorithm reads them; switches come in two dialects."""
+"""Flags as a worker's shell writes them and an algorithm reads them; switches exist in two dialects."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from mosaic.contract.errors import nearest
 
 
 def option(name: str) -> str:
-    """A field's name as its flag."""
+    """Return the flag of a field's name."""
     return "--" + name.replace("_", "-")
 
 
 def written(name: str, value: Any, paired: bool) -> list[str]:
-    """A value as flags of an algorithm of ours; a switch that is `paired` as --x and --no-x, others as --x=true."""
+    """Return a value as an algorithm's flags; a switch that is `paired` as --x or --no-x, others as --x=true."""
     flag = option(name)
     if isinstance(value, list | tuple):
         return [f"{flag}={item}" for item in value]
@@ -25,12 +25,12 @@ def written(name: str, value: Any, paired: bool) -> list[str]:
 
 
 def plain(value: Any) -> str:
-    """A value as a command line has it."""
+    """Return a value as a command line's text."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def in_one_dialect(given: Iterable[str], fields: Mapping[str, Any]) -> list[str]:
-    """As tyro reads flags of these types: `--x=false` as `--no-x`, `--x=1 --x=2` of a list as `--x 1 2`; or refused."""
+    """Convert flags to tyro's dialect for these types: `--x=false` to `--no-x`, a list's `--x=1 --x=2` to `--x 1 2`."""
     switches = [name for name, kind in fields.items() if kind is bool]
     lists: dict[str, list[str]] = {option(name): [] for name, kind in fields.items() if typing.get_origin(kind) is list}
     known = ["--help", *map(option, fields), *(option(f"no_{name}") for name in switches)]
@@ -67,7 +67,7 @@ def given(words: Iterable[str]) -> dict[str, str]:
 
 
 def first_paragraph(told: str) -> str:
-    """What tyro says between the title and the first rule of its box, as one line."""
+    """Return tyro's text between the title and the first rule of its box, as one line."""
     words: list[str] = []
     for line in told.splitlines()[1:]:
         inside = line.strip("│╭╮╰╯ ")

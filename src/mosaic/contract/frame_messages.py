@@ -1,11 +1,11 @@
-"""A frame of a ring as the message that carries it to another machine."""
+"""A ring's frame as a message for another machine."""
 
 from mosaic.contract.frames import FastLaneReader, Frame
 from mosaic.contract.proto import trainer_pb2 as pb
 
 
 def frame_message(run_id: str, frame: Frame, reader: FastLaneReader) -> pb.Frame:
-    """The frame with its numbers, and with the label and the note that its ring shows now."""
+    """Return the frame as a message, with its numbers and its ring's present label and note."""
     status = reader.status()
     return pb.Frame(
         run_id=run_id,

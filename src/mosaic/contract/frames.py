@@ -1,4 +1,4 @@
-"""Live frames of a run: the reading end of its FastLane ring, and the sweep of rings whose creator is dead."""
+"""Live frames of a run: the reader of its FastLane ring, and the removal of rings whose creator is dead."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ __all__ = [
 SHM_FOLDER = Path("/dev/shm")
 
 # Level 3 without row filters: 1.5 ms and 6 kB for CartPole's 600×400, 2 ms and 41 kB for MuJoCo's 480×480. Level 4
-# halves the flat ones in twice the time; filters help none of them by as much.
+# halves the flat ones in twice the time; filters help none of them as much.
 PNG_LEVEL = 3
 
-# A ring without a header was left half made by its creator's death, or one of another container is just making it.
+# A ring without a header was left incomplete by its creator's death, or one of another container is just creating it.
 MAKING_SECONDS = 3.0
 
-# How often a waiting reader looks whether there is a newer frame: a word in memory. At 30 looks a second a frame waited
-# 17 ms on average to be seen; at 125 they cost half a hundredth of a core.
+# A waiting reader polls for a newer frame at this interval: a word in memory. At 30 polls a second a frame waited 17 ms
+# on average; at 125 they cost half a hundredth of a core.
 LOOK_SECONDS = 0.008
 
 
@@ -86,7 +86,7 @@ class Frame:
 
     @property
     def array(self) -> np.ndarray:
-        """Bytes of shape (height, width, channels); not writeable."""
+        """Return the pixels as bytes of shape (height, width, channels); not writeable."""
         import numpy as np
 
         return np.frombuffer(self.pixels, np.uint8).reshape(self.height, self.width, self.channels)
@@ -94,14 +94,14 @@ class Frame:
 
 @dataclass(frozen=True)
 class Status:
-    """What a ring's header says besides frames."""
+    """The state in a ring's header, without frames."""
 
     state: str
     """live, replaced (a larger ring has its name) or closed, also by the death of its creator"""
     label: str
-    """what is shown, where it is not plain training: (Eval), (Probe)"""
+    """what is shown, if not plain training: (Eval), (Probe)"""
     reason: str
-    """why no frame comes; empty while frames come"""
+    """why no frame arrives; empty while frames arrive"""
     note: str
     """a line to show beneath, such as an evaluation's latest summary"""
     written: int
@@ -114,21 +114,21 @@ class Status:
     step_rate_hz: float
     frame_rate_hz: float
     writer_age: float
-    """seconds since the writer gave a sign of life"""
+    """seconds since the writer's last heartbeat"""
     watched: bool
 
 
 def creator_lives(name: str) -> bool:
-    """Whether the process that a ring is named after still runs."""
+    """Return True if the process that a ring is named after still runs."""
     pid, ticks = _identity(name)
     return base36(start_ticks(pid) or 0) == ticks and start_ticks(pid) is not None
 
 
 def sweep(run_id: str | None = None) -> list[str]:
-    """Remove the rings whose creator is dead, of one run or of all, and only those; returns their names.
+    """Remove the rings of one run or of all whose creator is dead, and only those; return their names.
 
-    Whoever still looks at one learns that its run has ended. Where shared memory cannot be listed (macOS) nothing is
-    found; `end` takes a name.
+    A reader that still watches one sees that its run has ended. Where shared memory cannot be listed (macOS) nothing is
+    found; `end` accepts a name.
     """
     removed = []
     for path in dead_rings(run_id):
@@ -139,7 +139,7 @@ def sweep(run_id: str | None = None) -> list[str]:
 
 
 def dead_rings(run_id: str | None = None) -> Iterator[Path]:
-    """The rings whose creator is dead; one whose creator lives in another container is not ours to judge."""
+    """Yield the rings whose creator is dead; skip those of other containers, whose creators are not visible."""
     prefix = "fl-" if run_id is None else f"fl-{run_digest(run_id)}-"
     for path in sorted(SHM_FOLDER.glob(prefix + "*")) if SHM_FOLDER.is_dir() else ():
         with contextlib.suppress(OSError, ValueError):  # gone by now, or no ring's name
@@ -148,7 +148,7 @@ def dead_rings(run_id: str | None = None) -> Iterator[Path]:
 
 
 class FastLaneReader:
-    """The reading end: looking makes the writer draw. It never blocks or harms the ring, however it ends."""
+    """The reader of a ring; reading makes the writer draw. It never blocks or damages the ring, however it ends."""
 
     def __init__(self, name: str, record: Path | None = None) -> None:
         self.name = name
@@ -158,18 +158,18 @@ class FastLaneReader:
 
     @classmethod
     def attach(cls, name: str) -> FastLaneReader:
-        """The ring of this name; RingError when there is none."""
+        """Return a reader of the ring of this name; raise RingError if it does not exist."""
         return cls(name)
 
     @classmethod
     def open(cls, record: Path | str) -> FastLaneReader:
-        """The ring that a run's fastlane.json names (`RunPaths.fastlane`); follows the run into its next ring."""
+        """Return a reader of the ring in a run's fastlane.json (`RunPaths.fastlane`) and of its later rings."""
         return cls(_recorded_name(Path(record)), Path(record))
 
     def latest_frame(self, after: int = 0) -> Frame | None:
-        """The newest frame if it is newer than `after`, else None; counts as looking."""
+        """Return the newest frame if it is newer than `after`, else None; counts as watching."""
         self.watch()
-        for _ in range(SLOTS):  # the writer came by while we read: its next frame is there already
+        for _ in range(SLOTS):  # the writer wrote while we read: its next frame is already there
             index = self._ring.words[Head.WRITTEN]
             if index == 0 or index == after:
                 return None
@@ -179,20 +179,20 @@ class FastLaneReader:
         return None
 
     def watch(self) -> None:
-        """Tell the writer that somebody looks; due at least once a second while nothing is read."""
+        """Notify the writer of a viewer; due at least once a second while nothing is read."""
         self._follow()
         self._ring.floats[Head.VIEWER_BEAT] = time.monotonic()
 
     def wait(self, after: int, shortest: float) -> None:
-        """Sleep for `shortest` seconds, then until there is a frame newer than `after`, a tenth of a second at most."""
-        time.sleep(max(shortest, LOOK_SECONDS))  # also where what is written cannot be read
+        """Sleep for `shortest` seconds, then until a frame newer than `after` exists, a tenth of a second at most."""
+        time.sleep(max(shortest, LOOK_SECONDS))  # also if the written frame cannot be read
         end = time.monotonic() + 0.1
-        # a ring that has just taken another's place has no frame yet
+        # a ring that has just replaced another has no frame yet
         while self._ring.words[Head.WRITTEN] in (0, after) and time.monotonic() < end:
             time.sleep(LOOK_SECONDS)
 
     def status(self) -> Status:
-        """What the header says; does not count as looking."""
+        """Return the header's state; does not count as watching."""
         self._follow()
         ring, now = self._ring, time.monotonic()
         state = CLOSED if self._is_abandoned(now) else min(ring.words[Head.STATE], CLOSED)
@@ -215,7 +215,7 @@ class FastLaneReader:
         )
 
     def close(self) -> None:
-        """Let go; the ring stays."""
+        """Detach; the ring stays."""
         self._ring.close()
 
     def __enter__(self) -> FastLaneReader:
@@ -245,15 +245,15 @@ class FastLaneReader:
         return Frame(found, width, height, channels, pixels, reward, ret, step_rate, step, drawn_at)
 
     def _is_abandoned(self, now: float) -> bool:
-        """Whether the writer is silent because its process was killed and nobody has swept up yet."""
+        """Return True if the writer is silent because its process was killed and its ring was not yet removed."""
         ring = self._ring
         silent = now - ring.floats[Head.WRITER_BEAT] > WRITER_SECONDS
         return silent and ring.words[Head.NAMESPACE] == pid_namespace() and not creator_lives(self.name)
 
     def _follow(self) -> None:
-        """Go over to the ring that took this one's place: a larger one, or that of the run's next start."""
+        """Switch to the ring that replaced this one: a larger one, or that of the run's next start."""
         now, state = time.monotonic(), self._ring.words[Head.STATE]
-        # A ring whose run was killed says nothing any more: the record is what tells of the next.
+        # The ring of a killed run never changes: only the record names the next.
         if state != REPLACED and (self._record is None or now - self._asked < 1.0):
             return
         self._asked = now
@@ -267,7 +267,7 @@ class FastLaneReader:
 
 
 def encode_png(frame: np.ndarray) -> bytes:
-    """A picture of shape (height, width, 3), in bytes, as PNG."""
+    """Encode a picture of shape (height, width, 3), in bytes, as PNG."""
     import numpy as np
 
     height, width, _ = frame.shape
@@ -288,7 +288,7 @@ def _recorded_name(record: Path) -> str:
 
 
 def _identity(name: str) -> tuple[int, str]:
-    """Pid and start of the process that a ring is named after; ValueError for another kind of name."""
+    """Return pid and start of the process that a ring is named after; raise ValueError for another kind of name."""
     kind, _, pid, ticks = name.split("-")
     if kind != "fl":
         raise ValueError(name)

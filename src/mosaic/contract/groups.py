@@ -1,4 +1,4 @@
-"""Groups of runs as two processes name them: `benchmark:NAME/part`, `sweep:NAME/part`; seeds of one part share it."""
+"""Names of run groups, shared by processes: `benchmark:NAME/part`, `sweep:NAME/part`; seeds of one part share it."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Any
 from mosaic.contract.errors import ConfigError, shown
 
 BENCHMARK, SWEEP = "benchmark", "sweep"
-# As long as the registry keeps a group's name.
+# The registry's limit for a group's name.
 LONGEST = 200
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
-# Extras that change no return, like all of FastLane's.
+# Extras that cannot change a return, like all of FastLane's.
 _SHOWN_ONLY = frozenset(
     ("notes", "seed_override", "wandb_run_name", "telemetry", "agent_id", "video_mode", "grid_limit", "storage_url")
 )
 
 
 def recipe_of(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all of a worker's flat config that can change a return, but the seed."""
+    """Return every part of a worker's flat config that can change a return, except the seed."""
     given = config.get("extras")
     extras = given if isinstance(given, Mapping) else {}
     recipe = {key: config.get(key) for key in ("algo", "env_id", "total_timesteps")}
@@ -32,7 +32,7 @@ def recipe_of(config: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Named:
-    """A group's name, taken apart."""
+    """A group's name, parsed."""
 
     kind: str
     name: str
@@ -40,12 +40,12 @@ class Named:
 
     @property
     def label(self) -> str:
-        """As a legend shows it: what it is first, then where it belongs."""
+        """Return the legend's text: the part first, then its group."""
         return f"{self.part} ({self.name})" if self.part else self.name
 
 
 def check_name(name: str) -> str:
-    """A name that can be a folder and a part of an address; ConfigError."""
+    """Return a name that is valid as a folder and in a URL; else raise ConfigError."""
     if _NAME.fullmatch(name):
         return name
     raise ConfigError(
@@ -54,7 +54,7 @@ def check_name(name: str) -> str:
 
 
 def group_of(kind: str, name: str, part: str = "") -> str:
-    """The group of a benchmark or sweep, or of one part of it."""
+    """Return the group of a benchmark or sweep, or of one part of it."""
     group = f"{kind}:{name}/{part}" if part else f"{kind}:{name}"
     if len(group) > LONGEST:
         raise ConfigError(f"the group {shown(group)} is longer than {LONGEST} characters; give a shorter --name")
@@ -62,7 +62,7 @@ def group_of(kind: str, name: str, part: str = "") -> str:
 
 
 def parse_group(group: str) -> Named | None:
-    """What a group belongs to; None for seeds that were submitted by themselves."""
+    """Parse a group's name; None for seeds that were submitted by themselves."""
     whole, _, part = group.partition("/")
     kind, colon, name = whole.partition(":")
     if kind not in (BENCHMARK, SWEEP) or not colon or not _NAME.fullmatch(name):

@@ -1,4 +1,4 @@
-"""What the daemon and the GUI write to their logs: one line per happening, under a stable dotted name."""
+"""The log of the daemon and the GUI: one line per happening, under a stable dotted name."""
 
 from __future__ import annotations
 
@@ -93,11 +93,11 @@ NAMES: dict[str, str] = {
     "ui.policy_form.submitted": "it has started an evaluation",
     "ui.policy_form.uploaded": "a policy file, or the sidecar of one, was uploaded; its name and size",
 }
-"""Every name and what it says; docs/trainer.md holds the same table, and a test compares the two."""
+"""Every name and its meaning; docs/trainer.md holds the same table, and a test compares the two."""
 
 
 class Happenings:
-    """A log file, rotated; a line is time, level, name, run, then key=value. No value that `hide` was told appears."""
+    """A log file, rotated; a line is time, level, name, run, then key=value. Values passed to `hide` never appear."""
 
     def __init__(self, path: Path) -> None:
         try:
@@ -119,16 +119,16 @@ class Happenings:
         self._handler.handle(record)
 
     def warn(self, name: str, run_id: str = "-", **values: object) -> None:
-        """Write one happening that somebody should look at."""
+        """Write one happening that needs attention."""
         self.note(name, run_id, logging.WARNING, **values)
 
     def hide(self, *values: str) -> None:
-        """Never write these, whatever a later happening holds; short ones would hide ordinary words."""
+        """Never write these values in later happenings; short ones would mask ordinary words."""
         with self._lock:
             self._hidden.update(value for value in values if len(value) >= 6)
 
     def masked(self, text: str) -> str:
-        """The text without secrets."""
+        """Return the text without secrets."""
         with self._lock:
             hidden = sorted(self._hidden, key=len, reverse=True)
         for value in hidden:
@@ -146,7 +146,7 @@ class _Formatter(logging.Formatter):
 
 
 def _one_word(value: object) -> str:
-    """A value that keeps to its place in the line."""
+    """Return a value quoted and shortened to fit its place in the line."""
     text = " ".join(str(value).split())
     text = text if len(text) <= 500 else text[:499] + "…"
     return f'"{text}"' if " " in text else text

@@ -1,4 +1,4 @@
-"""JobConfig: the payload that the trainer takes, nested or as a flat worker config."""
+"""JobConfig: the payload that the trainer accepts, nested or as a flat worker config."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _Section = TypeVar("_Section")
 
 @dataclass(frozen=True)
 class Gpus:
-    """GPUs asked for; a run that finds none waits if they are mandatory, else trains on the CPU."""
+    """Requested GPUs; a run that finds none waits if they are mandatory, else trains on the CPU."""
 
     requested: int = 0
     mandatory: bool = False
@@ -29,17 +29,17 @@ class Gpus:
 
 @dataclass(frozen=True)
 class Ray:
-    """What only a Ray cluster is told."""
+    """Options for Ray clusters only."""
 
     custom: dict[str, float] = field(default_factory=dict)
     """custom resources by name, such as {"a100": 1}"""
     runtime_env: dict[str, Any] = field(default_factory=dict)
-    """Ray's own description of an environment to ship; nothing is shipped without it"""
+    """Ray's own runtime environment to ship; nothing is shipped without it"""
 
 
 @dataclass(frozen=True)
 class Resources:
-    """What a run claims, and where it runs; None claims nothing, and runs where the daemon's settings say."""
+    """The resources and executor of a run; None claims nothing, and uses the executor of the daemon's settings."""
 
     executor: Executor | None = None
     cpus: float | None = None
@@ -52,7 +52,7 @@ class Resources:
 
 @dataclass(frozen=True)
 class Artifacts:
-    """What a run keeps."""
+    """The artifacts that a run keeps."""
 
     output_prefix: str | None = None
     persist_logs: bool = True
@@ -61,7 +61,7 @@ class Artifacts:
 
 @dataclass(frozen=True)
 class Schedule:
-    """When a run is ended whatever it says; None is no limit."""
+    """Time limits that end a run unconditionally; None is no limit."""
 
     max_duration_seconds: float | None = None
     max_steps: int | None = None
@@ -69,20 +69,20 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Retry:
-    """How often a run that failed is started again."""
+    """Retries of a failed run."""
 
     max_restarts: int = 0
 
 
 @dataclass(frozen=True)
 class Ui:
-    """What the form that submitted the run knows of it."""
+    """The submitting form's data of the run."""
 
     agent_id: str | None = None
     worker_id: str | None = None
     run_mode: str | None = None
     group: str | None = None
-    """what the runs of several seeds of one form have in common"""
+    """shared by the runs of several seeds of one form"""
     eval_batch_size: int | None = None
     eval_repeat: bool | None = None
     version: str | None = None
@@ -105,7 +105,7 @@ class JobWorker:
 
 @dataclass(frozen=True)
 class Metadata:
-    """What concerns the form, and what concerns the worker."""
+    """The data of the form, and of the worker."""
 
     worker: JobWorker
     ui: Ui = Ui()
@@ -113,7 +113,7 @@ class Metadata:
 
 @dataclass(frozen=True)
 class JobConfig:
-    """A run as it is submitted; only `metadata.worker.config` is required. `fields.SUBMISSION` has types and ranges."""
+    """A submitted run; only `metadata.worker.config` is required. `fields.SUBMISSION` has types and ranges."""
 
     metadata: Metadata
     run_name: str | None = None
@@ -127,11 +127,11 @@ class JobConfig:
 
     @classmethod
     def parse(cls, payload: Mapping[str, Any]) -> JobConfig:
-        """Read a nested payload or a flat worker config; ConfigError names the field that is wrong."""
+        """Read a nested payload or a flat worker config; raise ConfigError with the wrong field."""
         if not isinstance(payload, Mapping):
             raise ConfigError(f"a config is a JSON object, not {shown(payload)}")
         nested = payload if _is_nested(payload) else {"metadata": {"worker": {"config": payload}}}
-        SUBMISSION.check(nested)  # before the copy: what is nested too deep cannot be copied
+        SUBMISSION.check(nested)  # before the copy: a too deeply nested payload cannot be copied
         if _config_of(nested) is None:
             raise ConfigError("metadata.worker.config: missing; it holds algo, env_id, total_timesteps, ...")
         job = _section(cls, copy.deepcopy(dict(nested)))
@@ -145,12 +145,12 @@ class JobConfig:
 
     @property
     def worker_config(self) -> dict[str, Any]:
-        """A copy of the config that the worker gets."""
+        """Return a copy of the worker's config."""
         return copy.deepcopy(self.metadata.worker.config)
 
     @property
     def left_to_trainer(self) -> tuple[str, ...]:
-        """The parts that the trainer enforces and a worker does not, where they ask for something."""
+        """Return the requested parts that the trainer enforces and a worker does not."""
         worker, plain = self.metadata.worker, JobWorker({})
         parts = [(name, getattr(self, name)) for name in ("resources", "artifacts", "schedule", "retry")]
         asked = [name for name, part in parts if part != type(part)()]
@@ -160,12 +160,12 @@ class JobConfig:
 
 
 def _config_of(nested: Mapping[str, Any]) -> Any:
-    """Return the worker's config of a checked payload, None where it has none."""
+    """Return the worker's config of a checked payload, None if it has none."""
     return ((nested.get("metadata") or {}).get("worker") or {}).get("config")
 
 
 def _section(kind: type[_Section], values: Mapping[str, Any]) -> _Section:
-    """Build a dataclass of the checked fields that are given; null leaves a field at its default."""
+    """Build a dataclass from the checked fields that are given; null leaves a field at its default."""
     given: dict[str, Any] = {}
     for name, hint in get_type_hints(kind).items():
         if (value := values.get(name)) is not None:
@@ -173,12 +173,12 @@ def _section(kind: type[_Section], values: Mapping[str, Any]) -> _Section:
     return kind(**given)
 
 
-# What a refusal of a resource shows.
+# The example in refusals of a resource.
 RESOURCES = "cpus=4, memory_mb=8000, slurm.partition=gpu, slurm.time=4:00:00 or ray.custom.a100=1"
 
 
 def parse_resources(text: str, what: str = "resources") -> dict[str, Any]:
-    """What people type for `resources`, checked: KEY=VALUE a line with dots in the key, or one JSON object."""
+    """Parse and check the text of `resources`: KEY=VALUE per line with dots in the key, or one JSON object."""
     if text.strip().startswith("{"):
         try:
             found = json.loads(text)
@@ -196,7 +196,7 @@ def parse_resources(text: str, what: str = "resources") -> dict[str, Any]:
 
 
 def show_resources(resources: Mapping[str, Any]) -> list[str]:
-    """The lines that `parse_resources` reads back, of everything but the executor that is no default."""
+    """Return the lines that `parse_resources` reads back, of everything but the executor that is not a default."""
     checked = _checked(resources)
     given = {name: getattr(checked, name) for name in ("cpus", "memory_mb")}
     given |= {f"gpus.{name}": getattr(checked.gpus, name) for name in ("requested", "mandatory")}
@@ -219,7 +219,7 @@ def _checked(resources: Mapping[str, Any]) -> Resources:
 
 
 def _place(found: dict[str, Any], line: str, what: str) -> None:
-    """Put one KEY=VALUE where its key says; options of sbatch stay as they are written, one without a value is on."""
+    """Insert one KEY=VALUE at its key's place; sbatch options stay as written, one without a value is on."""
     key, equals, text = (part.strip() for part in line.partition("="))
     # A custom resource of Ray may have dots in its name.
     *sections, name = key.lstrip("-").split(".", 2 if key.startswith("ray.") else 1)

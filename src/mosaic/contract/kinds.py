@@ -1,4 +1,4 @@
-"""The kinds of values that fields accept: types, ranges and sizes, and the refusal of a value that does not fit."""
+"""The kinds of values that fields accept: types, ranges and sizes, and the error for a value that does not fit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOT_FINITE = ("NaN", "Infinity", "-Infinity")
 
 
 class FieldError(ConfigError):
-    """A field whose value has the wrong type, range or size; its text is one line, whatever the field is called."""
+    """A field whose value has the wrong type, range or size; its text is one line, whatever the field's name."""
 
     def __init__(self, message: str) -> None:
         super().__init__("".join(letter if letter.isprintable() else " " for letter in message))
@@ -89,12 +89,12 @@ class Table:
 
 
 def refuse(place: str, words: str, value: object, *, quoted: bool = True) -> NoReturn:
-    """Raise the FieldError of a value that does not match `words`."""
+    """Raise the FieldError for a value that does not match `words`."""
     raise FieldError(f"{place}: {words} is needed" + (f", not {shown(value)}" if quoted else ""))
 
 
 def whole(least: int = LEAST_INT, most: int = MOST_INT) -> Kind:
-    """An integer of a range; true and 1.0 are refused."""
+    """Return the kind of an integer in a range; true and 1.0 are refused."""
     return Kind(
         f"a whole number from {least} to {most}",
         lambda value: type(value) is int and least <= value <= most,
@@ -102,7 +102,7 @@ def whole(least: int = LEAST_INT, most: int = MOST_INT) -> Kind:
 
 
 def number(least: float = -math.inf, most: float = math.inf, *, above: float | None = None) -> Kind:
-    """A finite number of a range that contains `least` and `most` but not `above`."""
+    """Return the kind of a finite number in a range that contains `least` and `most` but not `above`."""
     words = f"a number between {least:,.10g} and {most:,.10g}" if math.isfinite(least + most) else "a finite number"
     if above is not None:
         words = f"a number above {above:,.10g}" + (f" and at most {most:,.10g}" if math.isfinite(most) else "")
@@ -117,13 +117,13 @@ def number(least: float = -math.inf, most: float = math.inf, *, above: float | N
 
 
 def text(most: int = 4096, *, secret: bool = False) -> Kind:
-    """A text without NUL that UTF-8 can write."""
+    """Return the kind of a text without NUL that UTF-8 can encode."""
     words = f"a text (at most {most:,} characters, no NUL)"
     return Kind(words, lambda value: type(value) is str and len(value) <= most and is_clean(value), secret=secret)
 
 
 def name(most: int = 300) -> Kind:
-    """A printable text that is not blank."""
+    """Return the kind of a printable text that is not blank."""
     words = f"a printable text of at most {most} characters"
     return Kind(
         words,
@@ -132,7 +132,7 @@ def name(most: int = 300) -> Kind:
 
 
 def section(**fields: Kind | Table) -> Table:
-    """A JSON object with these fields and no others."""
+    """Return the table of a JSON object with these fields and no others."""
     return Table(fields, closed=True)
 
 
@@ -141,7 +141,7 @@ def choice(*names: str) -> Kind:
 
 
 def list_of(kind: Kind | Table, most: int = 10_000) -> Kind:
-    """An array whose items are of one kind."""
+    """Return the kind of an array whose items are of one kind."""
 
     def inner(value: Any, place: str) -> None:
         for index, item in enumerate(value):
@@ -153,7 +153,7 @@ def list_of(kind: Kind | Table, most: int = 10_000) -> Kind:
 
 
 def json_list(kind: Kind) -> Kind:
-    """A text that holds a JSON array whose items are of one kind."""
+    """Return the kind of a text that holds a JSON array whose items are of one kind."""
 
     def fits(value: Any) -> bool:
         if value == "[]":  # nearly always, and lists are long
@@ -168,7 +168,7 @@ def json_list(kind: Kind) -> Kind:
 
 
 def map_of(kind: Kind | Table, most: int = 10_000, key: Kind | None = None, secret: bool = False) -> Kind:
-    """An object with names of people's choice and values of one kind."""
+    """Return the kind of an object with arbitrary keys and values of one kind."""
     names = text(300) if key is None else key
 
     def inner(value: Any, place: str) -> None:
@@ -227,7 +227,7 @@ FILE_PATH = Kind(
         and all(part and not part.startswith(".") for part in value.split("/"))
     ),
 )
-# What a run makes as many of: a forged file must not fill the memory with environments.
+# A run creates this many: a forged file must not fill the memory with environments.
 SIZES = {**dict.fromkeys(("num_envs", "local_num_envs"), whole(0, 1 << 17)), "buffer_size": whole(0, 1 << 30)}
 PARAMETERS = Kind(
     "a JSON object",
@@ -245,7 +245,7 @@ ENVIRONMENT = map_of(text(100_000, secret=True), 1_000, VARIABLE, secret=True)
 def bounded(value: object, place: str, *, wide: bool = False) -> None:
     """Refuse a document that is nested too deep, has too many values, or a number or text out of range.
 
-    `wide` lets integers beyond 64 bits and numbers that are not finite pass: generators and statistics have them.
+    `wide` accepts integers beyond 64 bits and non-finite numbers: generators and statistics have them.
     """
     open_ones: list[tuple[object, str, int]] = [(value, place, 0)]
     count, most = 0, MOST_WIDE_VALUES if wide else MOST_VALUES
@@ -274,7 +274,7 @@ def bounded(value: object, place: str, *, wide: bool = False) -> None:
 
 
 def _are_small(items: list[Any], wide: bool) -> bool:
-    """Return True for a list of integers that every reader can hold, without a look at each of them in Python."""
+    """Return True for a list of integers within range, without inspecting each of them in Python."""
     return set(map(type, items)) == {int} and (wide or (LEAST_INT <= min(items) and max(items) <= MOST_INT))
 
 
@@ -286,7 +286,7 @@ def _check_parameters(value: Any, place: str) -> None:
 
 
 def _finite(value: Any) -> Any:
-    """The parameters without infinities, which some may be."""
+    """Return the parameters without infinities, which some may be."""
     return {key: 0 if isinstance(item, float) and not math.isfinite(item) else item for key, item in value.items()}
 
 
@@ -297,7 +297,7 @@ def _are_finite(value: Any, depth: int = 0) -> bool:
 
 
 def is_clean(value: str) -> bool:
-    """Return True if UTF-8 can write the text and it has no NUL."""
+    """Return True if UTF-8 can encode the text and it contains no NUL."""
     try:
         return "\0" not in value and bool(value.encode() or True)
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""Live frames for a distant daemon: read from the run's own ring while somebody there watches, and sent to it."""
+"""Live frames for a remote daemon: read from the run's own ring while somebody watches there, and sent to it."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from mosaic.contract.proto import trainer_pb2_grpc
 if TYPE_CHECKING:
     from mosaic.contract.paths import RunPaths
 
-# A picture over a network is for looking, not for measuring.
+# A picture over a network is for watching, not for measuring.
 FRAME_SECONDS = 0.1
 RETRY_SECONDS = 5.0
 
 
 class LaneSender:
-    """A thread that costs nothing while nobody watches: only looking makes the algorithm draw."""
+    """A thread that is idle while nobody watches: only watching makes the algorithm draw."""
 
     def __init__(self, address: Address, session: str, paths: RunPaths) -> None:
         self._address, self._session = address, session
@@ -37,7 +37,7 @@ class LaneSender:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop; a frame that is not sent is no loss."""
+        """Stop; an unsent frame may be lost."""
         self._closing.set()
         self._wanted.set()
 

@@ -1,4 +1,4 @@
-"""What numbers a parameter takes: said once, beside its default, and kept by forms, dry runs and the run itself."""
+"""Limits of a parameter: declared once, beside its default, and enforced by forms, dry runs and the run itself."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Bound = float | str | None
 
 @dataclass(frozen=True)
 class Limits:
-    """From `least` to `most`, both included, more than `above`, less than `below`, a divisor of `divides`.
+    """A range: from `least` to `most`, both included, more than `above`, less than `below`, a divisor of `divides`.
 
     A bound may be another parameter, or a product: "num_envs * num_steps". COMPUTED means that the run computes the
-    parameter: it is to be left alone.
+    parameter: do not set it.
     """
 
     least: Bound = None
@@ -29,11 +29,11 @@ class Limits:
 
     @property
     def refers(self) -> bool:
-        """Whether other parameters decide."""
+        """Return True if a bound depends on other parameters."""
         return any(isinstance(bound, str) for bound in (self.least, self.most, self.above, self.below, self.divides))
 
     def refusal(self, value: float, other: Callable[[str], Any]) -> str | None:
-        """Why `value` is refused, None where it is not; `other` gives another parameter's value, None if unknown."""
+        """Return why `value` is refused, else None; `other` returns another parameter's value, None if unknown."""
         least, most, above, below, whole = (
             number_of(bound, other) for bound in (self.least, self.most, self.above, self.below, self.divides)
         )
@@ -56,7 +56,7 @@ class Limits:
 
 
 def number_of(bound: Bound, other: Callable[[str], Any]) -> float | None:
-    """What a bound is beside the other parameters; None where there is none, or one of them is not known."""
+    """Return a bound's value, given the other parameters; None if it is absent, or one of them is unknown."""
     if not isinstance(bound, str):
         return bound
     names = (name.strip() for name in bound.split("*"))
@@ -69,11 +69,11 @@ def _told(number: float | None, bound: Bound) -> str:
     return f"{number} ({bound})" if isinstance(bound, str) else f"{number}"
 
 
-COMPUTED = Limits(0, 0)  # what a run sets itself
+COMPUTED = Limits(0, 0)  # set by the run itself
 
 
 def require_within(args: Any) -> None:
-    """Refuse values of a dataclass beyond the limits that its fields are annotated with."""
+    """Refuse values of a dataclass beyond the limits in its fields' annotations."""
     for name, hint in typing.get_type_hints(type(args), include_extras=True).items():
         value = getattr(args, name)
         for limits in (extra for extra in getattr(hint, "__metadata__", ()) if isinstance(extra, Limits)):
@@ -84,7 +84,7 @@ def require_within(args: Any) -> None:
 
 
 def settle_frames(args: Any) -> None:
-    """Atari's frames, four a step, as steps where an algorithm takes both."""
+    """Convert Atari's total_frames to steps, four frames each, if an algorithm accepts both."""
     frames = getattr(args, "total_frames", 0)
     if not frames:
         return
@@ -96,19 +96,19 @@ def settle_frames(args: Any) -> None:
 
 
 def check_minibatches(batch_size: int, num_minibatches: int) -> None:
-    """Refuse what `lonely_row` speaks of."""
+    """Refuse a batch that `lonely_row` rejects."""
     if why := lonely_row(batch_size, num_minibatches):
         raise SystemExit(why)
 
 
 def check_batch(batch_size: int) -> None:
-    """Refuse what `lonely_batch` speaks of."""
+    """Refuse a batch that `lonely_batch` rejects."""
     if why := lonely_batch(batch_size):
         raise SystemExit(why)
 
 
 def batch_trouble(value_of: Callable[[str], Any]) -> str | None:
-    """Why advantages cannot be normalised as these parameters say; None where they can, or one is not known."""
+    """Return why advantages cannot be normalised with these parameters; None if they can, or one is unknown."""
     envs, steps, pieces = (value_of(name) for name in ("num_envs", "num_steps", "num_minibatches"))
     if not (envs and steps and pieces):
         return None
@@ -118,7 +118,7 @@ def batch_trouble(value_of: Callable[[str], Any]) -> str | None:
 
 
 def frequent_checkpoints(every: int, limit: float | None, num_envs: int, episodes: int) -> str | None:
-    """Return the warning where scheduled checkpoints come sooner than an episode of each environment; else None."""
+    """Return the warning if scheduled checkpoints come sooner than an episode of each environment; else None."""
     if not limit or not 0 < every < limit * num_envs:
         return None
     wait = f"checkpoints wait for {episodes} mean episodes of each (checkpoint_episodes)"
@@ -130,14 +130,14 @@ def frequent_checkpoints(every: int, limit: float | None, num_envs: int, episode
 
 
 def lonely_batch(batch_size: int) -> str | None:
-    """Why a batch is not to be normalised as a whole; None if it may."""
+    """Return why a batch cannot be normalised as a whole; None if it can."""
     if batch_size != 1:
         return None
     return "a batch of one row (num_envs * num_steps) cannot be normalised; add --no-adv-norm-fullbatch"
 
 
 def lonely_row(batch_size: int, num_minibatches: int) -> str | None:
-    """Why a batch is not to be cut so: a minibatch has a single row where advantages are normalised; None if it may."""
+    """Return why a split is refused: a minibatch with a single row cannot normalise advantages; None if it is fine."""
     rows = batch_size // num_minibatches
     if 1 not in (rows, batch_size % rows):
         return None

@@ -14,13 +14,13 @@ ROW_DROPPED = "a metrics row was dropped"
 EVENT_DROPPED = "an event was dropped"
 BATCH_BYTES = 1 << 20
 _BLOCK = 1 << 18
-# The most bytes in which one call looks for the end of a line over its cap: a call must return soon.
+# The most bytes that one call searches for the end of a line over its cap: a call must return soon.
 _SEARCH_BYTES = 64 << 20
 
 
 @dataclass
 class Lines:
-    """Whole lines of a file from an offset on, and where the next call continues."""
+    """Whole lines of a file from an offset on, and the offset for the next call."""
 
     end: int
     """offset behind the last line that was read or dropped"""

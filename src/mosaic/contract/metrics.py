@@ -1,4 +1,4 @@
-"""Rows of `metrics.jsonl`: encode, decode, tail, and what makes two runs equal."""
+"""Rows of `metrics.jsonl`: encode, decode, tail, and the comparison of two runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mosaic.contract.lines import over
 
 
 def encode_row(step: int, time: float, values: Mapping[str, float]) -> bytes:
-    """Return one line of scalars; on the training loop's path (about a microsecond)."""
+    """Return one line of scalars; on the training loop's hot path (about a microsecond)."""
     row = {"step": step, "time": time, **values}
     line = to_line(row)
     if len(row) != len(values) + 2 or (b":null" in line and None in row.values()):
@@ -23,7 +23,7 @@ def encode_row(step: int, time: float, values: Mapping[str, float]) -> bytes:
 
 
 def encode_resumed(step: int) -> bytes:
-    """Return the line after which the earlier rows beyond `step` no longer count."""
+    """Return the line that invalidates the earlier rows beyond `step`."""
     return to_line({"resumed_from": step})
 
 
@@ -44,7 +44,7 @@ def decode_row(line: bytes | str) -> dict[str, Any]:
 
 
 def capped_row(line: bytes) -> dict[str, Any]:
-    """Read one line as `decode_row` does, if it is within the caps of a row."""
+    """Read one line as `decode_row` does; refuse it beyond the caps of a row."""
     if len(line) > ROW_BYTES + 1:
         raise EventError(over(len(line) - 1, ROW_BYTES))
     row = decode_row(line)
@@ -58,7 +58,7 @@ class Tail:
     """Reads the rows that a file has grown by, up to byte `end`; `offset` is the byte after the last row read."""
 
     def __init__(self, path: Path, offset: int = 0, end: int | None = None, *, capped: bool = False) -> None:
-        """`capped` also takes a row over its cap, which the daemon drops, for a bad line."""
+        """With `capped`, a row over its cap, which the daemon drops, counts as a bad line."""
         self.path = Path(path)
         self.offset = offset
         self._end, self._capped = end, capped
@@ -66,7 +66,7 @@ class Tail:
     def read(self) -> list[dict[str, Any]]:
         """Return the new whole rows, [] while the file does not exist.
 
-        A bad line raises EventError after the rows before it were returned, once; the next call goes on behind it.
+        A bad line raises EventError once, after the rows before it were returned; the next call continues behind it.
         """
         rows: list[dict[str, Any]] = []
         for line in self._whole_lines():
@@ -99,7 +99,7 @@ class Tail:
 
 
 def read_rows(path: Path, end: int | None = None) -> list[dict[str, Any]]:
-    """Return the rows that count: a resumption drops the earlier rows beyond the step it resumed from."""
+    """Return the valid rows: a resumption drops the earlier rows beyond the step it resumed from."""
     rows: list[dict[str, Any]] = []
     for row in _strict_rows(path, end):
         if "resumed_from" in row:
@@ -110,11 +110,11 @@ def read_rows(path: Path, end: int | None = None) -> list[dict[str, Any]]:
 
 
 def continue_rows(path: Path, parent: Path | None, step: int, length: int | None = None) -> None:
-    """Let the curve in `path` go on from `step` of the parent's.
+    """Continue the curve in `path` from `step` of the parent's.
 
-    `length` is how long the parent's file was when that step was saved: what a resumption from an earlier step wrote
-    behind it is of another line. What `path` lacks of the rows up to `step` is appended to it, be it that the run is
-    new, that a killed process copied half of them, or that the run had left this line.
+    `length` is the size of the parent's file when that step was saved: later bytes are from a resumption from an
+    earlier step, and belong to another branch. Rows up to `step` that `path` lacks are appended to it, whether the run
+    is new, a killed process copied half of them, or the run had left this branch.
     """
     with path.open("ab") as file:
         if parent is None or not parent.exists():
@@ -140,7 +140,7 @@ def continue_rows(path: Path, parent: Path | None, step: int, length: int | None
 
 
 def comparable(path: Path, after: int | None = None, end: int | None = None) -> bytes:
-    """Return what must be equal, bit for bit, in two runs of one recipe: the rows without what a clock measured.
+    """Return the bytes that must be equal in two runs of one recipe: the rows without clock measurements.
 
     Only rows beyond the step `after`, and in the first `end` bytes of the file.
     """
@@ -153,12 +153,12 @@ def comparable(path: Path, after: int | None = None, end: int | None = None) -> 
 
 
 def is_episode(row: Mapping[str, Any]) -> bool:
-    """Tell whether a row is the end of an episode."""
+    """Return True if a row is the end of an episode."""
     return "charts/episodic_return" in row
 
 
 def _end_of_line(path: Path, length: int | None) -> int:
-    """The byte at which a resumption after `length` began another line; the file's end where none did."""
+    """Return the byte at which a resumption after `length` began another branch; the file's end if none did."""
     size = path.stat().st_size
     with path.open("rb") as file:
         position = file.seek(size if length is None else length)

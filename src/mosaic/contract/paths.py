@@ -1,4 +1,4 @@
-"""Every file a run owns: MOSAIC_HOME, run ids, RunPaths, and the atomic write."""
+"""The path of every file of a run: MOSAIC_HOME, run ids, RunPaths, and the atomic write."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def resolve_home() -> Path:
 
 
 def new_run_id() -> str:
-    """Return a fresh ULID: 26 characters that sort by the time they were made."""
-    from ulid import ULID  # 60 ms: only who makes a run pays for it
+    """Return a new ULID: 26 characters that sort by creation time."""
+    from ulid import ULID  # 60 ms: only the creator of a run pays for it
 
     return str(ULID())
 
@@ -41,7 +41,7 @@ def check_run_id(run_id: object) -> str:
 
 @dataclass(frozen=True, init=False)
 class RunPaths:
-    """The paths of one run below MOSAIC_HOME; naming them touches no disk."""
+    """The paths of one run below MOSAIC_HOME; no property accesses the disk."""
 
     run_id: str
     home: Path
@@ -56,7 +56,7 @@ class RunPaths:
 
     @property
     def folder(self) -> Path:
-        """The run folder; all below lie in it but the configs."""
+        """Return the run folder; it contains all paths below except the configs."""
         return self.var / "trainer" / "runs" / self.run_id
 
     @property
@@ -65,67 +65,67 @@ class RunPaths:
 
     @property
     def stdout_log(self) -> Path:
-        """What the algorithm printed."""
+        """Return the log of the algorithm's stdout."""
         return self.logs / "cleanrl.stdout.log"
 
     @property
     def stderr_log(self) -> Path:
-        """What the algorithm printed to stderr."""
+        """Return the log of the algorithm's stderr."""
         return self.logs / "cleanrl.stderr.log"
 
     @property
     def worker_stdout_log(self) -> Path:
-        """What the daemon caught of the worker's own stdout: its events once more, or what a script prints."""
+        """Return the log of the worker's stdout, captured by the daemon: a copy of its events, or a script's output."""
         return self.logs / "worker.stdout.log"
 
     @property
     def worker_stderr_log(self) -> Path:
-        """What the worker itself said on stderr."""
+        """Return the log of the worker's own stderr."""
         return self.logs / "worker.stderr.log"
 
     @property
     def events(self) -> Path:
-        """Every event the worker emitted (mosaic.contract.events)."""
+        """Return the log of every event that the worker emitted (mosaic.contract.events)."""
         return self.logs / "worker.jsonl"
 
     @property
     def lock(self) -> Path:
-        """Held by the run's shell as long as it lives; names its pid."""
+        """Return the lock that the run's shell holds while it lives; it contains its pid."""
         return self.logs / "worker.lock"
 
     @property
     def attempt(self) -> Path:
-        """The mark of the present attempt: a cluster's node that can read it shares this folder."""
+        """Return the marker of the present attempt: a cluster's node that can read it shares this folder."""
         return self.logs / "attempt"
 
     @property
     def order(self) -> Path:
-        """What of an order is too large for a cluster's queue."""
+        """Return the file with the part of an order that is too large for a cluster's queue."""
         return self.logs / "order"
 
     @property
     def exit(self) -> Path:
-        """How the worker of the last attempt on a cluster's node ended, as that node noted it."""
+        """Return the file with the exit status of the last attempt's worker, as its cluster node recorded it."""
         return self.logs / "exit.json"
 
     @property
     def notes(self) -> Path:
-        """What the algorithm tells its shell besides scalars (checkpoints, resumption), a JSON line each."""
+        """Return the algorithm's notes to its shell besides scalars (checkpoints, resumption), a JSON line each."""
         return self.logs / "notes.jsonl"
 
     @property
     def phases(self) -> Path:
-        """What the phases of a script tell of themselves (mosaic.contract.phases); only scripts have it."""
+        """Return the records of a script's phases (mosaic.contract.phases); only scripts have it."""
         return self.logs / "phases.jsonl"
 
     @property
     def pause_file(self) -> Path:
-        """Seconds this run has spent paused; they leave the steps per second."""
+        """Return the file with the seconds this run has spent paused; the steps per second exclude them."""
         return self.logs / "paused_seconds"
 
     @property
     def metrics(self) -> Path:
-        """Every scalar (mosaic.contract.metrics)."""
+        """Return the log of every scalar (mosaic.contract.metrics)."""
         return self.folder / "metrics.jsonl"
 
     @property
@@ -141,13 +141,13 @@ class RunPaths:
         return self.folder / "checkpoints"
 
     def checkpoints_in(self, environment: Mapping[str, str]) -> Path:
-        """Where the run's algorithm saves; what its variables name is honoured, and lies in the folder it works in."""
+        """Return the checkpoint folder: MOSAIC_CHECKPOINT_DIR, relative to the run folder, or its default."""
         given = environment.get(variables.MOSAIC_CHECKPOINT_DIR)
         return self.folder / given if given else self.checkpoints
 
     @property
     def policies(self) -> Path:
-        """Folder of `<env>__<algo>__<seed>__<unix>/<exp>.cleanrl_model`; CleanRL calls it runs."""
+        """Return the folder of `<env>__<algo>__<seed>__<unix>/<exp>.cleanrl_model`; CleanRL calls it runs."""
         return self.folder / "runs"
 
     @property
@@ -174,17 +174,17 @@ class RunPaths:
 
     @property
     def people_notes(self) -> Path:
-        """What people write about the run."""
+        """Return the file with people's notes about the run."""
         return self.folder / "notes.md"
 
     @property
     def fastlane(self) -> Path:
-        """Holds the name of the run's frame ring."""
+        """Return the file with the name of the run's frame ring."""
         return self.folder / "fastlane.json"
 
     @property
     def wandb_status(self) -> Path:
-        """What the W&B process says of itself."""
+        """Return the status file of the W&B process."""
         return self.folder / "wandb.json"
 
     @property
@@ -193,15 +193,15 @@ class RunPaths:
 
     @property
     def config_file(self) -> Path:
-        """The accepted payload, secrets removed."""
+        """Return the file with the accepted payload, secrets removed."""
         return self.configs_folder / f"config-{self.run_id}.json"
 
     def worker_config(self, slot: int) -> Path:
-        """The config that the worker in `slot` gets."""
+        """Return the config file of the worker in `slot`."""
         return self.configs_folder / f"worker-{self.run_id}-{slot}.json"
 
     def inside(self, relative: str | Path) -> Path:
-        """Return `relative` resolved below the run folder; ConfigError if it leads out (.., absolute, symlink)."""
+        """Return `relative` resolved below the run folder; raise ConfigError if it escapes (.., absolute, symlink)."""
         try:
             root = self.folder.resolve()
             path = (root / relative).resolve()
@@ -218,7 +218,7 @@ class RunPaths:
         return self.inside(path).relative_to(self.folder.resolve()).as_posix()
 
     def create(self) -> None:
-        """Make the run folder and its logs folder."""
+        """Create the run folder and its logs folder."""
         make_var(self.home)
         try:
             self.logs.mkdir(parents=True, exist_ok=True)
@@ -227,13 +227,13 @@ class RunPaths:
 
 
 def make_var(home: Path) -> None:
-    """Make the folder `var` of a home, which nobody but its owner may enter; one that is open to others is closed."""
+    """Create the folder `var` of a home, accessible to its owner only; restrict one that is open to others."""
     var = home / "var"
     try:
         home.mkdir(parents=True, exist_ok=True)
         var.mkdir(mode=0o700, exist_ok=True)
         if stat.S_IMODE(var.stat().st_mode) & 0o077:
-            with contextlib.suppress(PermissionError):  # another person's: that one's own processes close it
+            with contextlib.suppress(PermissionError):  # another person's: their own processes restrict it
                 var.chmod(0o700)
     except FileExistsError:  # it is a file: the next write reports it
         raise storage_error(var, NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))) from None
@@ -242,9 +242,9 @@ def make_var(home: Path) -> None:
 
 
 def write_atomic(path: Path, data: bytes | str, mode: int = 0o666) -> None:
-    """Write `path` so that a reader, or a crash, finds the old content or the new one and nothing between.
+    """Write `path` atomically: a reader, or a crash, finds the old content or the new.
 
-    `mode` says, as the umask allows, who may read it.
+    `mode` is the permissions of the file before the umask.
     """
     path = Path(path)
     content = data.encode() if isinstance(data, str) else data
@@ -267,12 +267,12 @@ def write_atomic(path: Path, data: bytes | str, mode: int = 0o666) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make a rename in `folder` outlive a power cut."""
+    """Fsync `folder`, so that a rename survives a power cut."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):  # network file systems that cannot; the rename is done
+        if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):  # some network file systems cannot; the rename is done
             raise
     finally:
         os.close(descriptor)

@@ -1,4 +1,4 @@
-"""The phases of a script's run as its processes agree on them: a JSON line when one starts, another when it ends."""
+"""The phases of a script's run, shared by its processes: a JSON line when one starts, another when it ends."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _TAIL_BYTES = 65536
 
 @dataclass(frozen=True)
 class PhaseRecord:
-    """One phase; `outcome` is "" while it runs, or where it was killed before it could tell."""
+    """One phase; `outcome` is "" while it runs, or if it was killed before it could report."""
 
     number: int
     name: str
     algo: str
     env_id: str
     first_step: int
-    """where the run's step axis stood when it began"""
+    """the run's step at its start"""
     metrics_offset: int
-    """the size of metrics.jsonl at that moment"""
+    """the size of metrics.jsonl at its start"""
     pid: int
     outcome: str = ""
     end_step: int | None = None
@@ -39,14 +39,14 @@ class PhaseRecord:
     seconds: float = 0.0
     episodes: int = 0
     final_return: float | None = None
-    """of the run when it ended, and `best_return` over all phases up to it"""
+    """of the run at its end; `best_return` is over all phases up to it"""
     best_return: float | None = None
     error: str = ""
-    """why it failed, in one line"""
+    """the reason of a failure, in one line"""
 
 
 def read_phases(paths: RunPaths) -> list[PhaseRecord]:
-    """The run's phases in the order of their starts; [] where no script ran."""
+    """Return the run's phases in the order of their starts; [] if no script ran."""
     try:
         lines = paths.phases.read_bytes().splitlines(keepends=True)
     except OSError:
@@ -55,7 +55,7 @@ def read_phases(paths: RunPaths) -> list[PhaseRecord]:
 
 
 def begin_phase(paths: RunPaths, algo: str, env_id: str) -> PhaseRecord:
-    """Take the next number; the phase's curve begins where the last one's ended."""
+    """Start a phase with the next number; its curve begins where the last one's ended."""
     with _alone(paths) as descriptor:
         before = _records(os.pread(descriptor, os.fstat(descriptor).st_size, 0).splitlines(keepends=True))
         number = len(before) + 1
@@ -69,13 +69,13 @@ def begin_phase(paths: RunPaths, algo: str, env_id: str) -> PhaseRecord:
 
 
 def end_phase(paths: RunPaths, record: PhaseRecord) -> None:
-    """Write down how it ended; the last line of a number counts."""
+    """Record a phase's end; the last line of a number counts."""
     with _alone(paths) as descriptor:
         _append(descriptor, record)
 
 
 def last_step(paths: RunPaths) -> int | None:
-    """The step of the newest row of metrics.jsonl, None where there is none."""
+    """Return the step of the newest row of metrics.jsonl, None if it has no rows."""
     try:
         with paths.metrics.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
@@ -90,7 +90,7 @@ def last_step(paths: RunPaths) -> int | None:
 
 
 def is_alive(paths: RunPaths) -> bool:
-    """Whether a process of the run lives: its shells, and a script's host, hold the run's lock."""
+    """Return True if a process of the run lives: its shells, and a script's host, hold the run's lock."""
     try:
         descriptor = os.open(paths.lock, os.O_RDONLY)
     except OSError:
@@ -107,7 +107,7 @@ def is_alive(paths: RunPaths) -> bool:
 
 
 def _stand(paths: RunPaths, step: int, offset: int) -> tuple[int, int]:
-    """The step that the run has reached and the size of its curve, read from where the phase before began."""
+    """Return the run's step and the size of its curve, read from the start of the previous phase."""
     try:
         file = paths.metrics.open("rb")
     except FileNotFoundError:
@@ -147,11 +147,11 @@ def _append(descriptor: int, record: PhaseRecord) -> None:
 
 @contextlib.contextmanager
 def _alone(paths: RunPaths) -> Iterator[int]:
-    """The open file, while no other shell of the script takes a number."""
+    """Open the file, and lock it against the other shells of the script."""
     try:
         descriptor = os.open(paths.phases, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
         try:
-            with contextlib.suppress(OSError):  # a disk without locks: phases one after another need none
+            with contextlib.suppress(OSError):  # a disk without locks: consecutive phases need none
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield descriptor
         finally:

@@ -1,4 +1,4 @@
-"""provenance.json, an entry for each attempt of a run: its border, its text for people, its comparison."""
+"""provenance.json, an entry for each attempt of a run: its validation, its text for people, its comparison."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from mosaic.contract.paths import RunPaths, write_atomic
 from mosaic.contract.secrets import mask_text
 
 FORMAT = 1
-# Of a run's packages, those that are named; all are in the file.
+# The packages that are shown; the file has all.
 NAMED = ("torch", "jax", "flax", "numpy", "gymnasium", "envpool", "ale-py", "mujoco", "minigrid")
 NAMED_AT_MOST = 10  # packages that differ
-_COMMAND_CHARS = 4_000  # of the summary, which travels in an event
+_COMMAND_CHARS = 4_000  # of the summary, which is part of an event
 
 _GIT = Table(
     {
@@ -67,7 +67,7 @@ PROVENANCE = Table(
 
 
 def read_provenance(paths: RunPaths) -> dict[str, Any] | None:
-    """Return the document of a run, None for a run without one; FieldError for a damaged file."""
+    """Return the document of a run, None if it has none; raise FieldError for a damaged file."""
     if not os.path.lexists(paths.provenance):
         return None
     found = read_object(paths.provenance, "provenance.json", PROVENANCE_BYTES)
@@ -80,7 +80,7 @@ def read_provenance(paths: RunPaths) -> dict[str, Any] | None:
 
 
 def add_attempt(paths: RunPaths, entry: Mapping[str, Any], diffs: Mapping[str, str]) -> str:
-    """Append an attempt's entry; returns a warning about an earlier file that cannot be read and is set aside."""
+    """Append an attempt's entry; return a warning if an earlier file cannot be read and is set aside."""
     warning = ""
     try:
         known = read_provenance(paths)
@@ -104,7 +104,7 @@ def add_attempt(paths: RunPaths, entry: Mapping[str, Any], diffs: Mapping[str, s
 
 
 def copy_script(path: Path, paths: RunPaths, secrets: Sequence[str] = ()) -> dict[str, str]:
-    """Copy a user's script into the run folder, known secrets masked; returns its path, its digest and its copy."""
+    """Copy a user's script into the run folder, known secrets masked; return its path, its digest and its copy."""
     with path.open("rb") as file:
         data = file.read(DIFF_BYTES + 1)
     digest = hashlib.sha256(data).hexdigest()
@@ -147,7 +147,7 @@ def facts(document: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return the versions and machine parts in which two attempts differ, a line each."""
+    """Return the versions and machine parts that differ between two attempts, a line each."""
     lines = []
     for name in ("mosaic", "environment"):
         then, here = before.get(name) or {}, now.get(name) or {}

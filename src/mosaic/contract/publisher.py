@@ -1,4 +1,4 @@
-"""Publisher: sends a run's files to a distant daemon as they grow, and hears what the daemon asks of the run."""
+"""Publisher: sends a run's files to a remote daemon as they grow, and receives its commands."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.25
 BATCH_BYTES = 1 << 20
-# How long a finished worker waits until the daemon has stored its last events.
+# The time a finished worker waits for the daemon to store its last events.
 FLUSH_SECONDS = 15.0
 RETRY_SECONDS = 2.0
-# A daemon that hears nothing for a minute gives a run up for lost.
+# A daemon that receives nothing for a minute considers a run lost.
 ALIVE_SECONDS = 5.0
 PAUSE, GO_ON, CANCEL = "pause", "go_on", "cancel"
 
 Order = Callable[[str, float], object]
-"""takes PAUSE, GO_ON or CANCEL, and the grace period of the last"""
+"""accepts PAUSE, GO_ON or CANCEL, and the grace period of the last"""
 
 
 class Publisher:
-    """Sends a run's files to a distant daemon from a thread of its own; the files are the buffer, so nothing is lost.
+    """Sends a run's files to a remote daemon from its own thread; the files are the buffer, so nothing is lost.
 
-    The daemon says what it has; after a cut, or a restart of either side, sending goes on from there.
+    The daemon reports what it has stored; after a disconnect, or a restart of either side, sending resumes from there.
     """
 
     def __init__(
         self, address: Address, session: str, paths: RunPaths, order: Order, *, only_orders: bool = False
     ) -> None:
-        """`only_orders`: the daemon reads the files itself, and sending them too would double every event."""
+        """With `only_orders`, send no files: the daemon reads them itself, and every event would be duplicated."""
         self._address, self._session, self._order, self._only_orders = address, session, order, only_orders
         self._exit: pb.Exit | None = None
         self._exit_stored = False
@@ -59,7 +59,7 @@ class Publisher:
         self._changed = threading.Condition()
         self._closing = threading.Event()
         self.refused = ""
-        """why the daemon wants no more of this attempt: it was replaced, has ended, or is unknown there"""
+        """why the daemon refuses this attempt: it was replaced, has ended, or is unknown there"""
         self._frames = LaneSender(address, session, paths)
         self._thread = threading.Thread(target=self._work, name="publisher", daemon=True)
 
@@ -68,7 +68,7 @@ class Publisher:
         self._frames.start()
 
     def close(self, seconds: float = FLUSH_SECONDS, exit: tuple[int, str] | None = None) -> str | None:
-        """Wait until the daemon has everything, and how the worker ended; a line where it has not."""
+        """Wait until the daemon has everything, also the worker's exit status; return a line if it does not."""
         self._exit = None if exit is None else pb.Exit(code=exit[0], signal=exit[1])
         self._frames.close()
         self._closing.set()
@@ -96,7 +96,7 @@ class Publisher:
             time.sleep(RETRY_SECONDS)
 
     def _converse(self, stub: Any) -> bool:
-        """One stream; True when everything is stored and the worker is done."""
+        """Run one stream; return True once everything is stored and the worker is done."""
         self._stored, self._credits, self._starved = (-1, -1), 0, False
         outgoing: queue.SimpleQueue[pb.TelemetryBatch | None] = queue.SimpleQueue()
         outgoing.put(pb.TelemetryBatch(run_id=self._run_id))
@@ -155,20 +155,20 @@ class Publisher:
             self._changed.notify_all()
 
     def _seek(self, next_seq: int, metrics_offset: int) -> None:
-        """Go on from what the daemon has."""
+        """Resume from what the daemon has stored."""
         if next_seq != self._seq:
-            self._seq, self._events_offset = next_seq, 0  # the lines before are read once more, and passed over
+            self._seq, self._events_offset = next_seq, 0  # the earlier lines are read once more, and skipped
         self._metrics_offset = metrics_offset
 
     def _send(self, outgoing: queue.SimpleQueue[pb.TelemetryBatch | None]) -> bool:
-        """Send what is new, as far as there is credit; whether there was any."""
+        """Send new data, within the daemon's credit; return True if any was sent."""
         if time.monotonic() - self._said >= ALIVE_SECONDS:
             self._said = time.monotonic()
             outgoing.put(pb.TelemetryBatch())
         if self._only_orders:
             return False
         if self._starved:
-            outgoing.put(pb.TelemetryBatch())  # asks whether there is room again
+            outgoing.put(pb.TelemetryBatch())  # asks whether the daemon has room again
             time.sleep(RETRY_SECONDS)
             return False
         batch = pb.TelemetryBatch(metrics_offset=self._metrics_offset)
@@ -206,7 +206,7 @@ class Publisher:
 
 
 class _Silent(grpc.RpcError):
-    """The stream ended, or never began."""
+    """A stream that ended, or never began."""
 
     def code(self) -> grpc.StatusCode:
         return grpc.StatusCode.UNAVAILABLE
@@ -215,7 +215,7 @@ class _Silent(grpc.RpcError):
         return "it does not answer"
 
 
-# The daemon will say the same the next time.
+# The daemon would answer the same the next time.
 FINAL = (
     *(grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.INVALID_ARGUMENT),
     *(grpc.StatusCode.NOT_FOUND, grpc.StatusCode.FAILED_PRECONDITION),
@@ -229,7 +229,7 @@ def _dropped(found: Lines) -> bytes:
 
 
 def _new_bytes(path: Path, offset: int) -> bytes:
-    """Return whole lines from `offset` on, about a megabyte of them; of a longer line a piece."""
+    """Return whole lines from `offset` on, about a megabyte; of a longer line a piece."""
     try:
         with path.open("rb") as file:
             file.seek(offset)

@@ -1,4 +1,4 @@
-"""The recipe of a run: which of its arguments decide what it computes, and which a continuation inherits."""
+"""The recipe of a run: the arguments that decide its results, and those that a continuation inherits."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any
 from mosaic.contract.errors import ConfigError, shown
 from mosaic.contract.limits import COMPUTED
 
-# Where and how a run writes is its own matter, never inherited from the run it goes on from.
+# The locations and outputs of a run are its own, never inherited from the run it continues.
 PLACES = frozenset(
     {"run_dir", "tensorboard_dir", "resume", "additional_timesteps", "exp_name", "track", "wandb_run_name"}
     | {"upload_model", "hf_entity"}  # a checkpoint from elsewhere must not choose where a policy is uploaded
 )
-# Nor do these change what a run computes; of --cuda, the device that was really used counts.
+# These do not change a run's results either; of --cuda, the device that was really used counts.
 BYSTANDERS = frozenset(
     {"cuda", "wandb_project_name", "wandb_entity", "save_model", "upload_model", "hf_entity", "capture_video"}
     | {"checkpoint_budget_mb", "grace_seconds", "cudagraphs"}
@@ -25,7 +25,7 @@ BYSTANDERS = frozenset(
 
 
 def computed(args_type: Any) -> set[str]:
-    """The arguments that a run computes from others."""
+    """Return the arguments that a run computes from others."""
     hints = typing.get_type_hints(args_type, include_extras=True)
     return {name for name, hint in hints.items() if COMPUTED in getattr(hint, "__metadata__", ())}
 
@@ -42,7 +42,7 @@ def inherited(args_type: Any, saved: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Return True for a value of JSON that stands for one of this type."""
+    """Return True if a JSON value is valid for this type."""
     origin, parts = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         return any(_fits(value, part) for part in parts)
@@ -70,8 +70,8 @@ def resumption(step: int, exact: bool, changed: Mapping[str, Any]) -> tuple[dict
 
 
 def changes(args_type: Any, before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """What differs between two recipes: name to [old, new]."""
+    """Return the differences of two recipes: name to [old, new]."""
     recipe = now.keys() - PLACES - BYSTANDERS - computed(args_type)
-    # an argument that the saved run does not know is younger than it is: what it did is now the default
+    # an argument that the saved run lacks is newer than that run: its former behaviour is now the default
     old = {name: before.get(name, getattr(args_type, name, None)) for name in sorted(recipe)}
     return {name: [value, now[name]] for name, value in old.items() if value != now[name]}

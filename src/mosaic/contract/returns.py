@@ -8,7 +8,7 @@ from collections import deque
 EPISODE_RETURNS = ("charts/episodic_return", "eval/episode_return")
 EPISODE_LENGTHS = ("charts/episodic_length", "eval/episode_length")
 MEAN_RETURN = "charts/mean_return"
-"""the mean over all episodes since the last row, or over the last 100 where these are more"""
+"""the mean over all episodes since the last row, or over the last 100 if these are more"""
 RECENT_EPISODES = 100  # as many as the benchmarks of Gymnasium and CleanRL average over
 BEST_EPISODES = 20  # with fewer, no best is chosen
 
@@ -23,7 +23,7 @@ class RunReturn:
         self.restart()
 
     def restart(self) -> None:
-        """Forget all but the counts: returns of another environment do not compare."""
+        """Forget all but the counts: returns of different environments are not comparable."""
         self.behind = 0
         """episodes since then"""
         self.best: float | None = None

@@ -1,11 +1,11 @@
 """The FastLane ring: the layout of a run's live frames in shared memory, and their writer.
 
-Loaded by file path inside people's own interpreters, too: Python 3.8 and the standard library, and of that only what
-loads in no time, since opening the ring is all that an algorithm's start spends on being watched. One process writes,
-any number read, in any order of starting and dying.
+People's own interpreters load this file by its path: only Python 3.8 and those parts of the standard library that load
+instantly, since opening the ring is all that watching adds to an algorithm's start. One process writes, any number
+read, in any order of starting and dying.
 
-A ring is a page of header and three slots. A slot's sequence number is odd while its pixels are written; whoever reads
-it twice and finds the same even number in between has a whole frame. Nobody ever waits for anybody. Times are those of
+A ring is a page of header and three slots. A slot's sequence number is odd while its pixels are written; a reader that
+finds the same even number before and after has a whole frame. Nobody ever waits for anybody. Times are those of
 `time.monotonic`, which the processes of a machine share.
 """
 
@@ -39,40 +39,40 @@ LAYOUT = 1
 SLOTS = 3  # one to read, one to write, one between them; only the newest frame counts
 HEADER = 4096
 SLOT_HEADER = 128
-VIEWER_SECONDS = 2.0  # a viewer looks several times a second; after this long without, nobody is there
+VIEWER_SECONDS = 2.0  # a viewer polls several times a second; after this long without, nobody watches
 WRITER_SECONDS = 5.0
 LIVE, REPLACED, CLOSED = range(3)
 
-# Texts of the header: where they begin and how many bytes they may have.
+# Texts of the header: their offset and their maximum bytes.
 TEXTS = {"label": (256, 120), "reason": (512, 500), "note": (1024, 500)}
 
 
 class Head:
-    """Words of the header, by eight bytes: whole numbers, then floats."""
+    """Offsets of the header's 8-byte words: integers, then floats."""
 
     MAGIC, LAYOUT, SLOTS, CAPACITY, WRITTEN, WIDTH, HEIGHT, CHANNELS, DROPPED, STATE, PID, NAMESPACE = range(12)
     LAST_REWARD, ROLLING_RETURN, STEP_RATE, FRAME_RATE, WRITER_BEAT, VIEWER_BEAT = range(16, 22)
 
 
 class Slot:
-    """Words of a slot's header: whole numbers, then floats."""
+    """Offsets of a slot header's words: integers, then floats."""
 
     SEQ, INDEX, WIDTH, HEIGHT, CHANNELS, STEP = range(6)
     LAST_REWARD, ROLLING_RETURN, STEP_RATE, DRAWN_AT = range(8, 12)
 
 
 class RingError(Exception):
-    """There is no such ring, it is no ring of this layout, or there is no room for one; the text says which."""
+    """A ring that is missing, has another layout, or does not fit into memory; the text has the reason."""
 
 
 def ring_name(run_id: str, pid: int | None = None) -> str:
-    """The ring of a run whose algorithm is this process, or `pid`; under 30 characters, which is macOS's limit."""
+    """Return the ring's name of a run whose algorithm is this process, or `pid`; under 30 characters, macOS's limit."""
     pid = os.getpid() if pid is None else pid
     return f"fl-{run_digest(run_id)}-{pid}-{base36(start_ticks(pid) or 0)}"
 
 
 def start_ticks(pid: int) -> int | None:
-    """When the kernel started a process, in its own ticks: with the pid, an identity; None for one that is dead."""
+    """Return a process's start time in kernel ticks, which with the pid identifies it; None if it is dead."""
     if not sys.platform.startswith("linux"):
         return 0 if _answers(pid) else None
     try:
@@ -85,7 +85,7 @@ def start_ticks(pid: int) -> int | None:
 
 
 def remove(name: str) -> bool:
-    """Take a ring's name away, whoever made it; processes that hold it keep what they have."""
+    """Unlink a ring's name, whoever created it; processes that have it mapped keep it."""
     try:
         _posixshmem.shm_unlink("/" + name)
     except FileNotFoundError:
@@ -94,7 +94,7 @@ def remove(name: str) -> bool:
 
 
 def end(name: str) -> bool:
-    """Tell a ring's readers that its run has ended, and take its name away."""
+    """Mark a ring as closed for its readers, and unlink its name."""
     with contextlib.suppress(RingError, OSError):
         ring = attach(name)
         ring.words[Head.STATE] = CLOSED
@@ -117,11 +117,11 @@ class Mapping:
         return SLOT_HEADER + -(-int(self.words[Head.CAPACITY]) // 64) * 64
 
     def slot(self, index: int) -> int:
-        """Where the slot of a frame begins."""
+        """Return the offset of a frame's slot."""
         return HEADER + (index % SLOTS) * self.stride
 
     def read_text(self, field: str) -> str:
-        """A text, or "" while it is being written."""
+        """Return a text, or "" while it is being written."""
         start, room = TEXTS[field]
         for _ in range(4):
             checksum, length = struct.unpack_from("=II", self.bytes, start)
@@ -143,10 +143,10 @@ class Mapping:
 
 
 class FastLaneWriter:
-    """The writing end of a run's ring; a frame that does not fit makes it larger.
+    """The writer of a run's ring; a frame that does not fit enlarges it.
 
     The ring is named after the algorithm's process. Another of its processes (an environment's, a renderer's) may write
-    in its stead, one at a time; only the first removes the ring.
+    in its place, one at a time; only the first removes the ring.
     """
 
     def __init__(self, name: str, ring: Mapping, pid: int) -> None:
@@ -155,9 +155,9 @@ class FastLaneWriter:
 
     @classmethod
     def create(cls, run_id: str, record: Path | str | None = None) -> FastLaneWriter:
-        """A ring of this process, so far without room for frames; `record` is the run's fastlane.json.
+        """Create a ring of this process, still without room for frames; `record` is the run's fastlane.json.
 
-        RingError when shared memory is full.
+        Raise RingError if shared memory is full.
         """
         pid = os.getpid()
         name = ring_name(run_id, pid)
@@ -169,23 +169,23 @@ class FastLaneWriter:
 
     @classmethod
     def stand_in(cls, name: str) -> FastLaneWriter:
-        """Write into another process's ring in its stead; RingError where there is none."""
+        """Write into another process's ring in its place; raise RingError if it does not exist."""
         ring = attach(name)
         return cls(name, ring, ring.words[Head.PID])
 
     @property
     def watched(self) -> bool:
-        """Whether somebody has looked just now."""
+        """Return True if somebody has watched just now."""
         return time.monotonic() - self._current().floats[Head.VIEWER_BEAT] < VIEWER_SECONDS
 
     @property
     def reason(self) -> str:
-        """Why no frame comes, as the header says now, whichever process said it."""
+        """Return the header's reason why no frame arrives, whichever process wrote it."""
         return self._current().read_text("reason")
 
     @property
     def size(self) -> int:
-        """Bytes of shared memory that the ring takes."""
+        """Return the bytes of shared memory that the ring uses."""
         return self._ring.size
 
     def publish(
@@ -202,7 +202,7 @@ class FastLaneWriter:
         step: int = 0,
         drawn_at: float | None = None,
     ) -> None:
-        """Show a frame (anything with height·width·channels bytes in a row); it replaces the oldest of the ring."""
+        """Publish a frame (any contiguous buffer of height·width·channels bytes); it replaces the ring's oldest."""
         data = memoryview(pixels).cast("B")
         if len(data) != width * height * channels or not len(data):
             raise ValueError(
@@ -235,7 +235,7 @@ class FastLaneWriter:
         self.beat()
 
     def beat(self) -> None:
-        """Give a sign of life without a frame."""
+        """Send a heartbeat without a frame."""
         self._ring.floats[Head.WRITER_BEAT] = time.monotonic()
 
     def drop(self) -> None:
@@ -243,21 +243,21 @@ class FastLaneWriter:
         self._ring.words[Head.DROPPED] += 1
 
     def tell(self, *, reason: str | None = None, label: str | None = None, note: str | None = None) -> None:
-        """Change the header's texts; None leaves one as it is."""
+        """Change the header's texts; None leaves a text unchanged."""
         for field, text in (("reason", reason), ("label", label), ("note", note)):
             if text is not None:
                 self._current().write_text(field, text)
         self.beat()
 
     def close(self) -> None:
-        """Remove the ring; only the process it is named after does so, others let go."""
+        """Detach; the process that the ring is named after also removes it."""
         if self.pid == os.getpid():
             self._ring.words[Head.STATE] = CLOSED
-            end(self.name)  # a stand-in may have made a larger one under the same name: it must hear of the end, too
+            end(self.name)  # a stand-in may have created a larger one under the same name: it must be closed, too
         self._ring.close()
 
     def _current(self) -> Mapping:
-        """The ring under this name: a stand-in may have made a larger one."""
+        """Return the ring under this name: a stand-in may have created a larger one."""
         if self._ring.words[Head.STATE] == REPLACED:
             with contextlib.suppress(RingError):
                 fresh = attach(self.name)
@@ -266,7 +266,7 @@ class FastLaneWriter:
         return self._ring
 
     def _grow(self, capacity: int) -> None:
-        """Make a ring whose slots hold `capacity` bytes, under the same name; texts and viewers are kept."""
+        """Create a ring whose slots hold `capacity` bytes, under the same name; texts and viewers are kept."""
         old = self._ring
         remove(self.name)
         try:
@@ -277,12 +277,12 @@ class FastLaneWriter:
             raise
         finally:
             if self._ring is not old:
-                old.words[Head.STATE] = REPLACED  # last: whoever reads this finds the new one
+                old.words[Head.STATE] = REPLACED  # last: a reader of this state finds the new one
                 old.close()
 
 
 def _create(name: str, capacity: int, pid: int, old: Mapping | None = None) -> Mapping:
-    """A ring that is valid from the moment its magic number can be read, with the texts and viewers of `old`."""
+    """Create a ring that is valid once its magic number is readable, with the texts and viewers of `old`."""
     stride = SLOT_HEADER + -(-capacity // 64) * 64
     size = HEADER + (SLOTS * stride if capacity else 0)
     descriptor = _posixshmem.shm_open("/" + name, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode=0o600)
@@ -317,7 +317,7 @@ def _create(name: str, capacity: int, pid: int, old: Mapping | None = None) -> M
 
 
 def attach(name: str) -> Mapping:
-    """Map a ring that is there; RingError where none is, or none that this version reads."""
+    """Map an existing ring; raise RingError if it does not exist, or this version cannot read it."""
     try:
         descriptor = _posixshmem.shm_open("/" + name, os.O_RDWR, mode=0o600)
     except OSError as error:
@@ -338,7 +338,7 @@ def attach(name: str) -> Mapping:
 
 
 def _write_record(path: str, run_id: str, name: str, pid: int) -> None:
-    """Name the ring in a file; not fsynced, since a ring outlives no crash of the machine either."""
+    """Write the ring's name to a file; not fsynced, since a ring does not survive a crash of the machine either."""
     beside = f"{path}.{pid}.tmp"
     with open(beside, "w") as file:
         # By hand: a run id has letters, digits, - and _ only.
@@ -347,7 +347,7 @@ def _write_record(path: str, run_id: str, name: str, pid: int) -> None:
 
 
 def fence() -> None:
-    """Keep what is stored before it before what is stored after it, also on processors that reorder stores."""
+    """Order the stores before it before those after it, also on processors that reorder stores."""
     for _ in range(2):  # a release, then an acquire: neither alone stops both directions
         with allocate_lock():  # one of its own: a fork must find none held
             pass

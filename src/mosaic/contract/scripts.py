@@ -1,4 +1,4 @@
-"""Scripts of phases as files: where they may lie, and what their comment headers say."""
+"""Scripts of phases as files: their allowed locations, and their comment headers."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ _ENTRY = re.compile(r"#\s*@(\w+)\s*:?\s*(.*?)\s*$")
 
 @dataclass(frozen=True)
 class Script:
-    """A script and its header; what a header leaves out is "" or None."""
+    """A script and its header; a missing field is "" or None."""
 
     path: Path
     shipped: bool = False
-    """came with a worker"""
+    """shipped with a worker"""
     description: str = ""
     env_family: str = ""
     phases: int | None = None
     total_timesteps: int | None = None
     author: str = ""
     algo: str = ""
-    """of the base config, where a submission names none; so is `env_id`"""
+    """of the base config, unless a submission has one; so is `env_id`"""
     env_id: str = ""
 
 
 def read_script(path: Path, *, shipped: bool = False) -> Script:
-    """A script with what its comment header tells; lines that say nothing to us are left alone."""
+    """Return a script with the fields of its comment header; unknown lines are ignored."""
     found: dict[str, str] = {}
     with path.open(encoding="utf-8", errors="replace") as file:
         for line in file:
@@ -53,7 +53,7 @@ def read_script(path: Path, *, shipped: bool = False) -> Script:
 
 
 def find_script(text: str, home: Path, command: Sequence[str]) -> Script:
-    """A script inside `home` or among those that come with the worker of this command; ConfigError for any other."""
+    """Return a script inside `home` or shipped with the worker of this command; raise ConfigError for any other."""
     shipped = shipped_folders(command)
     for folder in (home.resolve(), *shipped):
         try:
@@ -70,13 +70,13 @@ def find_script(text: str, home: Path, command: Sequence[str]) -> Script:
 
 
 def list_scripts(home: Path, command: Sequence[str]) -> list[Script]:
-    """The scripts in `home` and its folder `scripts`, then those that come with the worker."""
+    """Return the scripts in `home` and its folder `scripts`, then those shipped with the worker."""
     own = [read_script(path) for folder in (home, home / "scripts") for path in _files(folder)]
     return own + [read_script(path, shipped=True) for folder in shipped_folders(command) for path in _files(folder)]
 
 
 def shipped_folders(command: Sequence[str]) -> list[Path]:
-    """The `scripts` folder of the package that a worker's command names."""
+    """Return the `scripts` folder of the package in a worker's command."""
     from importlib.util import find_spec
 
     found = []

@@ -1,4 +1,4 @@
-"""Which names hold secrets, and copies of a payload that hold none (no pydantic: the worker's shell needs this too)."""
+"""Names that hold secrets, and copies of a payload without them (no pydantic: the worker's shell needs this too)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from mosaic.contract import variables
 from mosaic.contract.errors import ConfigError
 
 SECRET_NAMES = ("API_KEY", "TOKEN", "SECRET", "PASSWORD")
-"""A name with one of these in it, in any case, holds a secret."""
+"""A name that contains one of these, in any case, holds a secret."""
 
 PROXIES = {"wandb_http_proxy": variables.HTTP_PROXY, "wandb_https_proxy": variables.HTTPS_PROXY}
-"""The extras that may hold a login, and the variable in which the worker then finds them whole."""
+"""The extras that may hold a login, and the variable that passes them to the worker unmasked."""
 
 MASK = "***"
 _URL_LOGIN = re.compile(r"(?<=://)[^/@\s]+(?=@)")
@@ -24,18 +24,18 @@ _ASSIGNED = re.compile(
     r"""(?P<value>"[^"\n]+"|'[^'\n]+'|(?=[^\s"']*\d)[\w./+=-]{8,}(?![\w(\[.]))""",
     re.IGNORECASE,
 )
-# Keys that show by their beginning what they are: GitHub, Hugging Face, OpenAI, Slack, AWS.
+# Keys with a recognizable prefix: GitHub, Hugging Face, OpenAI, Slack, AWS.
 _KEY_SHAPES = re.compile(r"\b(?:gh[pousr]_|github_pat_|hf_|sk-|xox[abp]-|AKIA)[A-Za-z0-9_-]{12,}")
 
 
 def is_secret(name: str) -> bool:
-    """Tell whether a variable or key of this name holds a secret."""
+    """Return True if a variable or key of this name holds a secret."""
     upper = name.upper().replace("-", "_")
     return any(secret in upper for secret in SECRET_NAMES)
 
 
 def without_secrets(payload: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a deep copy without the secret variables of its `environment` and the logins of URLs: for the disk."""
+    """Return a deep copy without the secret variables of its `environment` and the logins of URLs, to store on disk."""
     kept = dict(payload)
     environment = kept.get("environment")
     if isinstance(environment, Mapping):
@@ -44,7 +44,7 @@ def without_secrets(payload: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def mask_secrets(value: Any) -> Any:
-    """Return a deep copy in which, at every level, secret values and the logins of URLs read ***: what may be shown."""
+    """Return a deep copy with secret values and the logins of URLs masked as *** at every level, to display."""
     return _masked(value, is_secret)
 
 
@@ -55,7 +55,7 @@ def mask_flag(flag: str) -> str:
 
 
 def mask_text(text: str, values: Sequence[str] = ()) -> str:
-    """Return a source, a diff or another text in which these values, assigned keys and logins of URLs read ***."""
+    """Return a source, a diff or another text with these values, assigned keys and logins of URLs masked."""
     for value in values:
         text = text.replace(value, MASK)
     text = _ASSIGNED.sub(_masked_assignment, text)
@@ -63,7 +63,7 @@ def mask_text(text: str, values: Sequence[str] = ()) -> str:
 
 
 def proxy_variables(config: Mapping[str, Any]) -> dict[str, str]:
-    """The proxies whose logins the config's files leave out; any other login is refused."""
+    """Return the proxies whose logins the config's files leave out; refuse any other login."""
     extras = _object(config.get("extras"))
     for key, value in {**config, **extras, **_object(extras.get("algo_params"))}.items():
         if key not in ("extras", "algo_params", *PROXIES) and mask_secrets(value) != value:
@@ -79,7 +79,7 @@ def _masked_assignment(found: re.Match[str]) -> str:
 
 
 def _object(value: object) -> Mapping[str, Any]:
-    """What is no object is left for the worker to refuse."""
+    """Return an object unchanged, {} for any other value, which the worker refuses."""
     return value if isinstance(value, Mapping) else {}
 
 

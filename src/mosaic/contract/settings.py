@@ -1,4 +1,4 @@
-"""What people type for a run, in a terminal or a form: `key=value`, and several seeds in a word."""
+"""A run's settings as typed in a terminal or a form: `key=value`, and several seeds in a word."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from mosaic.contract.secrets import is_secret
 Executor = Literal["local", "ray", "slurm"]
 EXECUTORS: tuple[str, ...] = get_args(Executor)
 
-# Each becomes a run of its own: more is a slip of the finger.
+# Each becomes a run of its own: more is probably a typo.
 MOST_SEEDS = 1000
 
 
 def parse_setting(text: str, what: str = "--set") -> tuple[str, Any]:
-    """`key=value` as a pair; the value is JSON where it can be read as JSON, else the text itself."""
+    """Return `key=value` as a pair; the value is JSON if it parses as JSON, else the text itself."""
     key, equals, value = text.partition("=")
     key = key.strip().lstrip("-").replace("-", "_")
     if not equals or not key:
@@ -26,14 +26,14 @@ def parse_setting(text: str, what: str = "--set") -> tuple[str, Any]:
     lowered = value.strip().lower()
     try:
         found = json.loads(lowered if lowered in ("true", "false", "null") else value)
-        json.dumps(found, allow_nan=False)  # Python reads NaN and 1e999, which no JSON can say
+        json.dumps(found, allow_nan=False)  # Python reads NaN and 1e999, which JSON lacks
         return key, found
     except (ValueError, RecursionError):
         return key, value
 
 
 def parse_seeds(text: str, what: str = "--seeds") -> list[int]:
-    """`1-5`, `3` or `1,2,8-10` as numbers, in the order given; `what` names the flag or field in a refusal."""
+    """Return the seeds of `1-5`, `3` or `1,2,8-10`, in the order given; `what` names the flag or field in an error."""
     seeds: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
@@ -49,7 +49,7 @@ def parse_seeds(text: str, what: str = "--seeds") -> list[int]:
 
 
 def group_name(algo: str, env_id: str, seeds: str) -> str:
-    """What the runs of several seeds are called where nobody named them."""
+    """Return the default name of the runs of several seeds."""
     return f"{algo} {env_id} seeds {seeds.replace(' ', '')}"
 
 

@@ -1,4 +1,4 @@
-"""The JSON beside a policy file: which algorithm and environment it is of, its args, its observation statistics."""
+"""The JSON beside a policy file: its algorithm, environment, args and observation statistics."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def sidecar_of(policy: Path) -> Path:
 
 
 def newest_policy(folder: Path) -> Path | None:
-    """Return the policy saved last below a folder; the best one lies beside it under a name of its own."""
+    """Return the policy saved last below a folder; the best one has a separate file name."""
     saved = [path for path in folder.rglob(f"*{POLICY}") if not path.name.endswith(BEST)]
     return max(saved, key=_modified) if saved else None
 
 
 def read_sidecar(policy: Path) -> dict[str, Any]:
-    """What lies beside a policy file; {} where there is nothing, as with CleanRL's. ConfigError says what is wrong."""
+    """Return a policy file's sidecar; {} if it has none, as with CleanRL's. Raise ConfigError if it is invalid."""
     path = sidecar_of(policy)
     if not path.exists():
         return {}
@@ -35,7 +35,7 @@ def read_sidecar(policy: Path) -> dict[str, Any]:
 
 
 def checked(known: dict[str, Any], what: str) -> dict[str, Any]:
-    """Return a sidecar with every field of its kind; people write those of CleanRL's files by hand."""
+    """Return a sidecar with all fields checked; people write those of CleanRL's files by hand."""
     if type(version := known.get("format", FORMAT)) is int and version > FORMAT:
         raise ConfigError(f"{what}: format {version} is newer than this version reads ({FORMAT})")
     try:

@@ -1,4 +1,4 @@
-"""Stop signals: clusters, systemd and terminals tell many processes of a run at once, and it must save itself."""
+"""Stop signals: clusters, systemd and terminals signal all processes of a run at once, and the run must save itself."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
     from typing import Any
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-# Told to everybody at once, a process hears it from its parent, too, which was told the same and passes it on.
+# A signal to all processes arrives again from the parent process, which received the same one and forwards it.
 TOGETHER_SECONDS = 3.0
 
 
 class Stops:
-    """What a process was told: the first counts, and what comes later; all within a moment of the first is one."""
+    """The stop signals of a process: the first counts, and later ones; all within a moment of the first are one."""
 
     def __init__(self) -> None:
         self._first: float | None = None
         self.again = False
-        """told once more, later: whoever does that does not want to wait"""
+        """signalled again, later: the sender does not want to wait"""
 
     def told(self) -> bool:
-        """Note a stop signal; whether it counts. A signal handler may call it."""
+        """Record a stop signal; return True if it counts. Safe in a signal handler."""
         now = time.monotonic()
         if self._first is None:
             self._first = now
@@ -37,14 +37,14 @@ class Stops:
         return self.again
 
     def seconds(self) -> float:
-        """How long ago it was told, 0.0 where it was not."""
+        """Return the seconds since the first signal, 0.0 if none was received."""
         return 0.0 if self._first is None else time.monotonic() - self._first
 
 
 def end_at_once(code: int, *numbers: signal.Signals) -> dict[signal.Signals, Any]:
-    """End this process with `code` at one of these signals, whatever it does; return the handlers before.
+    """End this process with `code` at one of these signals, whatever it does; return the previous handlers.
 
-    It is for a program's start: an exception amid an import would be a traceback, or be swallowed.
+    It is for a program's start: an exception during an import would be a traceback, or be swallowed.
     """
 
     def end(number: int, frame: FrameType | None) -> None:
@@ -60,7 +60,7 @@ def end_at_once(code: int, *numbers: signal.Signals) -> dict[signal.Signals, Any
 
 @contextlib.contextmanager
 def ending_at_once(code: int, *numbers: signal.Signals) -> Iterator[None]:
-    """End this process like `end_at_once` while inside."""
+    """Apply `end_at_once` inside the context."""
     before = end_at_once(code, *numbers)
     try:
         yield
@@ -70,9 +70,9 @@ def ending_at_once(code: int, *numbers: signal.Signals) -> Iterator[None]:
 
 
 def heed_only(parent: int) -> None:
-    """In a process that a run needs while it saves: only this one's SIGTERM ends it, not what is told to everybody.
+    """Ignore stop signals except SIGTERM from `parent`, in a process that a run needs while it saves.
 
-    It is for processes of multiprocessing: who made one ends it so, and need not be its parent by number.
+    It is for processes of multiprocessing: their creator ends them with SIGTERM, and need not be their parent process.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if not hasattr(signal, "sigwaitinfo") or signal.getsignal(signal.SIGTERM) is signal.SIG_IGN:

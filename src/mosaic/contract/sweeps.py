@@ -1,4 +1,4 @@
-"""A sweep as the command that runs it tells it to pages: `var/sweeps/NAME/summary.json`, rewritten whole."""
+"""A sweep's summary, from the command that runs it to pages: `var/sweeps/NAME/summary.json`, rewritten whole."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _Part(BaseModel):
 
 
 class Dimension(_Part):
-    """One parameter that varies: between two ends, or among choices."""
+    """One parameter that varies: between two bounds, or among choices."""
 
     name: str
     kind: Literal["float", "int", "choice"]
@@ -36,7 +36,7 @@ class Dimension(_Part):
 
     @property
     def told(self) -> str:
-        """In a few words."""
+        """Return a short description of the range."""
         if self.kind == "choice":
             return " | ".join(map(str, self.choices))
         words = [f"{self.low:.6g} to {self.high:.6g}"]
@@ -45,7 +45,7 @@ class Dimension(_Part):
         return ", ".join(words)
 
     def at(self, share: float) -> Value:
-        """The value that lies so far into it: 0 is the first, 1 the last."""
+        """Return the value at a fraction of the range: 0 is the first, 1 the last."""
         if self.kind == "choice":
             return self.choices[round(share * (len(self.choices) - 1))]
         if self.log:
@@ -56,7 +56,7 @@ class Dimension(_Part):
         return self._after(round(Fraction(share) * self._strides))
 
     def values(self, most: int) -> tuple[Value, ...] | None:
-        """All that it can be, in order; None where that is more than `most`."""
+        """Return all possible values, in order; None if they are more than `most`."""
         if self.kind == "choice":
             return self.choices if len(self.choices) <= most else None
         if self._stride is None or self._strides >= most:
@@ -65,7 +65,7 @@ class Dimension(_Part):
 
     @property
     def _stride(self) -> Fraction | None:
-        """From a value to the next, as it was written: in floats 1 // 0.1 is 9."""
+        """Return the exact decimal step between values: in floats 1 // 0.1 is 9."""
         if self.step:
             return Fraction(str(self.step))
         return Fraction(1) if self.kind == "int" else None
@@ -80,7 +80,7 @@ class Dimension(_Part):
 
 
 class Trial(_Part):
-    """One choice of parameters, and what became of it; `value` of a pruned one is its last report."""
+    """One set of parameters, and its result; `value` of a pruned one is its last report."""
 
     number: int
     state: TrialState
@@ -91,7 +91,7 @@ class Trial(_Part):
 
 
 class Summary(_Part):
-    """A sweep as it stands."""
+    """A sweep's current state."""
 
     version: int = VERSION
     name: str
@@ -108,16 +108,16 @@ class Summary(_Part):
     importance: dict[str, float] = {}
     best: int | None = None
     defaults: int | None = None
-    """the trial that is the algorithm as it is; none where its defaults lie outside the space"""
+    """the trial with the algorithm's defaults; None if they lie outside the space"""
     command: str = ""
-    """the line that trains with the best parameters"""
+    """the command that trains with the best parameters"""
     updated_at: float = 0.0
 
     def best_trial(self) -> Trial | None:
         return next((trial for trial in self.trials if trial.number == self.best), None)
 
     def default_trial(self) -> Trial | None:
-        """What all can be held against, once it is complete."""
+        """Return the trial with the defaults, the baseline for all others, once it is complete."""
         found = (trial for trial in self.trials if trial.number == self.defaults and trial.state == "complete")
         return next(found, None)
 
@@ -134,13 +134,13 @@ def summary_file(home: Path, name: str) -> Path:
 
 
 def write_summary(home: Path, summary: Summary) -> None:
-    """Tell pages how it stands now."""
+    """Publish the current state for pages."""
     fresh = summary.model_copy(update={"updated_at": time.time()})
     write_atomic(summary_file(home, summary.name), fresh.model_dump_json(indent=1) + "\n")
 
 
 def read_summary(home: Path, name: str) -> Summary:
-    """A sweep of this home; ConfigError where there is none of this name, or it cannot be read."""
+    """Return a sweep of this home; raise ConfigError if it does not exist, or cannot be read."""
     path = summary_file(home, name)
     try:
         if path.exists():
@@ -151,7 +151,7 @@ def read_summary(home: Path, name: str) -> Summary:
 
 
 def list_sweeps(home: Path) -> list[str]:
-    """The names of the sweeps of a home, the one that moved last first."""
+    """Return the names of a home's sweeps, the most recently updated first."""
     files = sorted(sweeps_folder(home).glob("*/summary.json"), key=_moved, reverse=True)
     return [file.parent.name for file in files]
 

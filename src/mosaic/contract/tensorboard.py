@@ -17,7 +17,7 @@ from typing import Any
 from mosaic.contract.errors import EventError, MosaicError, storage_error
 from mosaic.contract.metrics import Tail, read_rows
 
-_PENDING = 65536  # bytes kept back at most between two flushes
+_PENDING = 65536  # bytes buffered at most between two flushes
 _LARGEST = 65536  # a scalar's record has about a hundred bytes; larger ones hold images, histograms, graphs
 _LENGTH = struct.Struct("<Q")
 _CRC = struct.Struct("<I")
@@ -29,14 +29,14 @@ Scalar = tuple[float, int, str, float]
 
 
 class ScalarWriter:
-    """Appends scalars to a new event file in `folder`; nothing but whole records ever reaches the file.
+    """Appends scalars to a new event file in `folder`; only whole records ever reach the file.
 
-    `purge_step` makes TensorBoard forget what earlier files of the folder hold at that step and beyond: a run that
-    resumed from step n passes n + 1. Not for several threads at once.
+    `purge_step` makes TensorBoard discard what earlier files of the folder hold at that step and beyond: a run that
+    resumed from step n passes n + 1. Not thread-safe.
     """
 
     def __init__(self, folder: Path, purge_step: int | None = None) -> None:
-        from tensorboard.compat.proto import event_pb2  # 40 ms and protobuf: only who writes pays for it
+        from tensorboard.compat.proto import event_pb2  # 40 ms and protobuf: only writers pay for it
 
         self._event_pb2 = event_pb2
         self._pending: list[bytes] = []
@@ -61,13 +61,13 @@ class ScalarWriter:
         self._append(event)
 
     def add_row(self, row: Mapping[str, Any]) -> None:
-        """Add what a row of metrics.jsonl holds."""
+        """Add the scalars of a row of metrics.jsonl."""
         for tag, value in row.items():
             if tag not in ("step", "time"):
                 self.add(tag, value, row["step"], row["time"])
 
     def flush(self) -> None:
-        """Hand everything to the system, so that a TensorBoard that looks now sees it."""
+        """Write everything to the file, so that TensorBoard sees it now."""
         data = b"".join(self._pending)
         self._pending.clear()
         self._pending_bytes = 0
@@ -83,7 +83,7 @@ class ScalarWriter:
             raise storage_error(self.path, error) from None
 
     def close(self) -> None:
-        """Flush and close; more than once is fine."""
+        """Flush and close; idempotent."""
         if not self._file.closed:
             try:
                 self.flush()
@@ -99,17 +99,17 @@ class ScalarWriter:
 
 
 def resumed_writer(folder: Path, metrics: Path, step: int) -> ScalarWriter:
-    """A writer for a run that goes on from `step` in its own folder: without overlap, and without a gap.
+    """Return a writer for a run that continues from `step` in its own folder, without overlap or gap.
 
-    TensorBoard forgets what lies beyond the step. Rows up to it that a killed process had logged, but nobody had copied
-    into an event file yet, come first.
+    TensorBoard discards what lies beyond the step. Rows up to it that a killed process had logged, but not yet copied
+    to an event file, come first.
     """
     copied = _newest_time(folder)
     writer = ScalarWriter(folder, purge_step=step + 1)
     try:
         rows = read_rows(metrics)
     except EventError:
-        rows = []  # a bad line, which whoever tails the file reports
+        rows = []  # a bad line, which any reader of the file reports
     for row in rows:
         if row["step"] <= step and row["time"] > copied:
             writer.add_row(row)
@@ -128,7 +128,7 @@ def _newest_time(folder: Path) -> float:
 
 
 class ScalarReader:
-    """Reads the scalars that an event file has grown by; a record that is not whole yet is left for the next call."""
+    """Reads the scalars that an event file has grown by; an incomplete record is left for the next call."""
 
     def __init__(self, path: Path) -> None:
         self.path = Path(path)
@@ -137,8 +137,8 @@ class ScalarReader:
     def read(self) -> list[Scalar]:
         """Return the new scalars, [] while the file does not exist.
 
-        A corrupt record raises EventError, at every call once the scalars before it were returned: nothing behind it
-        can be trusted.
+        A corrupt record raises EventError, at every call once the scalars before it were returned: the bytes behind it
+        cannot be trusted.
         """
         scalars: list[Scalar] = []
         try:
@@ -152,7 +152,7 @@ class ScalarReader:
         return scalars
 
     def _whole_records(self) -> Iterator[tuple[bytes, int]]:
-        """Yield the records' bytes, b"" for what is too large to be a scalar, and the offsets they end at."""
+        """Yield the records' bytes, b"" for a record too large to be a scalar, and the offsets of their ends."""
         try:
             file = open(self.path, "rb")
         except FileNotFoundError:
@@ -212,7 +212,7 @@ def _scalars(record: bytes) -> Iterator[Scalar]:
 
 
 _TENSORS = {1: ("float_val", "f"), 2: ("double_val", "d"), 3: ("int_val", "i"), 9: ("int64_val", "q")}
-"""TensorFlow's number of a type -> where its values stand, and how its raw bytes are packed."""
+"""TensorFlow's type number -> the field of its values, and the packing of its raw bytes."""
 
 
 def _tensor_scalar(tensor: Any) -> float | None:
@@ -253,7 +253,7 @@ def _masked_crc32c(data: bytes) -> int:
 
 
 def follow_rows(path: Path, offset: int, folder: Path) -> Callable[[], None]:
-    """A thread that copies rows of metrics.jsonl into an event file, away from a training loop; the answer stops it."""
+    """Copy rows of metrics.jsonl to an event file in a thread, off the training loop; return its stop function."""
     stop = threading.Event()
     tail = Tail(path, offset)
     writer = ScalarWriter(folder)

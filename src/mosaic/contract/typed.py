@@ -1,4 +1,4 @@
-"""Names that a person typed, against names that a file merely contains: only typed ones are imported or run.
+"""Names that a person typed, as opposed to names that a file contains: only typed ones are imported or run.
 
 Typed names are in the stored submission of a run (`config-<RUN>.json`) or in the arguments of this call.
 """
@@ -20,7 +20,7 @@ CURRICULA = ("curriculum_schedule", "curriculum")
 
 
 def imported_by(env_id: str) -> str:
-    """Return the module that is imported to make this environment, "" if it needs no import."""
+    """Return the module whose import makes this environment, "" if it needs none."""
     return env_id.rpartition(":")[0]
 
 
@@ -35,7 +35,7 @@ def typed_for(path: Path, home: Path | None = None) -> frozenset[str]:
 def submitted_for(path: Path, home: Path | None = None) -> dict[str, Any]:
     """Return the config that the run of a file was submitted with; {} for a file of no run of this home."""
     runs, given = (resolve_home() if home is None else home) / "var" / "trainer" / "runs", os.path.abspath(path)
-    # by its name here, also where the home lies behind a link
+    # by its name here, also if the home lies behind a link
     root = runs.resolve() if Path(given).is_relative_to(runs.resolve()) else os.path.abspath(runs)
     try:
         inside = Path(given).relative_to(root)
@@ -95,7 +95,7 @@ def stages(curriculum: object) -> Iterator[str]:
 
 
 def untyped(saved: Mapping[str, Any], given: Mapping[str, Any], typed: Collection[str] = ()) -> str:
-    """Return the first environment of a file's arguments that would import a module nobody typed, or "".
+    """Return the first environment of a file's arguments that would import an untyped module, or "".
 
     `given`, the arguments of this call, overrides `saved`: naming an environment outside of a saved curriculum drops
     that curriculum.
@@ -116,7 +116,7 @@ def untyped(saved: Mapping[str, Any], given: Mapping[str, Any], typed: Collectio
 def refuse_untyped(
     place: str, saved: Mapping[str, Any], given: Mapping[str, Any], typed: Collection[str] = (), *, alone: bool = False
 ) -> None:
-    """Refuse a file whose arguments would import a module nobody typed; an algorithm that runs `alone` has flags."""
+    """Refuse a file whose arguments would import an untyped module; an algorithm that runs `alone` has flags."""
     if not (env_id := untyped(saved, given, typed)):
         return
     is_stage = env_id != saved.get("env_id") or given.get("env_id")
@@ -129,7 +129,7 @@ def refuse_untyped(
 
 
 def trusted_algo(place: str, algo: object, known: Collection[str], typed: Collection[str] = ()) -> str | None:
-    """Return the algorithm that a file names; ConfigError for a script or module that nobody typed."""
+    """Return the algorithm that a file names; raise ConfigError for an untyped script or module."""
     if algo is None or not isinstance(algo, str) or algo == "":
         return None
     name = algo.removeprefix("cleanrl.")

@@ -91,7 +91,7 @@ MKL_NUM_THREADS = _variable("MKL_NUM_THREADS", "threads of MKL in the algorithm"
 
 
 def read_dotenv(home: Path) -> dict[str, str]:
-    """Return the `.env` file's variables; {} where there is none (a folder of that name is a virtual environment)."""
+    """Return the `.env` file's variables; {} if it is missing (a folder of that name is a virtual environment)."""
     path = Path(home) / ".env"
     try:
         if not path.is_file():

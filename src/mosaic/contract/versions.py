@@ -1,4 +1,4 @@
-"""The versions of what a run computes with, for the record."""
+"""The versions of Python and packages, for the record."""
 
 import platform
 from importlib.metadata import PackageNotFoundError, version
@@ -7,7 +7,7 @@ PACKAGES = ("mosaic-rl", "torch", "jax", "flax", "gymnasium", "envpool", "ale-py
 
 
 def installed() -> dict[str, str]:
-    """Python's version and those of the packages that are there; nothing is imported."""
+    """Return the versions of Python and of the installed packages, without importing them."""
     found = {"python": platform.python_version()}
     for package in PACKAGES:
         try:

@@ -1,7 +1,7 @@
-"""Files of weights: the names, types and shapes of their tensors, read before a byte of content is; nothing is run.
+"""Files of weights: their tensors' names, types and shapes, read before any content; no code is executed.
 
-A file of torch.save is a zip with a pickle that names tensors, and their bytes beside it, stored as they are. The
-pickle is read by a table of the few things that weights need.
+A torch.save file is a zip with a pickle that names tensors, and their raw bytes beside it. A restricted unpickler reads
+it, with a table of the few classes that weights need.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mosaic.contract.kinds import MOST_INT
 MOST_TENSORS, MOST_DIMENSIONS = 10_000, 32
 RUNS_CODE = "it holds more than tensors and plain values, and loading it could run code"
 FORMATS = "it is neither a torch nor a safetensors file, nor one of flax"
-# torch's storages: the type of their numbers and its bytes.
+# torch's storages: the type of their numbers and its size in bytes.
 _STORAGES = {
     **{"FloatStorage": ("float32", 4), "DoubleStorage": ("float64", 8), "HalfStorage": ("float16", 2)},
     **{"BFloat16Storage": ("bfloat16", 2), "LongStorage": ("int64", 8), "IntStorage": ("int32", 4)},
@@ -37,7 +37,7 @@ _SAFETENSORS = {
 
 
 class Stored(NamedTuple):
-    """A tensor as a torch file holds it: a view of a storage, offset and strides in numbers."""
+    """A tensor of a torch file: a view of a storage, offset and strides counted in numbers."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -62,7 +62,7 @@ def is_safetensors(data: bytes) -> bool:
 
 
 def check_safetensors(data: bytes) -> None:
-    """Refuse a header that is too large or nested, or names a type that numpy lacks; its reader checks the rest."""
+    """Refuse a header that is too large or nested, or has a type that numpy lacks; its reader checks the rest."""
     length = int.from_bytes(data[:8], "little")
     header = parse_object(data[8 : 8 + length], "header", HEADER_BYTES)
     for name, tensor in header.items():
@@ -74,7 +74,7 @@ def check_safetensors(data: bytes) -> None:
 def read_torch(data: bytes, make: Callable[[Stored], Any]) -> Any:
     """Return the content of a torch.save file, each tensor as `make` builds it; raise ValueError to refuse it.
 
-    Tensors that ask for more memory than their file could hold are refused before `make` is called.
+    Tensors that need more memory than their file could contain are refused before `make` is called.
     """
     if data[:2] != b"PK":
         raise ValueError(f"a pickle of torch before 1.6: {RUNS_CODE}; save it again with a newer torch")

@@ -10,12 +10,12 @@ from mosaic.contract.errors import WorkerError, shown
 
 GROUP = "mosaic.workers"
 DRY_RUN = ("--dry-run", "--emit-summary")
-"""What makes a worker check its config, say what it would do, and end."""
+"""The flag with which a worker checks its config, prints its plan, and exits."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerCapabilities:
-    """What a worker can do, the command that starts it, and the provider of its algorithms' form fields."""
+    """The capabilities of a worker, its start command, and the provider of its algorithms' form fields."""
 
     worker_type: str
     label: str
@@ -33,8 +33,8 @@ class WorkerCapabilities:
 
 
 def discover_workers() -> tuple[dict[str, WorkerCapabilities], list[str]]:
-    """Return the workers by type, and one line for each plug-in that is broken and was left out."""
-    from importlib.metadata import entry_points  # 40 ms: only who looks for workers pays for it
+    """Return the workers by type, and one line for each plug-in that is broken and was skipped."""
+    from importlib.metadata import entry_points  # 40 ms: only callers that look for workers pay for it
 
     found: dict[str, WorkerCapabilities] = {}
     problems: list[str] = []
@@ -54,7 +54,7 @@ def discover_workers() -> tuple[dict[str, WorkerCapabilities], list[str]]:
 
 
 def schema_of(worker: WorkerCapabilities) -> dict[str, Any]:
-    """The fields of a worker's algorithms; WorkerError where its provider fails."""
+    """Return the fields of a worker's algorithms; raise WorkerError if its provider fails."""
     try:
         return dict(worker.schema())
     except (Exception, SystemExit) as error:  # a stranger's function may raise anything
@@ -63,7 +63,7 @@ def schema_of(worker: WorkerCapabilities) -> dict[str, Any]:
 
 
 def _checked(worker: object) -> WorkerCapabilities:
-    """Refuse what a plug-in returned if it would only fail later, when a run is submitted."""
+    """Refuse a plug-in's result that would only fail later, when a run is submitted."""
     if not isinstance(worker, WorkerCapabilities):
         raise WorkerError(f"it must return WorkerCapabilities, not {shown(worker)}")
     for field in fields(worker):

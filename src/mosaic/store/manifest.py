@@ -1,7 +1,7 @@
-"""The manifest of a stored run: which objects make which files, and which checkpoints are whole.
+"""The manifest of a stored run: the objects of each file, and the complete checkpoints.
 
-Objects are named by their content and never change; the manifest is written last, behind a checksum. What it does not
-list is not there, whatever lies beside it.
+Objects are named by their content and never change; the manifest is written last, behind a checksum. Objects that it
+does not list are ignored.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NAME = "manifest.json"
 
 @dataclass(frozen=True)
 class Entry:
-    """A file: its bytes are those of its chunks (size, sha256), one after the other."""
+    """A file: the concatenation of its chunks, each (size, sha256)."""
 
     chunks: tuple[tuple[int, str], ...]
     changed_at: float
@@ -37,7 +37,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Kept:
-    """A checkpoint; all that it needs, segments of replay memory included, is in `files`."""
+    """A checkpoint; `files` includes all that it needs, also segments of replay memory."""
 
     step: int
     saved_at: float
@@ -50,7 +50,7 @@ class Kept:
 
 @dataclass
 class Manifest:
-    """Paths are relative to the run's folder. `generation` counts the writers: the newest one is right."""
+    """The files and checkpoints of a run, paths relative to its folder. The highest `generation` (writer) wins."""
 
     run_id: str
     generation: int = 0
@@ -58,27 +58,27 @@ class Manifest:
     checkpoints: dict[str, Kept] = field(default_factory=dict)
 
     def by_age(self) -> list[str]:
-        """The checkpoints, the last saved first."""
+        """Return the checkpoints, newest first."""
         return sorted(self.checkpoints, key=lambda name: -self.checkpoints[name].saved_at)
 
     def objects(self) -> Iterator[str]:
-        """Every object that makes a file."""
+        """Yield the name of every object that a file consists of."""
         for path, entry in self.files.items():
             yield from (object_name(self.run_id, path, digest) for _, digest in entry.chunks)
 
     def plain_files(self) -> dict[str, Entry]:
-        """The files that belong to no checkpoint."""
+        """Return the files that belong to no checkpoint."""
         owned = {path for kept in self.checkpoints.values() for path in kept.files}
         return {path: entry for path, entry in self.files.items() if path not in owned}
 
 
 def object_name(run_id: str, path: str, digest: str) -> str:
-    """An object's name: people find the file by it, and two contents never share one."""
+    """Return an object's name: readable, since it contains the file's path, and unique for each content."""
     return f"{run_id}/{path}~{digest[:16]}"
 
 
 def read_manifest(storage: Storage, run_id: str) -> Manifest | None:
-    """What the store has of a run; None where it has nothing."""
+    """Return the manifest of a stored run; None if the store does not have the run."""
     try:
         data = storage.read(f"{run_id}/{NAME}")
     except MissingError:
@@ -99,7 +99,7 @@ def read_manifest(storage: Storage, run_id: str) -> Manifest | None:
 
 
 def write_manifest(storage: Storage, manifest: Manifest) -> None:
-    """Make everything that it lists visible at once."""
+    """Publish all files and checkpoints that the manifest lists at once."""
     document = {"format": FORMAT, "updated_at": time.time(), **asdict(manifest)}
     storage.write(f"{manifest.run_id}/{NAME}", sealed(json.dumps(document).encode()))
 
@@ -118,5 +118,5 @@ def _from_json(document: Mapping[str, Any]) -> Manifest:
 
 
 def _belongs(path: str, name: str) -> bool:
-    """Return True for a file inside a checkpoint, or a segment beside it; a manifest chooses no other places."""
+    """Return True for a file inside a checkpoint, or a segment beside it; a manifest must not choose other paths."""
     return name.startswith("checkpoints/") and path.rpartition("/")[0] in (name, f"{name.rpartition('/')[0]}/{REPLAY}")

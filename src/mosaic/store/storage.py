@@ -1,4 +1,4 @@
-"""Storage: a place that a URL names (file://, s3://, …) and that takes objects by name; only this module knows fsspec.
+"""Storage: objects under a URL (file://, s3://, …), read and written by name; only this module imports fsspec.
 
 Credentials come from the environment or from the files of the cloud's own tools, never from the URL.
 """
@@ -21,13 +21,13 @@ from mosaic.contract.secrets import mask_secrets
 
 # Scheme -> the package that fsspec needs for it.
 SCHEMES = {"file": "fsspec", "s3": "s3fs", "gs": "gcsfs", "az": "adlfs", "abfs": "adlfs"}
-# An object store shows an object whole or not at all; in a folder a file is written beside and renamed.
+# An object store writes an object atomically; in a folder, a temporary file is written and renamed.
 _FOLDERS = ("file",)
 OFF = "none"
-"""what stands for no storage where the daemon's settings name one"""
+"""disables storage in the daemon's settings"""
 _EXAMPLES = "file:///mnt/lab/runs or s3://bucket/folder"
 _PROBE = ".mosaic-write-test"
-# A store that is away must be noticed within seconds: the one who waits is a person, or the end of a run.
+# Notice an unreachable store within seconds: a person or the end of a run is waiting.
 _S3 = {"connect_timeout": 5, "read_timeout": 30, "retries": {"max_attempts": 2}}
 _OPTIONS: dict[str, dict[str, Any]] = {
     "file": {"auto_mkdir": True},
@@ -36,15 +36,15 @@ _OPTIONS: dict[str, dict[str, Any]] = {
 
 
 class MissingError(StoreError):
-    """There is no object of this name."""
+    """An object that does not exist."""
 
 
 class AwayError(StoreError):
-    """The store does not answer; it may do so later."""
+    """A store that does not answer now, but may later."""
 
 
 def check_url(url: object, what: str = "storage_url") -> str:
-    """The URL, without a closing slash; ConfigError for one that is refused. No store is asked."""
+    """Return the URL without a trailing slash; raise ConfigError if it is invalid. Does not contact the store."""
     text = url.strip() if isinstance(url, str) else ""
     scheme, mark, rest = text.partition("://")
     if not mark:
@@ -68,14 +68,14 @@ def check_url(url: object, what: str = "storage_url") -> str:
 
 
 def default_url(home: Path) -> str:
-    """The storage that the settings of a home name: MOSAIC_STORAGE_URL, or the same in its `.env`; "" for none."""
+    """Return a home's default storage URL: MOSAIC_STORAGE_URL of the environment or `.env`; "" if unset or off."""
     name = variables.MOSAIC_STORAGE_URL
     found = os.environ.get(name) or variables.read_dotenv(home).get(name) or ""
     return "" if found.strip().lower() == OFF else found.strip()
 
 
 class Storage:
-    """Objects below a URL, by names with forward slashes. StoreError says what a store cannot do."""
+    """Objects under a URL, by names with forward slashes. Failures raise StoreError."""
 
     def __init__(self, url: str) -> None:
         self.url = check_url(url)
@@ -84,13 +84,13 @@ class Storage:
         with self._answered("open"):
             import fsspec
 
-            # Listings are never kept: another machine writes meanwhile.
+            # Never cache listings: another machine may write in the meantime.
             options = {"use_listings_cache": False, "skip_instance_cache": True, **_OPTIONS.get(scheme, {})}
             self._files = fsspec.filesystem(scheme, **options)
             self._root = str(self._files._strip_protocol(self.url)).rstrip("/")
 
     def check(self) -> None:
-        """Write and remove a small object; ConfigError for a store that does not let us, AwayError for none."""
+        """Write and remove a small object; raise ConfigError if that is refused, AwayError if it does not answer."""
         try:
             self.write(_PROBE, b"mosaic")
         except MissingError:
@@ -102,11 +102,11 @@ class Storage:
             raise
         except StoreError as error:
             raise ConfigError(f"storage_url {error}") from None
-        with contextlib.suppress(StoreError):  # who may add but not remove: old checkpoints stay there
+        with contextlib.suppress(StoreError):  # no permission to delete: old checkpoints stay there
             self.remove([_PROBE])
 
     def write(self, name: str, data: bytes) -> None:
-        """Put an object; a reader finds the old one or the new one, and nothing between."""
+        """Write an object atomically: a reader sees the old content or the new."""
         path = self._path(name)
         with self._answered(f"write {name}"):
             if not self._in_folder:
@@ -123,14 +123,14 @@ class Storage:
             return bytes(self._files.cat_file(self._path(name), start=0, end=CHUNK_BYTES + 1))
 
     def sizes(self, prefix: str) -> dict[str, int]:
-        """Every object below a folder with its size; what a killed writer left half written in a folder is among it."""
+        """Return every object below a folder with its size, including temporary files of a killed writer."""
         with self._answered(f"list {prefix}"):
             found = self._files.find(self._path(prefix), detail=True)
         start = len(self._root) + 1
         return {str(path)[start:]: int(about.get("size") or 0) for path, about in found.items()}
 
     def remove(self, names: Iterable[str]) -> None:
-        """Remove objects; one that is gone already is no trouble."""
+        """Remove objects; missing ones are ignored."""
         for name in names:
             with contextlib.suppress(MissingError), self._answered(f"remove {name}"):
                 self._files.rm_file(self._path(name))
@@ -140,7 +140,7 @@ class Storage:
 
     @contextlib.contextmanager
     def _answered(self, what: str) -> Iterator[None]:
-        """Whatever a store's package raises becomes one line; packages have exceptions of their own for everything."""
+        """Convert exceptions of a store's package to one-line StoreErrors; each package defines its own."""
         try:
             yield
         except FileNotFoundError as error:
@@ -150,7 +150,7 @@ class Storage:
             raise kind(f"{self.url}: cannot {what}: {_reason(error)}") from error
 
 
-# Names, because no package of a store is imported here.
+# By name, because no store's package is imported here.
 _AWAY = {"EndpointConnectionError", "HTTPClientError", "ConnectionError", "TimeoutError", "ClientConnectionError"}
 _REASONS = {
     "PermissionError": "no permission; check the credentials in the environment, and what they allow",
@@ -162,7 +162,7 @@ _REASONS = {
 
 
 def _reason(error: Exception) -> str:
-    """Why, in a line that holds no secret."""
+    """Return the reason in one line, secrets masked."""
     for known in type(error).__mro__:
         if known.__name__ in _REASONS:
             return _REASONS[known.__name__]

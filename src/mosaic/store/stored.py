@@ -1,6 +1,6 @@
-"""Stored runs, the way back: what a run's store has that this machine lacks is fetched into the run's folder, checked.
+"""Stored runs, downloaded: files that this machine lacks are fetched from a run's store into its folder, and verified.
 
-`ensure` is the one place that everything asks that is about to read a file of a run.
+Every reader of a run's files calls `ensure` first.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from mosaic.store.storage import OFF, MissingError, Storage, check_url, default_
 from mosaic.store.upload import LEFT_OUT, STATUS
 
 COPIES = ".stored.json"
-"""in a run's folder: what was fetched into it, and how it was then"""
-# A writer may remove what a manifest lists while we read by it; then the manifest is a new one.
+"""file in a run's folder that records what was fetched, with size and modification time"""
+# A writer may remove objects listed in the manifest that we read; then retry with its new manifest.
 _TRIES, _TRY_SECONDS = 3, 1.0
 _Answer = TypeVar("_Answer")
 Progress = Callable[[int, int], None]
-"""hears the bytes fetched so far, and how many there are"""
+"""receives the bytes fetched so far, and their total"""
 
 
 class DamagedCopyError(StoreError):
-    """Bytes in a store that are not those that were stored."""
+    """Fetched bytes that differ from those that were stored."""
 
 
 def url_of(paths: RunPaths, otherwise: str = "") -> str:
-    """Where a run is stored: as its config says, or its own folder, `otherwise`, or the home's settings; "" nowhere."""
+    """Return a run's storage URL: from its config, its folder, `otherwise` or the home's settings; "" if not stored."""
     document = _read_config(paths)
     for part in ("metadata", "worker", "config", "extras"):
         inner = document.get(part)
@@ -52,9 +52,9 @@ def url_of(paths: RunPaths, otherwise: str = "") -> str:
 
 
 def ensure(path: Path, home: Path, otherwise: str = "", progress: Progress | None = None) -> None:
-    """Fetch a file, a checkpoint or a run's newest checkpoint where it is not here and its run is stored.
+    """Fetch a file, a checkpoint or a run's newest checkpoint if it is missing here and its run is stored.
 
-    What lies in no run's folder, or is stored nowhere, is left to who looks for it next.
+    Do nothing for a path outside a run's folder, or a run that is not stored; the caller reports a missing file.
     """
     root = home / "var" / "trainer" / "runs"
     try:
@@ -65,7 +65,7 @@ def ensure(path: Path, home: Path, otherwise: str = "", progress: Progress | Non
     relative = inside.relative_to(paths.run_id).as_posix()
     whole = relative in (".", "checkpoints")
     here = bool(checkpoints.find_all(paths.checkpoints)) if whole else path.exists()
-    # of what was fetched as a folder the store may have more by now
+    # the store may have more by now of a folder that was fetched
     if here and (path.is_file() or not (paths.folder / COPIES).exists()):
         return
     if not (url := url_of(paths, otherwise)):
@@ -82,10 +82,10 @@ def ensure(path: Path, home: Path, otherwise: str = "", progress: Progress | Non
 
 
 def fetch_newest(paths: RunPaths, url: str, progress: Progress | None = None) -> int | None:
-    """Everything that a run needs to go on here: its newest checkpoint, logs, metrics, curves, policies.
+    """Fetch what a run needs to continue here: its newest checkpoint, logs, metrics, curves, policies.
 
-    The step of the newest checkpoint that is here afterwards; None where there is none. What is here already and was
-    not fetched is never overwritten. StoreError where the store does not answer.
+    Return the step of the newest local checkpoint afterwards; None if none exists. Local files that were not fetched
+    are never overwritten. Raise StoreError if the store does not answer.
     """
     stored = StoredRun(paths, url)
     if stored.manifest() is not None:
@@ -97,20 +97,20 @@ def fetch_newest(paths: RunPaths, url: str, progress: Progress | None = None) ->
 
 
 class StoredRun:
-    """One run as its store has it."""
+    """One run in its store."""
 
     def __init__(self, paths: RunPaths, url: str) -> None:
         self._paths, self._storage = paths, Storage(check_url(url))
         self.url = self._storage.url
 
     def manifest(self) -> Manifest | None:
-        """What the store has; None for nothing."""
+        """Return the stored manifest; None if the store does not have the run."""
         return read_manifest(self._storage, self._paths.run_id)
 
     def fetch_newest_checkpoint(self, progress: Progress | None = None) -> str | None:
-        """The name of the newest stored checkpoint, which is here now; None where the newest one is here anyway.
+        """Fetch the newest stored checkpoint and return its name; None if the local one is as new.
 
-        Of one that is damaged it is said, and the one before it is taken.
+        A damaged checkpoint is reported, and the previous one is fetched instead.
         """
 
         def fetch(manifest: Manifest) -> str | None:
@@ -129,7 +129,7 @@ class StoredRun:
         return self._from_manifest(fetch)
 
     def fetch_path(self, relative: str, progress: Progress | None = None) -> None:
-        """A checkpoint, a file with its sidecar, or every file below a folder; what the store lacks is passed over."""
+        """Fetch a checkpoint, a file with its sidecar, or every file below a folder; skip what the store lacks."""
 
         def fetch(manifest: Manifest) -> None:
             if relative in manifest.checkpoints:
@@ -151,7 +151,7 @@ class StoredRun:
         *,
         all_saved: bool = False,
     ) -> None:
-        """The files that are no checkpoints and whose path is wanted; every checkpoint too where that is asked for."""
+        """Fetch the files outside of checkpoints whose path is wanted; with `all_saved`, also every checkpoint."""
 
         def fetch(manifest: Manifest) -> None:
             told = _counted(progress)
@@ -176,7 +176,7 @@ class StoredRun:
         raise AssertionError("the last try answers or raises")
 
     def _fetch_checkpoint(self, manifest: Manifest, name: str, told: Told) -> None:
-        """Into place in one move, as the run itself saved it."""
+        """Fetch a checkpoint and move it into place with one rename, as the run itself saves it."""
         kept, final = manifest.checkpoints[name], self._inside(name)
         if not final.name.isdecimal():
             raise StoreError(f"{self.url}: the checkpoint {shown(name)} is refused: a step is its name")
@@ -202,7 +202,7 @@ class StoredRun:
         self._note({})
 
     def _has_segment(self, path: str, name: str) -> bool:
-        """A segment's content is part of its name: one that is here is the same."""
+        """Return True if a replay segment exists here; its name contains its digest, so it never changes."""
         return not path.startswith(f"{name}/") and self._inside(path).exists()
 
     def _fetch_files(self, entries: dict[str, Entry], told: Told) -> None:
@@ -218,12 +218,12 @@ class StoredRun:
             self._note(fetched)
 
     def _is_due(self, name: str, entry: Entry, copy: Any) -> bool:
-        """Whether a file is not here, or is an older copy that nobody has touched since; what was made here stays."""
+        """Return True if a file is missing here, or is an older copy that nobody has changed; files made here stay."""
         now = _as_it_is(self._inside(name))
         return now is None or (now == copy and now != [entry.size, entry.changed_at])
 
     def _fetch_file(self, name: str, entry: Entry, target: Path, told: Told) -> None:
-        """Write beside, check every chunk, rename; the time of its last change is the original's."""
+        """Write a temporary file, verify every chunk, rename; keep the original's modification time."""
         beside = target.with_name(f".{target.name}.{os.urandom(4).hex()}.fetched")
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -246,7 +246,7 @@ class StoredRun:
             beside.unlink(missing_ok=True)
 
     def _inside(self, name: str) -> Path:
-        """The place of a stored file; a store that somebody else writes must not choose places outside the folder."""
+        """Return the local path of a stored file; a foreign store must not choose paths outside the folder."""
         if name in LEFT_OUT:
             raise StoreError(f"{self.url}: the path {shown(name)} of a stored file is refused")
         try:
@@ -255,14 +255,14 @@ class StoredRun:
             raise StoreError(f"{self.url}: {error}") from None
 
     def _note(self, fetched: dict[str, Any]) -> None:
-        """Remember what is a copy, so that a newer one may take its place."""
+        """Record the fetched files, so that a newer copy may replace them."""
         path = self._paths.folder / COPIES
         files = {**(read_note(path, TABLE_OF_COPIES).get("files") or {}), **fetched}
         write_atomic(path, json.dumps({"url": self.url, "files": files}))
 
 
 Told = Callable[[int, int], None]
-"""hears how many bytes have come, and how many more there will be"""
+"""receives the bytes just fetched, and the bytes added to the total"""
 
 
 def _counted(progress: Progress | None) -> Told:

@@ -1,9 +1,9 @@
-"""The copy in a store: a process of its own that uploads a run's files as they come, and the shell's handle on it.
+"""The sync process that uploads a run's files to its store as they grow, and the shell's handle on it.
 
     python -m mosaic.store.syncing --home DIR --run-id RUN --url URL [--checkpoints DIR | --fetch]
 
-A line on stdin asks for everything to be stored now; at the end of stdin it stores once more and ends. storage.json in
-the run's folder says how far it is. With --fetch it brings what the run needs to go on here, and ends. Credentials come
+A line on stdin requests a full sync now; at the end of stdin it syncs once more and exits. storage.json in the run's
+folder reports its progress. With --fetch it downloads what the run needs to continue here, and exits. Credentials come
 through the environment only.
 """
 
@@ -31,30 +31,30 @@ from mosaic.store.stored import fetch_newest
 from mosaic.store.upload import STATUS, TakenOver, Upload
 
 LOG = "storage.log"
-# Logs and curves follow a run at this distance; a checkpoint is stored as soon as it is seen.
+# Logs and curves are uploaded at this interval; a checkpoint as soon as it is seen.
 SYNC_SECONDS, LOOK_SECONDS = 15.0, 1.0
 FIRST_RETRY, LONGEST_RETRY = 1.0, 60.0
-# At the end of a run: as long as bytes move, but not for ever; a run that was told to stop has less time.
+# At the end of a run: while bytes move, up to a limit; a run that was stopped has less time.
 FLUSH_SECONDS, STOPPED_FLUSH_SECONDS, SILENT_SECONDS = 600.0, 60.0, 30.0
-# What is left after the flush are the last event and the manifest; where that failed, little hope.
+# After the flush, only the last event and the manifest remain; if the flush failed, they rarely succeed.
 CLOSE_SECONDS, HOPELESS_SECONDS = 20.0, 1.0
-# A process whose shell was killed stores what it can for so long.
+# A process whose shell was killed continues to upload for this long.
 LINGER_SECONDS = 120.0
-# A run that goes on elsewhere waits so long for a store that does not answer.
+# A run that continues elsewhere waits this long for a store that does not answer.
 FETCH_SECONDS = 300.0
 _BEAT_SECONDS = 30.0
 
 
 def storage_of(extras: Mapping[str, Any]) -> str:
-    """The URL that a run's config names; "" for none."""
+    """Return the storage URL of a run's config; "" if unset or off."""
     url = str(extras.get("storage_url") or "").strip()
     return "" if url.lower() == OFF else url
 
 
 def fetch_stored(paths: RunPaths, url: str, environment: Mapping[str, str]) -> None:
-    """Bring what a run needs to go on here from its store, with the credentials of another environment than ours.
+    """Fetch what a run needs to continue here from its store, with the credentials in `environment`.
 
-    StoreError where the store has not answered for FETCH_SECONDS: starting over instead would lose what was learned.
+    Raise StoreError if the store has not answered for FETCH_SECONDS: starting over would lose training.
     """
     command = [sys.executable, "-P", "-m", "mosaic.store.syncing", "--home", str(paths.home)]
     command += ["--run-id", paths.run_id, "--url", url, "--fetch"]
@@ -66,13 +66,13 @@ def fetch_stored(paths: RunPaths, url: str, environment: Mapping[str, str]) -> N
 
 
 class Syncer:
-    """The shell's handle on the process; nothing it does can block or fail a run."""
+    """The shell's handle on the sync process; its failures never block or fail a run."""
 
     def __init__(self, paths: RunPaths, url: str, environment: Mapping[str, str], checkpoints: Path) -> None:
         self._status, self._url, self._asked, self._told = paths.folder / STATUS, url, 0, ""
         self._gave_up = False
         self._status.unlink(missing_ok=True)
-        # -P: a json.py in the folder that the run was started from is not ours to import.
+        # -P: a json.py in the run's start folder must not be imported.
         command = [sys.executable, "-P", "-m", "mosaic.store.syncing", "--home", str(paths.home)]
         command += ["--run-id", paths.run_id, "--url", url, "--checkpoints", str(checkpoints)]
         try:
@@ -84,7 +84,7 @@ class Syncer:
             raise storage_error(paths.logs / LOG, error) from None
 
     def poll(self) -> str | None:
-        """A line about trouble that nobody was told yet, else None."""
+        """Return a line about an error that was not yet reported, else None."""
         status = self.status()
         trouble = str(status.get("error") or "")
         if not trouble and self._process.poll():
@@ -95,7 +95,7 @@ class Syncer:
         return f"{trouble}; training goes on, and so do the tries" if status.get("again") else trouble
 
     def flush(self, seconds: float, hurry: Callable[[], bool], beat: Callable[[], None]) -> str | None:
-        """Wait until everything is stored, at most so long or until `hurry`; the line to report when it is not."""
+        """Wait until everything is stored, `seconds` at most or until `hurry`; return the line to report on failure."""
         self._asked, self._gave_up = self._asked + 1, False
         if not self._say(b"flush\n"):
             return self.poll()
@@ -117,12 +117,12 @@ class Syncer:
         return self._epitaph()
 
     def close(self, seconds: float = CLOSE_SECONDS) -> str | None:
-        """Let it store the last event and end; the line for stderr when it could not."""
+        """Let the process store the last event and exit; return the line for stderr on failure."""
         if self._process.stdin is not None:
             try:
                 self._process.stdin.close()
             except OSError:
-                pass  # it is gone already, which its exit code tells
+                pass  # it has exited already; its exit code has the reason
         try:
             code = self._process.wait(HOPELESS_SECONDS if self._gave_up else seconds)
         except subprocess.TimeoutExpired:
@@ -131,13 +131,13 @@ class Syncer:
         return self._epitaph() if code and not self._gave_up else None
 
     def kill(self) -> None:
-        """End the process now; what it was uploading is not seen by anybody."""
+        """End the process now; a partial upload stays invisible to readers."""
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
 
     def status(self) -> dict[str, Any]:
-        """What the process last said of itself."""
+        """Return the last status that the process reported."""
         return read_note(self._status, STORAGE)
 
     def _say(self, line: bytes) -> bool:
@@ -157,7 +157,7 @@ class Syncer:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Follow the run until told to end; 1 where not everything could be stored."""
+    """Sync the run until stdin ends; return 1 if not everything could be stored."""
     parser = argparse.ArgumentParser(prog="python -m mosaic.store.syncing", description=__doc__)
     parser.add_argument("--home", type=Path, required=True)
     parser.add_argument("--run-id", required=True)
@@ -168,7 +168,7 @@ def main(argv: list[str] | None = None) -> int:
     paths = RunPaths(flags.run_id, flags.home)
     if flags.fetch:
         return _fetch(paths, flags.url)
-    for number in STOP_SIGNALS:  # told to everybody at once; the shell, whose end is that of stdin, says when
+    for number in STOP_SIGNALS:  # sent to the whole process group; the shell decides, by closing stdin
         signal.signal(number, signal.SIG_IGN)
     return _Sync(paths, flags.url, flags.checkpoints or paths.checkpoints).to_end()
 
@@ -188,7 +188,7 @@ def _fetch(paths: RunPaths, url: str) -> int:
 
 
 class _Sync:
-    """Uploads until stdin ends; a store that is away is asked again, ever more seldom."""
+    """Uploads until stdin ends; retries a store that does not answer, with growing delays."""
 
     def __init__(self, paths: RunPaths, url: str, checkpoints: Path) -> None:
         self._paths, self._url, self._checkpoints = paths, url, checkpoints
@@ -229,7 +229,7 @@ class _Sync:
         return self._upload.sync(last=last)
 
     def _wait(self, seconds: float, *, for_checkpoints: bool) -> None:
-        """Until the time has come, somebody asks, or a checkpoint is there that was not."""
+        """Wait until the time has come, a sync is requested, or a new checkpoint appears."""
         until, known = time.monotonic() + seconds, self._saved()
         while not self._woken.is_set() and (left := until - time.monotonic()) > 0:
             self._woken.wait(min(left, LOOK_SECONDS))
@@ -238,7 +238,7 @@ class _Sync:
         self._woken.clear()
 
     def _saved(self) -> set[tuple[str, int]]:
-        """The checkpoints that are there, without reading them."""
+        """Return the local checkpoints, without reading them."""
         found = set()
         for path in (*self._checkpoints.glob("*/state.json"), *self._checkpoints.glob("*/*/state.json")):
             with contextlib.suppress(OSError):

@@ -1,6 +1,6 @@
-"""Upload: a run's folder copied into a store, again and again, so that a reader finds whole checkpoints only.
+"""Upload: a run's folder copied to a store, repeatedly, so that a reader finds complete checkpoints only.
 
-The newest of two writers of one run is right: a process that was cut off, and lives on, stops when it sees the other.
+Of two writers of one run the newer wins: a process that was cut off, but still runs, stops when it sees the other.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from mosaic.contract.paths import RunPaths
 from mosaic.store.manifest import NAME, Entry, Kept, Manifest, object_name, read_manifest, write_manifest
 from mosaic.store.storage import AwayError, Storage
 
-# One request and one allocation each; what a kill cuts off is at most this much.
+# One request and one allocation each; a kill loses at most this much.
 CHUNK_BYTES = 32 << 20
-# Files that only ever grow: of these just the new end is read and sent.
+# Append-only files: only their new end is read and sent.
 _GROWING = (".jsonl", ".log")
 STATUS = "storage.json"
-# Of this machine and this moment; W&B keeps its own copy of its own folder.
+# Specific to this machine and moment; W&B uploads its own folder.
 LEFT_OUT = (
     *(STATUS, "fastlane.json", "logs/worker.lock", "logs/paused_seconds"),
     *("logs/attempt", "logs/exit.json", "logs/order"),
@@ -33,11 +33,11 @@ _LEFT_OUT_FOLDERS = ("checkpoints", "wandb")
 
 
 class TakenOver(StoreError):
-    """Another process writes this run now."""
+    """A newer process that writes this run."""
 
 
 class Upload:
-    """One writer of one run. After an error it goes on where it was; `sync` may be called again at once."""
+    """One writer of one run. After an error it resumes; `sync` may be called again at once."""
 
     def __init__(
         self,
@@ -55,12 +55,12 @@ class Upload:
         self._ours: set[str] = set()
         self._damaged: dict[tuple[str, int], str] = {}
         self._doomed: set[str] = set()
-        write_manifest(storage, self._manifest)  # from now on an older writer sees that it is one
+        write_manifest(storage, self._manifest)  # from now on an older writer notices that it was replaced
         self._dirty = False
 
     def sync(self, *, last: bool = False) -> list[str]:
-        """Bring the store up to date; what could not be stored for a reason that will not pass, in a line each."""
-        saved = checkpoints.find_all(self._folder)  # first: the rows that these need are in the files read after it
+        """Bring the store up to date; return a line for each file that a permanent error keeps out."""
+        saved = checkpoints.find_all(self._folder)  # first: the rows that these need are in the files read next
         for name, path in self._plain_files():
             self._put_changed(name, path)
         self._write()
@@ -73,7 +73,7 @@ class Upload:
         return list(self._damaged.values())
 
     def left_bytes(self) -> int:
-        """How much of the folder is not stored as it is now: a guess that costs little."""
+        """Return roughly how many bytes are not yet stored; a cheap estimate."""
         stored, left = self._manifest.files, 0
         with contextlib.suppress(OSError):  # pruned meanwhile
             for name, path in self._plain_files():
@@ -84,7 +84,7 @@ class Upload:
         return left
 
     def _plain_files(self) -> Iterator[tuple[str, Path]]:
-        """Every file but checkpoints, hidden ones and links."""
+        """Yield every file except checkpoints, hidden files and links."""
         root = self._paths.folder
         for folder, names, files in os.walk(root):
             inside = Path(folder).relative_to(root)
@@ -96,7 +96,7 @@ class Upload:
                     yield relative, path
 
     def _put_changed(self, name: str, path: Path) -> None:
-        """Store a file that is not as it was when it was last seen; one that has just gone is passed over."""
+        """Store a file that has changed since it was last seen; skip it if it has just been removed."""
         try:
             with path.open("rb") as file:
                 status = os.fstat(file.fileno())
@@ -113,7 +113,7 @@ class Upload:
         self._dirty |= entry != before
 
     def _held(self, name: str, file: Any, status: os.stat_result, before: Entry | None) -> list[tuple[int, str]]:
-        """The chunks of a stored file that its present content begins with."""
+        """Return the stored chunks that the file's present content still begins with."""
         if before is None:
             return []
         seen = self._seen.get(name)
@@ -129,8 +129,11 @@ class Upload:
         return held
 
     def _put_tail(self, name: str, file: Any, size: int, held: list[tuple[int, str]]) -> tuple[tuple[int, str], ...]:
-        """Store what follows the chunks that hold. A chunk as small as what follows is sent again with it: so the
-        number of a growing file's chunks grows with the logarithm of its size, and so does what is sent twice."""
+        """Store the new bytes after the unchanged chunks.
+
+        A chunk no larger than those bytes is merged with them: so the number of a growing file's chunks grows with the
+        logarithm of its size, and so do the bytes sent twice.
+        """
         tail = size - sum(count for count, _ in held)
         while tail and held and held[-1][0] <= tail and held[-1][0] + tail <= CHUNK_BYTES:
             tail += held.pop()[0]
@@ -153,7 +156,7 @@ class Upload:
         return f"checkpoints/{path.relative_to(self._folder).as_posix()}"
 
     def _put_checkpoint(self, path: Path) -> None:
-        """Store a checkpoint that is not there as it is; one that is pruned meanwhile is passed over."""
+        """Store a checkpoint that is new or changed; skip one that is pruned meanwhile."""
         name, written = self._name(path), 0
         try:
             written = (path / "state.json").stat().st_mtime_ns
@@ -185,14 +188,14 @@ class Upload:
         self._dirty = True
 
     def _put_checkpoint_files(self, path: Path, name: str, document: dict[str, Any]) -> dict[str, Entry]:
-        """What a checkpoint is made of, each file with the checksum that its document gives."""
+        """Store a checkpoint's files, verified with its document's checksums, and return their entries."""
         found = {f"{name}/state.json": self._put_whole(f"{name}/state.json", path / "state.json", None)}
         for file, sum256 in document["files"].items():
             found[f"{name}/{file}"] = self._put_whole(f"{name}/{file}", path / file, sum256)
         beside = name.rpartition("/")[0]
         for segment in (document.get(REPLAY) or {}).get("segments", ()):
             relative = f"{beside}/{REPLAY}/{segment['file']}"
-            stored = self._manifest.files.get(relative)  # its content is part of its name
+            stored = self._manifest.files.get(relative)  # its name contains its content's digest
             found[relative] = stored or self._put_whole(
                 relative, path.parent / REPLAY / segment["file"], segment["sha256"]
             )
@@ -210,7 +213,7 @@ class Upload:
         return Entry(tuple(chunks), changed_at)
 
     def _forget(self, saved: list[Path]) -> None:
-        """Let the store lose what was pruned here; a folder without any checkpoint was not pruned but removed."""
+        """Drop locally pruned checkpoints from the store; a folder without any checkpoint was removed, not pruned."""
         local = {self._name(path) for path in saved}
         self._ours |= local
         kept = self._manifest.checkpoints
@@ -227,7 +230,7 @@ class Upload:
         self._dirty = True
 
     def _outdated(self, one: Kept, local: set[str]) -> bool:
-        """Whether pruning would have removed a checkpoint that only the store has: an earlier attempt's, elsewhere."""
+        """Return True if pruning would remove a checkpoint that only the store has (an earlier attempt elsewhere)."""
         stored = [self._manifest.checkpoints[name] for name in local if name in self._manifest.checkpoints]
         later = [other for other in stored if other.saved_at > one.saved_at]
         best = one.score is not None and all(
@@ -236,7 +239,7 @@ class Upload:
         return len(later) >= KEPT and not one.pinned and not best
 
     def _write(self) -> None:
-        """Show what has been stored since the last time."""
+        """Publish what has been stored since the last manifest."""
         if not self._dirty:
             return
         self._stand_by()
@@ -244,13 +247,13 @@ class Upload:
         self._dirty = False
 
     def _stand_by(self) -> None:
-        """Do nothing more where a later writer has begun."""
+        """Raise TakenOver if a later writer has begun."""
         found = read_manifest(self._storage, self._paths.run_id)
         if found is not None and found.generation > self._manifest.generation:
             raise TakenOver(f"another process stores run {self._paths.run_id} in {self._storage.url} now")
 
     def _sweep(self, last: bool) -> None:
-        """Remove objects that nothing lists any more, one round late: somebody may read by the manifest before."""
+        """Remove unlisted objects, one round late: a reader may still use the previous manifest."""
         unused = set(self._there) - set(self._manifest.objects()) - {f"{self._paths.run_id}/{NAME}"}
         gone = unused if last else unused & self._doomed
         if gone:
@@ -261,6 +264,6 @@ class Upload:
             except AwayError:
                 raise
             except StoreError:
-                pass  # who may write but not remove: it lies there unlisted
+                pass  # no permission to delete: the object stays, unlisted
             del self._there[name]
         self._doomed = unused

@@ -1,4 +1,4 @@
-"""The border around one run: an exception in its handling is logged and shown at it, and stops no other run."""
+"""The isolation of one run: an exception in its handling is logged and shown for it, and stops no other run."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from mosaic.contract.happenings import Happenings
 from mosaic.contract.kinds import FieldError
 from mosaic.trainer.registry.registry import Registry
 
-# A fault that lasts so long is shown; a shorter one (such as too many open files) is only logged.
+# An error that lasts this long is shown; a shorter one (such as too many open files) is only logged.
 ODD_SECONDS = 10.0
 
 _Answer = TypeVar("_Answer")
 
 
 class Border:
-    """The border of all runs; used by the dispatcher's thread only."""
+    """The isolation of all runs; used by the dispatcher's thread only."""
 
     def __init__(self, registry: Registry, happenings: Happenings, clock: Callable[[], float]) -> None:
         self._registry, self._happenings, self._clock = registry, happenings, clock
@@ -46,7 +46,7 @@ class Border:
         return answer
 
     def report(self) -> None:
-        """Log each run that has become BROKEN, and let watchers look at it again."""
+        """Log each run that has become BROKEN, and notify its watchers."""
         for run_id, problem in self._registry.unreadable.fresh():
             self._happenings.warn("run.broken", run_id, reason=problem)
             self._registry.mark(run_id)

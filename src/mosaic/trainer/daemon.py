@@ -1,4 +1,4 @@
-"""The trainer daemon: puts the parts together, serves, adopts what lives, and can be killed at any moment.
+"""The trainer daemon: assembles its parts, serves calls, adopts live runs, and can be killed at any moment.
 
 python -m mosaic.trainer.daemon [--home DIR] [--listen 127.0.0.1:50055] [--slots N] [--eval-slots N]
 """
@@ -52,7 +52,7 @@ from mosaic.trainer.scheduling.dispatcher import Dispatcher
 from mosaic.trainer.scheduling.gpu import Machine
 from mosaic.trainer.scheduling.submission import Submissions, Vault
 
-# Often enough that a number reaches the registry well within a second of being logged.
+# Short enough that a number reaches the registry well within a second of being logged.
 TICK_SECONDS = 0.25
 START_SECONDS = 60.0
 SERVED = "a trainer daemon already serves"
@@ -121,7 +121,7 @@ class Daemon:
         )
 
     def start(self) -> None:
-        """Adopt what lives, then answer calls."""
+        """Adopt live runs, then answer calls."""
         self.dispatcher.adopt()
         self._server = grpc.server(
             futures.ThreadPoolExecutor(THREADS, thread_name_prefix="call"),
@@ -151,13 +151,13 @@ class Daemon:
             self._close()
 
     def _tick(self) -> None:
-        """One look at everything; whatever goes wrong is said once, and tried again."""
+        """Run one tick; report an error once, and retry."""
         try:
             self.dispatcher.tick()
         except TrainerError as error:
             self._say("registry.unavailable", error)
             return
-        except Exception as error:  # a daemon that dies of one run's oddity would leave all the others unwatched
+        except Exception as error:  # a daemon that dies of one run's error would leave all the others unwatched
             self._say("daemon.trouble", error)
             return
         self._true_at = time.time()
@@ -176,14 +176,14 @@ class Daemon:
         self._trouble = text
 
     def _current_trouble(self) -> str:
-        """Return the problem of the last tick for clients, with the time up to which the states are true."""
+        """Return the problem of the last tick for clients, with the time up to which the states are valid."""
         if not self._trouble:
             return ""
         until = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self._true_at))
         return f"{self._trouble.removeprefix('UnavailableError: ')}; the states of runs are true up to {until}"
 
     def _write_cards(self) -> None:
-        """Tell clients where we are: in this home, and in the user's state folder."""
+        """Publish the daemon's address for clients: in this home, and in the user's state folder."""
         card = {
             "home": str(self.home),
             "target": self.target,
@@ -196,7 +196,7 @@ class Daemon:
             write_atomic(channel.user_card(), text, mode=0o600)
         except MosaicError as error:
             self.happenings.warn("daemon.trouble", error=error)
-        # The home's own last: who starts a daemon waits for that one, and may then look for either.
+        # The home's own last: the starter of a daemon waits for that one, and may then read either.
         write_atomic(channel.daemon_card(self.home), text, mode=0o600)
 
     def _close(self) -> None:
@@ -242,9 +242,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def spawn(home: Path, *, listen: str = channel.DEFAULT_TARGET, arguments: Sequence[str] = ()) -> channel.Address:
-    """Start a daemon that outlives this process, and wait until it answers; NoDaemonError says why it does not.
+    """Start a daemon that outlives this process, and wait until it answers; raise NoDaemonError with the reason if not.
 
-    Where another process starts one for this home at the same moment, that one is as good.
+    If another process starts one for this home at the same moment, that one is returned.
     """
     log = home.resolve() / "var" / "logs" / "trainer_daemon.stderr.log"
     make_var(home)
@@ -268,7 +268,7 @@ def spawn(home: Path, *, listen: str = channel.DEFAULT_TARGET, arguments: Sequen
         if card.get("pid") == process.pid or (card and ended):
             return _address(card)
         said = log.read_bytes()[start:].decode(errors="replace").strip().splitlines() if ended else []
-        if ended and not any(SERVED in line for line in said):  # else another one is about to write its card
+        if ended and not any(SERVED in line for line in said):  # otherwise another one is about to write its card
             reason = said[-1].removeprefix("mosaic: ") if said else "it gave no reason"
             raise NoDaemonError(f"the trainer daemon did not start: {reason}")
         time.sleep(0.05)
@@ -276,13 +276,13 @@ def spawn(home: Path, *, listen: str = channel.DEFAULT_TARGET, arguments: Sequen
 
 
 def _address(card: Mapping[str, Any]) -> channel.Address:
-    """The daemon of this card, whatever MOSAIC_TARGET names."""
+    """Return the address in this card, whatever MOSAIC_TARGET names."""
     token = Path(card["token_file"]).read_text(encoding="ascii").strip()
     return channel.Address(str(card["target"]), token, str(card.get("ca") or ""), str(card.get("home") or ""))
 
 
 def take_lock(home: Path) -> int:
-    """Be the only daemon of this home; the kernel lets go of a dead one's lock."""
+    """Take the lock of a home's only daemon; the kernel releases a dead one's."""
     path = channel.daemon_lock(home)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -303,7 +303,7 @@ def take_lock(home: Path) -> int:
 
 
 def _token(home: Path) -> str:
-    """The daemon's token, made at the first start."""
+    """Return the daemon's token, created at the first start."""
     path = channel.token_file(home)
     try:
         with contextlib.suppress(FileExistsError):
@@ -316,7 +316,7 @@ def _token(home: Path) -> str:
         token = path.read_text(encoding="ascii").strip()
     except OSError as error:
         raise storage_error(path, error) from None
-    if len(token) < 16:  # a crash left it empty, or somebody wrote their own
+    if len(token) < 16:  # a crash left it empty, or it was edited by hand
         path.unlink()
         return _token(home)
     return token

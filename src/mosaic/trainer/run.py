@@ -1,4 +1,4 @@
-"""What the registry tells of a run: the same values from the registry itself and over gRPC."""
+"""A run in the registry: the same values from the registry itself and over gRPC."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mosaic.trainer.states import ENDED, State
 
 @dataclass(frozen=True, slots=True)
 class Artifact:
-    """A thing that a run left in its folder; `path` is relative to it."""
+    """A file or folder that a run created; `path` is relative to the run's folder."""
 
     kind: str
     path: str
@@ -23,7 +23,7 @@ class Artifact:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run as it stands. Times are unix seconds, 0.0 where it has not happened.
+    """A run's present state. Times are unix seconds, 0.0 if not yet happened.
 
     `payload`, `last_values` and `artifacts` are filled by get_run only.
     """
@@ -49,7 +49,7 @@ class Run:
     episodes: int = 0
     last_return: float | None = None
     mean_return: float | None = None
-    """the newest `charts/mean_return`; the mean of the last 100 episodes of a run that logs none"""
+    """the newest `charts/mean_return`; the mean of the last 100 episodes if the run logs none"""
     last_length: float | None = None
     sps: float | None = None
     eta_seconds: float | None = None
@@ -67,20 +67,20 @@ class Run:
     asked: str = ""
     external: bool = False
     group: str = ""
-    """shared by runs that differ in nothing but their seed: a name that was given, or "#" and a digest"""
+    """shared by runs that differ only in their seed: a given name, or "#" and a digest"""
     executor: str = "local"
     job: str = ""
     """the cluster's name for the job of its present attempt"""
     node: str = ""
-    """the machine of the cluster that has it"""
+    """the cluster's machine that runs it"""
     stalled: bool = False
     """its step has not grown for longer than its pace explains"""
     stalled_since: float = 0.0
-    """when its step grew last"""
+    """time of its last step increase"""
     imported: bool = False
     """rebuilt from a folder: this home's user typed none of the names in its files"""
     curve: tuple[float, ...] = ()
-    """its returns in a few points, where a list was asked for them"""
+    """its returns in a few points, if a list was requested with them"""
     payload: dict[str, Any] = field(default_factory=dict)
     last_values: dict[str, float] = field(default_factory=dict)
     artifacts: tuple[Artifact, ...] = ()
@@ -91,17 +91,17 @@ class Run:
 
     @property
     def progress(self) -> float | None:
-        """From 0 to 1; None for a run without a known end."""
+        """Return the progress from 0 to 1; None for a run without a known end."""
         return min(1.0, self.step / self.total_timesteps) if self.total_timesteps > 0 else None
 
     def to_json(self) -> dict[str, Any]:
-        """A document for `--json`: every field, and the progress."""
+        """Return a document for `--json`: every field, and the progress."""
         return {**asdict(self), "state": str(self.state), "progress": self.progress}
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some of the runs that match, newest first; `next_page` is "" on the last page."""
+    """A page of the matching runs, newest first; `next_page` is "" on the last page."""
 
     runs: tuple[Run, ...]
     next_page: str
@@ -110,9 +110,9 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Something that happened to a run: kind moved | progress | deleted | marked.
+    """A change of a run: kind moved | progress | deleted | marked.
 
-    `run` is as it is now, None once deleted.
+    `run` is its present state, None once deleted.
     """
 
     cursor: int
@@ -136,7 +136,7 @@ class Rebuilt:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Points of one metric in the order they were logged; `cursor` asks for what comes after them."""
+    """Points of one metric in the order they were logged; `cursor` requests the points after them."""
 
     key: str
     steps: npt.NDArray[np.int64]
@@ -146,7 +146,7 @@ class Series:
     reset: bool
     total: int
     highest: float | None = None
-    """the largest value, where the points are means"""
+    """the largest value, if the points are means"""
 
     def __len__(self) -> int:
         return len(self.values)

@@ -8,21 +8,21 @@ from mosaic.contract.errors import ConfigError, MoveError, nearest, shown
 
 
 class State(StrEnum):
-    """Where a run stands; the names are those of the wire."""
+    """The state of a run; the names are those in gRPC messages."""
 
     INIT = "INIT"  # queued
     HANDSHAKE = "HANDSHAKE"  # its worker is being started
     READY = "READY"  # its worker has registered
-    EXECUTING = "EXECUTING"  # telemetry came
+    EXECUTING = "EXECUTING"  # telemetry arrived
     PAUSED = "PAUSED"
     COMPLETED = "COMPLETED"
     FAILED = "FAILED"
     CANCELLED = "CANCELLED"
-    LOST = "LOST"  # a remote worker that has fallen silent
+    LOST = "LOST"  # a remote worker that no longer sends anything
     BROKEN = "BROKEN"  # shown for a row that cannot be read, never stored
 
 
-# A worker holds resources in these.
+# A worker holds resources in these states.
 LIVE = frozenset({State.HANDSHAKE, State.READY, State.EXECUTING, State.PAUSED, State.LOST})
 ENDED = frozenset({State.COMPLETED, State.FAILED, State.CANCELLED, State.BROKEN})
 _ENDS = {State.COMPLETED, State.FAILED, State.CANCELLED, State.LOST}
@@ -30,7 +30,7 @@ _ENDS = {State.COMPLETED, State.FAILED, State.CANCELLED, State.LOST}
 MOVES: dict[State, frozenset[State]] = {
     # A queued run may end without having begun: refused, cancelled, or found to be impossible.
     State.INIT: frozenset({State.HANDSHAKE, State.FAILED, State.CANCELLED}),
-    # Back to INIT: a retry, exit 75, or a start of which a daemon's crash left no trace.
+    # Back to INIT: a retry, exit 75, or a start that a daemon's crash lost.
     State.HANDSHAKE: frozenset({State.READY, State.INIT, *_ENDS}),
     State.READY: frozenset({State.EXECUTING, State.INIT, *_ENDS}),
     State.EXECUTING: frozenset({State.PAUSED, State.INIT, *_ENDS}),
@@ -44,7 +44,7 @@ MOVES: dict[State, frozenset[State]] = {
 
 
 def parse_state(name: str) -> State:
-    """The state of this name, in any case; ConfigError names those there are."""
+    """Return the state of this name, in any case; raise ConfigError with the known ones for any other."""
     try:
         return State(name.upper())
     except ValueError:
@@ -55,7 +55,7 @@ def parse_state(name: str) -> State:
 
 
 def check_move(run_id: str, present: State, to: State) -> None:
-    """Refuse a move that is not in the table."""
+    """Refuse a transition that is not in the table."""
     if to not in MOVES[present]:
         allowed = ", ".join(sorted(MOVES[present])) or "nothing: it has ended"
         raise MoveError(f"run {run_id} is {present} and cannot become {to}; allowed: {allowed}")

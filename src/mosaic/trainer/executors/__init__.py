@@ -1,1 +1,1 @@
-"""Where runs are executed."""
+"""Executors: local processes, and jobs of Slurm or Ray."""

@@ -1,4 +1,4 @@
-"""The executors of one daemon: which there are, which is the default, and why another is not there."""
+"""The executors of one daemon: those available, the default, and the reasons why others are unavailable."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mosaic.trainer.executors.local import LocalExecutor
 
 
 class Executors:
-    """By name; the daemon's own machine is always among them."""
+    """Executors by name; always includes the daemon's own machine."""
 
     def __init__(
         self,
@@ -24,17 +24,17 @@ class Executors:
         self.default = default
 
     def of(self, name: str) -> Executor:
-        """The executor of this name; of a run whose executor is gone, one that knows nothing."""
+        """Return the executor of this name; the local one, which does not know the run, if it is gone."""
         return self._found.get(name) or self._found["local"]
 
     def close(self, busy: Collection[str]) -> None:
-        """The daemon ends: let go of what no live run of these executors needs."""
+        """Close, at the daemon's end, the executors without live runs."""
         for name, executor in self._found.items():
             if name not in busy:
                 executor.close()
 
     def problem(self, name: str) -> str:
-        """Why runs cannot go there, "" where they can."""
+        """Return why runs cannot use an executor, "" if they can."""
         if name in self._found:
             return ""
         return self._problems.get(name) or f"this daemon has no executor {name!r}; it has {', '.join(self._found)}"

@@ -1,4 +1,4 @@
-"""What Ray and Slurm have in common: an order becomes a job, and one thread looks after all jobs in one listing."""
+"""The common base of Ray and Slurm: an order becomes a job, and one thread polls all jobs with one listing."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from mosaic.trainer.executors.node_orders import Order, mark_of
 from mosaic.trainer.live.worker_requests import WorkerRequests
 from mosaic.trainer.scheduling.outcome import REQUEUE
 
-# Often enough that a run's end is seen soon, seldom enough for a scheduler that hundreds of people ask.
+# Short enough to notice a run's end soon, long enough for a scheduler that hundreds of people query.
 LOOK_SECONDS = 1.0
-# A cluster that answers and does not list a job, this long after its submission, has forgotten it.
+# A cluster that answers, but does not list a job this long after its submission, has lost it.
 FORGOTTEN_SECONDS = 20.0
-# A relay whose worker's end was written down has nothing left to do; after this time it is made to end.
+# A relay whose worker's end was recorded has nothing left to do; after this time it is stopped.
 LEAVING_SECONDS = 60.0
-# How long a run that has saved itself waits for its cluster to say why it was told to.
+# A run that has saved itself waits this long for its cluster to report why it was stopped.
 WORD_SECONDS = 15.0
-# What a relay gets to end its worker's processes before the cluster ends the relay.
+# The time for a relay to end its worker's processes before the cluster ends the relay.
 RELAY_SECONDS = 10.0
 
 
 class JobPhase(StrEnum):
-    """Where a job stands."""
+    """The phase of a job."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -43,13 +43,13 @@ class JobPhase(StrEnum):
 
 @dataclass(frozen=True)
 class Job:
-    """A job as the cluster lists it; times are unix seconds, 0.0 where it has not happened."""
+    """A job as the cluster lists it; times are unix seconds, 0.0 if not yet happened."""
 
     name: str
     phase: JobPhase
     node: str = ""
     why: str = ""
-    """it waits, in the cluster's words"""
+    """the cluster's reason why it waits"""
     started_at: float = 0.0
     ended_at: float = 0.0
     exit: Exit = field(default_factory=lambda: Exit(None))
@@ -57,18 +57,18 @@ class Job:
 
 @dataclass(frozen=True)
 class ClusterSite:
-    """What nodes must be told of the daemon."""
+    """The daemon's data that nodes need."""
 
     home: Path
     target: Callable[[], str]
-    """where they reach it"""
+    """the daemon's address for nodes"""
     certificate: Path | None = None
     scratch: str = ""
     python: str = ""
     """the interpreter on the nodes; "" is the daemon's own path"""
 
     def order(self, launch: Launch) -> Order:
-        """The attempt as one word; the interpreter of the daemon becomes that of the node."""
+        """Return the attempt as an order; the daemon's interpreter is replaced by a placeholder for the node's."""
         command = tuple(PYTHON if word == sys.executable else word for word in launch.command)
         return Order(
             run_id=launch.run_id,
@@ -87,12 +87,12 @@ class ClusterSite:
 
     @property
     def entry(self) -> list[str]:
-        """The command that runs an order on a node."""
+        """Return the command that runs an order on a node."""
         return [self.python or sys.executable, "-m", "mosaic.trainer.executors.node"]
 
 
 class ClusterExecutor(ABC):
-    """Jobs of a cluster, by the cluster's own ids. What a node is asked goes through its stream to the daemon."""
+    """Jobs of a cluster, by the cluster's own ids. Requests to a node go through its stream to the daemon."""
 
     name = ""
     here = only_here = False
@@ -111,23 +111,23 @@ class ClusterExecutor(ABC):
 
     @abstractmethod
     def check(self, resources: Mapping[str, Any]) -> None:
-        """Refuse what could never be submitted."""
+        """Refuse resources that could never be submitted."""
 
     @abstractmethod
     def submit(self, name: str, order: Order, launch: Launch) -> str:
-        """Hand a job over; its id. ClusterError: not now. ConfigError: never."""
+        """Submit a job; return its id. ClusterError: retry later. ConfigError: never."""
 
     @abstractmethod
     def list_jobs(self) -> dict[str, Job]:
-        """All jobs of ours that the cluster knows, by id; ClusterError where it cannot be asked."""
+        """Return all our jobs that the cluster knows, by id; raise ClusterError if it does not answer."""
 
     @abstractmethod
     def stop(self, job: str, *, force: bool) -> None:
-        """Ask a job to end, or end it."""
+        """Ask a job to end, or kill it."""
 
     @abstractmethod
     def remove(self, job: str) -> bool:
-        """It has ended, which was written down: nothing of it may be left in the cluster's queue. False: not yet."""
+        """Remove an ended, recorded job from the cluster's queue; return False if that is not possible yet."""
 
     def waits_for(self) -> str:
         return ""
@@ -163,7 +163,7 @@ class ClusterExecutor(ABC):
         return Exit(None) if found is None else found.exit
 
     def last_word(self, identity: Identity, told: Exit) -> Exit | None:
-        """A job that somebody ends by hand is told to stop as one that is preempted: only the cluster knows which."""
+        """Return the exit; only the cluster can distinguish a job cancelled by hand from a preempted one."""
         if told.code != REQUEUE:
             return told
         found = self._job(identity)
@@ -175,7 +175,7 @@ class ClusterExecutor(ABC):
     def forget(self, identity: Identity) -> None:
         self._told.pop(identity.job, None)
         with self._lock:
-            # Its relay may be just ending: cancelled now, a run that completed would read so in the cluster's books.
+            # Its relay may be just exiting: cancelled now, a completed run would be listed as cancelled.
             self._leaving[identity.job] = time.monotonic()
             self._jobs.pop(identity.job, None)
             self._submitted.pop(identity.job, None)
@@ -195,11 +195,11 @@ class ClusterExecutor(ABC):
         return True
 
     def wake(self, identity: Identity, nonce: str) -> None:
-        """Nodes stop nothing by force: whoever is paused hears what comes next."""
+        """Do nothing: nodes stop nothing by force, so a paused run receives the next request."""
         return None
 
     def kill_tree(self, identity: Identity | None, nonce: str) -> bool:
-        """First the relay ends what it started, which it knows best; a relay that does not is ended by the cluster."""
+        """End a run by force: first by its relay, which knows its processes best; if that fails, by the cluster."""
         if identity is None:
             return False
         now = time.monotonic()
@@ -222,7 +222,7 @@ class ClusterExecutor(ABC):
 
     @property
     def trouble(self) -> str:
-        """Why the cluster could not be asked the last time, "" where it could."""
+        """Return why the last query of the cluster failed, "" if it succeeded."""
         return self._trouble
 
     def _know(self, job: str) -> None:
@@ -248,7 +248,7 @@ class ClusterExecutor(ABC):
             time.sleep(LOOK_SECONDS)
 
     def look(self) -> None:
-        """Ask the cluster once; what it does not know any more has ended, somehow."""
+        """Query the cluster once; a job that it no longer lists has ended."""
         began = time.monotonic()
         try:
             found = self.list_jobs()
@@ -280,7 +280,7 @@ class ClusterExecutor(ABC):
 
 
 def job_name(run_id: str, nonce: str) -> str:
-    """What a job is called; everybody may read it, so that it holds only a digest of the nonce."""
+    """Return a job's name; it is public, so it contains only a digest of the nonce."""
     return f"mosaic-{run_id}-{_tag(nonce)}"
 
 

@@ -1,4 +1,4 @@
-"""What every executor promises: a run's worker is started, watched, paused, ended and found again through it."""
+"""The interface of executors: a run's worker is started, watched, paused, ended and found again through it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from mosaic.contract.errors import UnavailableError
 
 @dataclass(frozen=True)
 class Identity:
-    """A worker that no other can be taken for.
+    """The unique identity of a worker.
 
-    Of this machine: a pid is used again, but not in the same tick of the same boot. Of a cluster: the name of its job.
+    Locally: a pid is reused, but not in the same tick of the same boot. On a cluster: the name of its job.
     """
 
     pid: int
@@ -25,42 +25,42 @@ class Identity:
 
 @dataclass(frozen=True)
 class Exit:
-    """How a worker ended; the code is None where nobody could tell, the signal "" where it died of none."""
+    """A worker's exit; the code is None if unknown, the signal "" if none killed it."""
 
     code: int | None
     signal: str = ""
     lost: str = ""
-    """why it is gone, where not the run but its machine or the cluster is to blame"""
+    """why it is gone, if its machine or the cluster is to blame, not the run"""
     reason: str = ""
-    """what the cluster says of the end, where the worker said nothing"""
+    """the cluster's reason of the end, if the worker gave none"""
     cancelled: str = ""
-    """that somebody ended its job by the cluster's own means, in words"""
+    """a description, if somebody cancelled its job with the cluster's own tools"""
 
 
 @dataclass(frozen=True)
 class Launch:
-    """Everything an executor needs to start one attempt of a run."""
+    """The parameters with which an executor starts one attempt of a run."""
 
     run_id: str
     nonce: str
     command: tuple[str, ...]
     environment: Mapping[str, str]
-    """of the process, where it runs on this machine; without secrets where it does not"""
+    """of the process, if it runs on this machine; else without secrets"""
     folder: Path
     stdout: Path
     stderr: Path
     claim: Claimed = field(default_factory=lambda: Claimed())
     config: Mapping[str, Any] = field(default_factory=dict)
-    """the worker's flat config, as its file holds it"""
+    """the worker's flat config, as in its file"""
     grace: float = 120.0
     resources: Mapping[str, Any] = field(default_factory=dict)
-    """the payload's `resources`, with what only one executor understands"""
+    """the payload's `resources`, with options of one executor only"""
     attempt: int = 1
 
 
 @dataclass(frozen=True)
 class Claimed:
-    """What a run asks of the machine that it gets."""
+    """The resources that a run claims on its machine."""
 
     cpus: float = 1.0
     memory_mb: int = 0
@@ -68,65 +68,65 @@ class Claimed:
 
 
 class ClusterError(UnavailableError):
-    """The cluster cannot be asked for the moment; what waits for it waits on."""
+    """A cluster that cannot be queried now; its runs continue to wait."""
 
 
 class Executor(Protocol):
-    """Where runs run. One thread calls it; nothing here waits longer than a command of the cluster takes."""
+    """An executor of runs. One thread calls it; no method blocks for longer than a command of the cluster."""
 
     name: str
     here: bool
-    """whether its runs are processes of this machine: they take its slots, and the daemon sees their rings"""
+    """True if its runs are processes of this machine: they use its slots, and the daemon sees their rings"""
     only_here: bool
-    """whether this machine is all that it has, so that what is not here would be waited for in vain"""
+    """True if it has only this machine, so that waiting for missing resources would be futile"""
 
     def check(self, resources: Mapping[str, Any]) -> None:
-        """Refuse, at the submission, `resources` that it could never start; ConfigError."""
+        """Raise ConfigError, at the submission, for `resources` that it could never start."""
 
     def waits_for(self) -> str:
-        """What must happen before anything can be started, "" where nothing must."""
+        """Return what must happen before anything can be started, "" if nothing."""
 
     def start(self, launch: Launch) -> Identity:
-        """Start a worker that needs nothing of this process to live. ClusterError: try again later."""
+        """Start a worker that does not depend on this process. ClusterError: retry later."""
 
     def alive(self, identity: Identity) -> bool:
-        """Whether this very worker runs or waits for its turn; also where the cluster cannot be asked."""
+        """Return True if exactly this worker runs or is queued; also if the cluster cannot be queried."""
 
     def running_on(self, identity: Identity) -> str:
-        """The machine that has it, "" while it waits for one."""
+        """Return the machine that runs it, "" while it waits for one."""
 
     def waits_because(self, identity: Identity) -> str:
-        """What the cluster says of a worker that waits in its queue, "" for one that does not."""
+        """Return the cluster's reason why a worker waits in its queue, "" if it does not wait."""
 
     def elapsed_seconds(self, identity: Identity) -> float:
-        """How long it has run; the time in a cluster's queue does not count."""
+        """Return for how long it has run, without the time in a cluster's queue."""
 
     def exit(self, identity: Identity) -> Exit:
-        """How a worker that is no longer alive ended; as often as asked, until it is forgotten."""
+        """Return the exit of a worker that is no longer alive; repeatable until it is forgotten."""
 
     def last_word(self, identity: Identity, told: Exit) -> Exit | None:
-        """What counts where the worker's side has told how it ended; None while the cluster may know better."""
+        """Return the final exit, given the worker's own report; None while the cluster may know better."""
 
     def forget(self, identity: Identity) -> None:
-        """Its end was written down."""
+        """Forget a worker whose end was recorded."""
 
     def terminate(self, identity: Identity, nonce: str, grace: float) -> None:
-        """Ask the worker to end; it leads its algorithm to a checkpoint within `grace` seconds."""
+        """Ask the worker to end; it saves its algorithm's checkpoint within `grace` seconds."""
 
     def pause(self, identity: Identity, nonce: str) -> bool:
-        """Stop a run; True where its worker was asked and will tell, False where its processes were stopped."""
+        """Pause a run; return True if its worker was asked and will report it, False if its processes were stopped."""
 
     def go_on(self, identity: Identity, nonce: str) -> bool:
-        """Let a paused run go on; True where its worker will tell."""
+        """Continue a paused run; return True if its worker will report it."""
 
     def wake(self, identity: Identity, nonce: str) -> None:
-        """Let processes that were stopped by force hear what they were asked."""
+        """Let processes that were stopped by force receive pending requests."""
 
     def kill_tree(self, identity: Identity | None, nonce: str) -> bool:
-        """End every process of a run by force; whether none is left, as far as can be told now."""
+        """End every process of a run by force; return True if none is left, as far as is known now."""
 
     def find(self, nonce: str) -> Identity | None:
-        """The worker that was started under this nonce, None where there is none."""
+        """Return the worker that was started under this nonce, None if none is found."""
 
     def close(self) -> None:
-        """The daemon ends, and none of its runs is left here."""
+        """Release everything: the daemon ends, and none of its runs is left here."""

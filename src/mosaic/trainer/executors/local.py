@@ -1,4 +1,4 @@
-"""Runs as processes of this machine: started in a session of their own, known by identity, ended with all they left."""
+"""Runs as processes of this machine: started in their own session, known by identity, ended with all descendants."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ class LocalExecutor:
         self._children: dict[Identity, subprocess.Popen[bytes]] = {}
 
     def check(self, resources: Mapping[str, Any]) -> None:
-        """What only a cluster understands is not passed over in silence."""
+        """Refuse options that only a cluster supports."""
         if resources.get("slurm"):
             raise ConfigError('resources.slurm goes with executor "slurm"; this run would run on the daemon\'s machine')
         if (resources.get("ray") or {}).get("custom"):
             raise ConfigError('resources.ray goes with executor "ray"; this run would run on the daemon\'s machine')
 
     def waits_for(self) -> str:
-        """Nothing: this machine is here."""
+        """Return "": this machine is always available."""
         return ""
 
     def start(self, launch: Launch) -> Identity:
-        """Start a worker that needs nothing of this process to live: its own session, files instead of pipes."""
+        """Start a worker that does not depend on this process: its own session, files instead of pipes."""
         command, stdout, stderr = launch.command, launch.stdout, launch.stderr
         try:
             with stdout.open("ab") as out, stderr.open("ab") as err:
@@ -56,20 +56,20 @@ class LocalExecutor:
             if error.filename in (str(stdout), str(stderr)):
                 raise storage_error(error.filename, error) from None
             raise WorkerError(f"cannot start {command[0]!r}: {error.strerror}") from error
-        # Our own unreaped child keeps its pid, so this cannot be a stranger's tick.
+        # Our own unreaped child keeps its pid, so this tick is that of our child.
         identity = Identity(child.pid, start_ticks(child.pid, dead=True) or 0, boot_id())
         self._children[identity] = child
         return identity
 
     def alive(self, identity: Identity) -> bool:
-        """Whether this very process runs; one that is dead and not yet reaped does not."""
+        """Return True if exactly this process runs; False for a zombie."""
         child = self._children.get(identity)
         if child is not None:
             return child.poll() is None
         return is_running(identity.pid, identity.start_ticks, identity.boot_id)
 
     def exit(self, identity: Identity) -> Exit:
-        """How a process that is no longer alive ended; as often as asked, until it is forgotten."""
+        """Return the exit of a process that is no longer alive; repeatable until it is forgotten."""
         child = self._children.get(identity)
         if child is None or child.returncode is None:
             return Exit(None)
@@ -78,31 +78,31 @@ class LocalExecutor:
         return Exit(child.returncode, _signal_name(-child.returncode))
 
     def last_word(self, identity: Identity, told: Exit) -> Exit | None:
-        """The worker's own."""
+        """Return the worker's own report."""
         return told
 
     def forget(self, identity: Identity) -> None:
-        """Its end was written down."""
+        """Forget a worker whose end was recorded."""
         self._children.pop(identity, None)
 
     def running_on(self, identity: Identity) -> str:
-        """This machine; nobody needs to be told its name."""
+        """Return "": the name of this machine is not shown."""
         return ""
 
     def waits_because(self, identity: Identity) -> str:
-        """Whatever was started here runs."""
+        """Return "": a started process never waits."""
         return ""
 
     def elapsed_seconds(self, identity: Identity) -> float:
-        """How long the process has existed."""
+        """Return for how long the process has existed."""
         return elapsed_seconds(identity)
 
     def terminate(self, identity: Identity, nonce: str = "", grace: float = 0.0) -> None:
-        """Ask the worker, and only it, to end; it leads its algorithm to a checkpoint."""
+        """Ask the worker, and only it, to end; it saves its algorithm's checkpoint."""
         self._send(identity, signal.SIGTERM)
 
     def pause(self, identity: Identity, nonce: str) -> bool:
-        """Stop a run; True where its worker was asked and will tell, False where the processes were stopped here."""
+        """Pause a run; return True if its worker was asked and will report it, False if its processes were stopped."""
         if catches(identity.pid, signal.SIGUSR1):
             self._send(identity, signal.SIGUSR1)
             return True
@@ -110,7 +110,7 @@ class LocalExecutor:
         return False
 
     def go_on(self, identity: Identity, nonce: str) -> bool:
-        """Let a paused run go on; True where its worker will tell."""
+        """Continue a paused run; return True if its worker will report it."""
         if catches(identity.pid, signal.SIGUSR2):
             self._send(identity, signal.SIGUSR2)
             return True
@@ -118,12 +118,12 @@ class LocalExecutor:
         return False
 
     def wake(self, identity: Identity, nonce: str) -> None:
-        """Let processes that were stopped here hear what they were asked; a worker that pauses by itself does so."""
+        """Let processes that were stopped here receive pending requests; workers that pause themselves do so anyway."""
         if not catches(identity.pid, signal.SIGUSR2):
             self._send_all(identity, nonce, signal.SIGCONT)
 
     def kill_tree(self, identity: Identity | None, nonce: str, seconds: float = 4.0) -> bool:
-        """End every process of a run by force; whether none is left."""
+        """End every process of a run by force; return True if none is left."""
         end = time.monotonic() + seconds
         while True:
             left = processes_of(identity, nonce)
@@ -137,7 +137,7 @@ class LocalExecutor:
             time.sleep(0.02)
 
     def find(self, nonce: str) -> Identity | None:
-        """The worker that carries this nonce: the leader of its session."""
+        """Return the worker that carries this nonce: the leader of its session."""
         for process in _carriers(nonce):
             with contextlib.suppress(OSError, psutil.Error):
                 if os.getsid(process.pid) == process.pid:
@@ -146,7 +146,7 @@ class LocalExecutor:
         return None
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resources are held."""
 
     def _send(self, identity: Identity, number: signal.Signals) -> None:
         if self.alive(identity):
@@ -160,7 +160,7 @@ class LocalExecutor:
 
 
 def processes_of(identity: Identity | None, nonce: str) -> list[psutil.Process]:
-    """Every process of a run: those that carry its nonce and, while its worker lives, its session and descendants."""
+    """Return the processes of a run: those with its nonce and, while its worker lives, its session and descendants."""
     found = {process.pid: process for process in _carriers(nonce)}
     if identity is not None and is_running(identity.pid, identity.start_ticks, identity.boot_id):
         with contextlib.suppress(psutil.Error):
@@ -168,14 +168,14 @@ def processes_of(identity: Identity | None, nonce: str) -> list[psutil.Process]:
             found.update({process.pid: process for process in (leader, *leader.children(recursive=True))})
         for process in psutil.process_iter():
             with contextlib.suppress(OSError):
-                # The number of a session is not used again while its leader lives.
+                # A session id is not reused while its leader lives.
                 if os.getsid(process.pid) == identity.pid:
                     found[process.pid] = process
     return [process for process in found.values() if process.pid != os.getpid() and _runs(process)]
 
 
 def elapsed_seconds(identity: Identity) -> float:
-    """How long a process has existed, by a clock that nobody sets."""
+    """Return for how long a process has existed, by a clock that cannot be set."""
     if LINUX:
         return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - identity.start_ticks / TICKS_PER_SECOND)
     return max(0.0, time.time() - identity.start_ticks / TICKS_PER_SECOND)
@@ -200,7 +200,7 @@ def _runs(process: psutil.Process) -> bool:
 
 
 def catches(pid: int, number: signal.Signals) -> bool:
-    """Whether a process handles a signal; one that does not would die of it."""
+    """Return True if a process handles a signal; otherwise the signal would kill it."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:

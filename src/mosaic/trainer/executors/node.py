@@ -1,10 +1,10 @@
-"""The relay of a cluster's node: runs the worker of one attempt here, and speaks with the daemon for it.
+"""The relay on a cluster's node: runs the worker of one attempt, and connects it to the daemon.
 
-python -m mosaic.trainer.executors.node                  the order is taken from MOSAIC_ORDER
+    python -m mosaic.trainer.executors.node      reads the order from MOSAIC_ORDER
 
-The worker is the ordinary one and knows nothing of the daemon. It writes its files where the node sees the daemon's
-home into that, and the relay sends only frames and takes orders; elsewhere into a folder of the node, which the relay
-sends line by line. Those files are the spool: a daemon that is away gets them when it is back.
+The worker is the ordinary one and does not know the daemon. If the node sees the daemon's home, the worker writes its
+files there, and the relay only sends frames and receives requests; else it writes to a folder of the node, which the
+relay sends line by line. Those files are the spool: an unreachable daemon gets them when it is back.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from mosaic.trainer.scheduling.outcome import REQUEUE
 from mosaic.trainer.scheduling.resumption import checkpoints_of, next_attempt, start_over
 
 LOOK_SECONDS = 0.1
-# How often a node that shares the home looks whether the run was started anew elsewhere.
+# The interval at which a node that shares the home checks whether the run was restarted elsewhere.
 FENCE_SECONDS = 5.0
-# What the whole tree gets after the worker's own grace period is over.
+# The time for the whole process tree after the worker's own grace period.
 AFTER_GRACE = 1.0
 LOCK_SECONDS = 60.0
 KILLED_SECONDS = 3.0
 REFUSED, REPLACED = 2, 3
-# Ends the worker with its relay, however that dies: only the kernel can promise it.
+# Ends the worker with its relay, however that dies: only the kernel can guarantee it.
 _TIED = (
     "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); "
     "os.getppid() == int(sys.argv[1]) or sys.exit(143); os.execvp(sys.argv[2], sys.argv[2:])"
@@ -52,7 +52,7 @@ _TIED = (
 
 
 def main() -> int:
-    """Run the order; the worker's own exit code, 2 where this node is unfit for it, 3 where it is out of date."""
+    """Run the order; return the worker's exit code, 2 if this node is unsuitable, 3 if the order is outdated."""
     try:
         order = Order.decode(os.environ.pop(variables.MOSAIC_ORDER, ""))
         return NodeRelay(order).run()
@@ -81,7 +81,7 @@ class NodeRelay:
         self._restarted = int(os.environ.get("SLURM_RESTART_COUNT") or 0)
 
     def run(self) -> int:
-        """From the registration to the last acknowledged event."""
+        """Run the attempt from the registration to the last acknowledged event."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
         self._paths.create()
@@ -89,7 +89,7 @@ class NodeRelay:
 
         again = self._order.attempt > 1 or self._restarted > 0
         link = Link(self._order, self._paths, self._shared, lambda what, grace: self._orders.put((what, grace)))
-        # What the daemon has must be known before anything is added to it.
+        # What the daemon has must be known before anything is appended.
         if not link.open(wait=(again or not self._order.is_whole) and not self._shared):
             return self._stand_down(link.refused)
         try:
@@ -138,7 +138,7 @@ class NodeRelay:
         return self._executor.start(launch)
 
     def _wait_for_lock(self) -> None:
-        """Let the worker of the attempt before, which its cluster is just ending, let go of the run."""
+        """Wait until the previous attempt's worker, which its cluster is just ending, releases the run's lock."""
         end = time.monotonic() + LOCK_SECONDS
         while time.monotonic() < end:
             try:
@@ -148,7 +148,7 @@ class NodeRelay:
             except BlockingIOError:
                 time.sleep(LOOK_SECONDS)
             except OSError:
-                return  # there is none, or this file system has no locks
+                return  # it does not exist, or this file system has no locks
 
     def _environment(self, secrets: Mapping[str, str]) -> dict[str, str]:
         own = {variables.MOSAIC_TOKEN, variables.MOSAIC_TARGET, variables.MOSAIC_ORDER, variables.RAY_AUTH_TOKEN}
@@ -163,7 +163,7 @@ class NodeRelay:
         }
 
     def _moved(self, value: Any) -> Any:
-        """The same with every path below the daemon's home below this node's, and the interpreter this node's own."""
+        """Return a value with the paths of the daemon's home and interpreter replaced by this node's."""
         if isinstance(value, str):
             if value == PYTHON:
                 return sys.executable
@@ -174,7 +174,7 @@ class NodeRelay:
         return [self._moved(item) for item in value] if isinstance(value, list | tuple) else value
 
     def _follow(self, identity: Identity, link: Any) -> Exit | None:
-        """Until the worker ends; None where the run was started anew elsewhere, and nothing here counts any more."""
+        """Wait until the worker ends; return None if the run was restarted elsewhere, and this attempt is void."""
         terms = 0
         while self._executor.alive(identity):
             while terms < self._terms:
@@ -196,12 +196,12 @@ class NodeRelay:
         ended = self._executor.exit(identity)
         self._executor.kill_tree(identity, self._order.nonce)
         if self._terms and not self._cancelled and ended.code:
-            # The cluster wanted its node back. A worker that could not save in the time it had has not failed.
+            # The cluster reclaimed its node. A worker that could not save in time has not failed.
             return Exit(REQUEUE)
         return ended
 
     def _stop(self, identity: Identity, grace: float) -> None:
-        """The first asks the worker; a later one may only shorten its time."""
+        """Stop the worker: the first call asks it; a later one may only shorten its time."""
         at = time.monotonic() + grace + AFTER_GRACE
         if self._kill_at is None:
             self._executor.terminate(identity)
@@ -215,10 +215,10 @@ class NodeRelay:
         return not is_shared(self._order) and self._paths.attempt.exists()
 
     def _end(self, ended: Exit, link: Any) -> int:
-        """Tell how the worker ended, once everything that it wrote is where it belongs."""
+        """Report the worker's exit, once all its output is stored."""
         sweep()  # also of an attempt that died with its relay
         if ended.signal == "SIGKILL" and self._kill_at is None and "SLURM_JOB_ID" in os.environ:
-            time.sleep(KILLED_SECONDS)  # Slurm may be ending the whole job, and its word for that is the better one
+            time.sleep(KILLED_SECONDS)  # Slurm may be ending the whole job, and its reason is the better one
         code = ended.code if ended.code is not None else 1
         if self._shared:
             write_exit(self._paths, self._order.nonce, code, ended.signal)
@@ -228,7 +228,7 @@ class NodeRelay:
         return code if code >= 0 else 128 - code
 
     def _refuse(self, link: Any, reason: str) -> int:
-        """This node cannot run it: that is how the attempt ended."""
+        """End the attempt: this node cannot run it."""
         print(f"mosaic node: {reason}", file=sys.stderr, flush=True)
         with EventLog(self._paths.events, self._order.run_id) as log:
             log.append("run_failed", {"exit_code": REFUSED, "signal": None, "error": reason})
@@ -244,11 +244,11 @@ class NodeRelay:
 
 
 PYTHON = "{python}"
-"""stands in a command for the interpreter of the node"""
+"""a placeholder in a command for the node's interpreter"""
 
 
 def is_shared(order: Order) -> bool:
-    """Whether the node sees, in the daemon's own home, the mark of this very attempt."""
+    """Return True if the node sees, in the daemon's own home, the marker of this attempt."""
     if order.scratch:
         return False
     try:
@@ -259,7 +259,7 @@ def is_shared(order: Order) -> bool:
 
 
 def scratch_of(order: Order) -> Path:
-    """The home of a node that does not see the daemon's; for each daemon one."""
+    """Return the home on a node that does not see the daemon's; one per daemon."""
     import hashlib
     import tempfile
 

@@ -1,4 +1,4 @@
-"""A node's link to the daemon: registers for its attempt, brings what the daemon has, then sends and takes orders."""
+"""A node's link to the daemon: registers its attempt, fetches the daemon's files, sends data, receives requests."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from mosaic.contract.publisher import FINAL, Publisher
 from mosaic.contract.publisher import Order as Ask
 from mosaic.trainer.executors.node_orders import Order
 
-# A busy daemon may take seconds to answer; one that is away does not hold up the training.
+# A busy daemon may take seconds to answer; an unreachable one does not delay the training.
 ANSWER_SECONDS, PATIENCE_SECONDS, RETRY_SECONDS = 10.0, 20.0, 2.0
 
 
 class Link:
-    """Open it once; it then mends itself for as long as the relay lives."""
+    """A connection that, once opened, reconnects itself for as long as the relay lives."""
 
     def __init__(self, order: Order, paths: RunPaths, shared: bool, ask: Ask) -> None:
         self._order, self._paths, self._shared, self._ask = order, paths, shared, ask
@@ -39,11 +39,11 @@ class Link:
 
     @property
     def refused(self) -> str:
-        """Why the daemon wants nothing of this attempt any more, "" while it does."""
+        """Return why the daemon no longer accepts this attempt, "" while it does."""
         return self._refused or (self._publisher.refused if self._publisher is not None else "")
 
     def open(self, *, wait: bool) -> bool:
-        """Register; False where the daemon wants none of this. Without `wait`, one that is away is told later."""
+        """Register; return False if the daemon refuses. Without `wait`, an unreachable daemon is contacted later."""
         end = time.monotonic() + (self._order.linger if wait else PATIENCE_SECONDS)
         while not self._register():
             if self._refused:
@@ -58,7 +58,7 @@ class Link:
         return True
 
     def close(self, seconds: float, exit: tuple[int, str] | None = None) -> str | None:
-        """Wait until the daemon has everything; a line where it has not."""
+        """Wait until the daemon has everything; return a line if it does not."""
         end = time.monotonic() + seconds
         while self._publisher is None and not self._refused and time.monotonic() < end:
             time.sleep(min(RETRY_SECONDS, seconds))
@@ -68,7 +68,7 @@ class Link:
         return self._publisher.close(max(0.0, end - time.monotonic()), exit)
 
     def abandon(self) -> None:
-        """Nothing that this node has counts any more."""
+        """Stop: this node's data is void."""
         self._closing.set()
 
     def _register_later(self) -> None:
@@ -108,7 +108,7 @@ class Link:
         return True
 
     def _take_over(self, stub: Any, session: str) -> None:
-        """Begin with what the daemon has, where this node does not have just that, and more."""
+        """Start with the daemon's files, unless this node has the same and more."""
         paths = (self._paths.events, self._paths.metrics, self._paths.order)
         kept: dict[Path, bytearray] = {path: bytearray() for path in paths}
         request = pb.FetchRunRequest(run_id=self._order.run_id)
@@ -120,7 +120,7 @@ class Link:
                 write_atomic(path, bytes(data))
 
     def _certificate(self) -> str:
-        """The daemon's certificate as a file, which gRPC and its errors speak of."""
+        """Return the daemon's certificate as a file, which gRPC's errors refer to."""
         if not self._order.certificate:
             return ""
         path = self._paths.logs / "daemon.pem"

@@ -1,4 +1,4 @@
-"""Orders: what a cluster's node is told to run, whole and without secrets; and the note that it leaves at the end."""
+"""Orders: what a cluster's node runs, complete and without secrets; and the node's final exit note."""
 
 from __future__ import annotations
 
@@ -16,53 +16,53 @@ from mosaic.contract.paths import RunPaths, write_atomic
 from mosaic.trainer.executors.contract import Exit
 
 FORMAT = 1
-# The kernel takes no variable above 128 KiB, and Ray puts all of a job's variables into one, as JSON.
+# The kernel accepts no variable above 128 KiB, and Ray puts all of a job's variables into one, as JSON.
 MOST_CHARACTERS = 64 << 10
 _LARGE = ("command", "config", "environment")
 
 
 @dataclass(frozen=True)
 class Order:
-    """One attempt of a run on a node that shares nothing with the daemon but a network, or a file system as well."""
+    """One attempt of a run, for a node that shares only a network with the daemon, or also a file system."""
 
     run_id: str
     nonce: str
-    """names the attempt; whoever has it may register as its worker, and nothing else"""
+    """identifies the attempt; its holder may register as its worker, and nothing else"""
     command: tuple[str, ...]
     config: Mapping[str, Any]
     home: str
-    """the daemon's; used where the node sees the attempt's own mark in it"""
+    """the daemon's; used if the node sees the attempt's own marker in it"""
     target: str
-    """where the node reaches the daemon"""
+    """the daemon's address for the node"""
     certificate: str = ""
-    """of the daemon, PEM; "" where it listens without TLS"""
+    """of the daemon, PEM; "" if it listens without TLS"""
     environment: Mapping[str, str] = field(default_factory=dict)
     grace: float = 120.0
     attempt: int = 1
     scratch: str = ""
-    """where a node keeps a run whose home it does not see; given: always there"""
+    """the folder on a node for a run whose home it does not see; if given, always used"""
     linger: float = 86400.0
-    """how long a node whose worker has ended waits for a daemon that is away"""
+    """how long a node whose worker has ended waits for an unreachable daemon"""
     versions: Mapping[str, str] = field(default_factory=dict)
-    """what the daemon's own environment has; a node's must be the same"""
+    """those of the daemon's environment; a node's must be the same"""
 
     @property
     def is_whole(self) -> bool:
-        """Whether everything is in it; else the rest lies in the run's folder, or comes from the daemon."""
+        """Return True if the order is complete; else the rest is in the run's folder, or comes from the daemon."""
         return bool(self.command)
 
     def fitting(self, paths: RunPaths) -> Order:
-        """The order as it fits into a variable; what does not is left in the run's folder."""
+        """Return the order in a size that fits into a variable; the rest is written to the run's folder."""
         if len(self.encode()) <= MOST_CHARACTERS:
             paths.order.unlink(missing_ok=True)
             return self
         word = _pack({"attempt": mark_of(self.nonce), **{name: getattr(self, name) for name in _LARGE}})
-        # In lines, which is how files go over the wire.
+        # In lines, as files are sent over the wire.
         write_atomic(paths.order, "".join(f"{word[at : at + 4096]}\n" for at in range(0, len(word), 4096)))
         return replace(self, command=(), config={}, environment={})
 
     def whole(self, paths: RunPaths) -> Order:
-        """The order with what was left in the run's folder; ConfigError where that is not there."""
+        """Return the order with the part in the run's folder; raise ConfigError if that is missing."""
         if self.is_whole:
             return self
         try:
@@ -74,12 +74,12 @@ class Order:
         raise ConfigError(f"what this run is to do is not in {paths.order}; submit it again")
 
     def encode(self) -> str:
-        """One word, for a variable or a script."""
+        """Return the order as one word, for a variable or a script."""
         return _pack({"format": FORMAT, **asdict(self)})
 
     @classmethod
     def decode(cls, word: str) -> Order:
-        """Read it again; ConfigError for anything else."""
+        """Parse an encoded order; raise ConfigError for anything else."""
         try:
             found = _unpack(word)
             if found.pop("format") != FORMAT:
@@ -99,17 +99,17 @@ def _unpack(word: str) -> dict[str, Any]:
 
 
 def mark_of(nonce: str) -> str:
-    """What names an attempt where others may read it: with the nonce itself they could register as its worker."""
+    """Return an attempt's public id: with the nonce itself, readers could register as its worker."""
     return hashlib.sha256(nonce.encode()).hexdigest()
 
 
 def write_exit(paths: RunPaths, nonce: str, code: int, signal: str) -> None:
-    """Note how the worker of an attempt ended."""
+    """Record the exit of an attempt's worker."""
     write_atomic(paths.exit, json.dumps({"attempt": mark_of(nonce), "code": code, "signal": signal}) + "\n")
 
 
 def read_exit(paths: RunPaths, nonce: str) -> Exit | None:
-    """How the worker of this attempt ended; None while nobody has noted it."""
+    """Return the exit of this attempt's worker; None if it is not recorded yet."""
     found = read_note(paths.exit, EXIT)
     if nonce and found.get("attempt") == mark_of(nonce):
         return Exit(found["code"], found.get("signal") or "")

@@ -1,7 +1,7 @@
 """Runs as jobs of a Ray cluster, through its Jobs API: plain HTTP, so that the daemon needs no Ray of the same version.
 
-A job is one process tree that Ray queues by resources and that outlives whoever submitted it. Tasks and actors would
-tie every run to a driver: a daemon that is killed would take them along.
+A job is one process tree that Ray queues by resources and that outlives its submitter. Tasks and actors would tie every
+run to a driver, and end with a daemon that is killed.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from mosaic.trainer.executors.ray_head import PrivateHead
 from mosaic.trainer.live.worker_requests import WorkerRequests
 
 CALL_SECONDS = 30.0
-# After the worker's grace period: for its relay to end what is left, and to hand over the last events.
+# After the worker's grace period: for its relay to end leftover processes, and to send the last events.
 STOP_SECONDS = 30.0
-# A relay that said something within this time hears what it is told; it says every few seconds that it lives.
+# A relay heard within this time receives requests; it sends a heartbeat every few seconds.
 HEARD_SECONDS = 15.0
-# Ray looks at each job every second; one that is deleted before it has seen its end, it lists anew, as failed.
+# Ray polls each job every second; one deleted before Ray has seen its end is listed anew, as failed.
 SEEN_SECONDS = 5.0
 PHASES = {"PENDING": JobPhase.WAITING, "RUNNING": JobPhase.RUNNING}
-# What Ray says when not the entry point failed but what it ran on; such a run is started again elsewhere.
+# Ray's messages if the machine failed, not the entry point; such a run is restarted elsewhere.
 BLAMELESS = (
     *("supervisor actor died", "supervisor actor failed to start", "supervisor actor could not be scheduled"),
     *("node died", "node was terminated", "has died", "unexpected system error", "cluster", "raylet"),
 )
-# Its job server starts, has no agent that answers, or is at its limit: HTTP's own codes, or in words under a 500.
+# Its job server is starting, has no agent that answers, or is at its limit: HTTP's own codes, or text under a 500.
 TEMPORARY = (429, 502, 503, 504)
 LATER = ("try again", "timed out", "timeout", "cannot connect to host", "connection refused", "connection reset")
 NO_MODULE, NO_ENVIRONMENT = "No module named 'mosaic'", "runtime_env setup failed"
 
 
 class RayExecutor(ClusterExecutor):
-    """Jobs of the cluster whose dashboard answers at `address`, such as http://head:8265, or of a private one."""
+    """Jobs of the cluster whose dashboard is at `address`, such as http://head:8265, or of a private one."""
 
     name = "ray"
 
@@ -59,7 +59,7 @@ class RayExecutor(ClusterExecutor):
         self._over_since: dict[str, float] = {}
 
     def waits_for(self) -> str:
-        """A private cluster takes seconds to start, in a thread of its own."""
+        """Return why the private cluster is not ready; it takes seconds to start, in a thread of its own."""
         return "" if self._head is None else self._head.waits_for()
 
     def check(self, resources: Mapping[str, Any]) -> None:
@@ -91,7 +91,7 @@ class RayExecutor(ClusterExecutor):
         except _Answered as error:
             if error.is_temporary:
                 raise ClusterError(f"Ray takes no job now: {error}; it is asked again") from None
-            if "already exists" not in str(error):  # an answer that got lost the first time
+            if "already exists" not in str(error):  # the first answer was lost
                 raise ConfigError(f"Ray refuses the job: {error}") from None
         return name
 
@@ -108,11 +108,11 @@ class RayExecutor(ClusterExecutor):
         return jobs
 
     def alive(self, identity: Identity) -> bool:
-        """Ray lets a job that is told to stop while it waits stay in its queue, and ends it when its turn comes."""
+        """Return False for a stopped job that waits: Ray keeps it in the queue, and ends it when its turn comes."""
         return super().alive(identity) and identity.job not in self._stopped & self._waiting
 
     def terminate(self, identity: Identity, nonce: str, grace: float) -> None:
-        """By its relay, where that hears: Ray signals every process of a job, also those that a worker saves with."""
+        """Ask the relay if it is connected: Ray signals every process of a job, also those that are needed to save."""
         silent = self._controls.silent_seconds(nonce)
         if silent is not None and silent < HEARD_SECONDS:
             self._controls.tell(nonce, "cancel", grace)
@@ -120,9 +120,9 @@ class RayExecutor(ClusterExecutor):
             super().terminate(identity, nonce, grace)
 
     def stop(self, job: str, *, force: bool) -> None:
-        """SIGTERM to the relay and all below it; a relay that had one and gets another ends its worker at once."""
+        """Send SIGTERM to the relay and all below it; a second one makes the relay end its worker at once."""
         if job in self._stopped & self._waiting:
-            return  # Ray has it in mind
+            return  # Ray has recorded it
         try:
             self._call("POST", f"/api/jobs/{_quoted(job)}/stop")
         except _Answered:
@@ -130,7 +130,7 @@ class RayExecutor(ClusterExecutor):
         self._stopped.add(job)
 
     def remove(self, job: str) -> bool:
-        """Ray deletes ended jobs only; its list, which is asked for every second, would grow for ever."""
+        """Delete an ended job; Ray deletes no others. Its list, queried every second, would grow forever."""
         if time.monotonic() - self._over_since.setdefault(job, time.monotonic()) < SEEN_SECONDS:
             return False
         self._stopped.discard(job)
@@ -142,7 +142,7 @@ class RayExecutor(ClusterExecutor):
         return True
 
     def close(self) -> None:
-        """A private cluster that nobody needs is not left running."""
+        """Stop a private cluster that is no longer needed."""
         if self._head is not None:
             self._head.close()
 
@@ -170,7 +170,7 @@ class RayExecutor(ClusterExecutor):
 
 
 class _Answered(Exception):
-    """A refusal of Ray's; `is_temporary` where the same request may be accepted later."""
+    """An error response of Ray; `is_temporary` if the same request may be accepted later."""
 
     def __init__(self, text: str, status: int) -> None:
         super().__init__(text)
@@ -178,7 +178,7 @@ class _Answered(Exception):
 
 
 def job_of(told: Mapping[str, Any]) -> Job:
-    """A job as Ray's own list tells of it."""
+    """Return a job from an entry of Ray's list."""
     status, message = str(told.get("status")), str(told.get("message") or "")
     node = urllib.parse.urlsplit(str(told.get("driver_agent_http_address") or "")).hostname or ""
     code = told.get("driver_exit_code")
@@ -197,7 +197,7 @@ def _exit(status: str, message: str, code: int | None) -> Exit:
     said = " ".join(message.split())[-400:]
     if NO_MODULE in message:
         return Exit(1, reason="the node has no mosaic-rl: install it there, or ship it (resources.ray.runtime_env)")
-    if NO_ENVIRONMENT in message:  # whatever else it says: another node would fare no better
+    if NO_ENVIRONMENT in message:  # whatever else it contains: another node would fail the same way
         return Exit(1, reason=f"Ray could not make what resources.ray.runtime_env asks for: {said[-200:]}")
     if status == "SUCCEEDED":
         return Exit(0)

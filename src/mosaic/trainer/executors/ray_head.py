@@ -1,4 +1,4 @@
-"""A private Ray cluster of one machine: started for a home when its first run asks for Ray, found again by its card.
+"""A private Ray cluster of one machine: started for a home when its first run needs Ray, found again by its card.
 
 It is ended by the ids of its own processes. `ray stop` would end every Ray process of the machine.
 """
@@ -32,12 +32,12 @@ from mosaic.contract.paths import write_atomic
 from mosaic.trainer.executors.contract import Identity
 
 START_SECONDS, AGAIN_SECONDS = 120.0, 60.0
-# A run may wait long for its turn; Ray gives a waiting job up after 15 minutes unless it is told otherwise.
+# A run may wait long for its turn; by default Ray fails a waiting job after 15 minutes.
 QUEUE_SECONDS = 30 * 86400
 
 
 def ray_problem() -> str:
-    """Why no private cluster can be started here, "" where one can."""
+    """Return why no private cluster can be started here, "" if one can."""
     if find_spec("ray") is None:
         return "ray is not installed: pip install 'mosaic-rl[ray]', or name a cluster with mosaic daemon --ray-address"
     return ""
@@ -57,7 +57,7 @@ class PrivateHead:
         self._not_before = 0.0
 
     def waits_for(self) -> str:
-        """Why nothing can be submitted yet, "" once it answers; the first question starts it."""
+        """Return why nothing can be submitted yet, "" once it answers; the first call starts it."""
         if self.address():
             return ""
         if self._thread is None or not self._thread.is_alive():
@@ -69,7 +69,7 @@ class PrivateHead:
         return self._problem
 
     def address(self) -> str:
-        """Where its dashboard answers, "" where it does not run."""
+        """Return the dashboard's address, "" if it does not run."""
         identity, address = self._identity(), str(self._told().get("address", ""))
         if identity is None:
             self._ready = None
@@ -78,14 +78,14 @@ class PrivateHead:
         return address if self._ready else ""
 
     def token(self) -> str:
-        """What its dashboard asks for; without one, everybody who may use this machine could run anything as us."""
+        """Return the dashboard's token; without one, every user of this machine could run anything as us."""
         try:
             return self._token_file.read_text(encoding="ascii").strip()
         except OSError:
             return ""
 
     def runs(self) -> bool:
-        """Whether its processes live; a busy machine may let it answer late."""
+        """Return True if its processes live; on a busy machine it may answer late."""
         return self._identity() is not None
 
     def close(self) -> None:
@@ -109,7 +109,7 @@ class PrivateHead:
         return Identity(told["pid"], told["start_ticks"], told["boot_id"]) if told else None
 
     def _temp_of(self, port: int) -> Path:
-        """Sockets below this folder may have names of 107 letters at most: a deep home has no room for them."""
+        """Return the folder of its sockets; their paths have at most 107 characters, too few for a deep home."""
         return self._temp if len(str(self._temp)) < 40 else Path(f"/tmp/mosaic-ray-{os.getuid()}-{port}")
 
     def _start(self) -> None:
@@ -118,7 +118,7 @@ class PrivateHead:
         command = [
             *(sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", f"--port={port}"),
             *("--include-dashboard=true", "--dashboard-host=127.0.0.1", f"--dashboard-port={dashboard}"),
-            # Ray's own defaults are fixed ports, which another cluster of this machine may have.
+            # Ray's default ports are fixed, and may be in use by another cluster of this machine.
             *(f"--dashboard-agent-listen-port={_free_port()}", f"--ray-client-server-port={_free_port()}"),
             *("--disable-usage-stats", f"--temp-dir={self._temp_of(port)}"),
         ]

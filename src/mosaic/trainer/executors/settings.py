@@ -1,4 +1,4 @@
-"""The daemon's settings of executors: flags, else variables, else the home's `.env`; and the executors they make."""
+"""The daemon's settings of executors, from flags, variables or the home's `.env`; and the executors they create."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from mosaic.trainer.live.worker_requests import WorkerRequests
 
 @dataclass(frozen=True)
 class ExecutorSettings:
-    """Where runs run that do not say, and how clusters and their nodes are reached."""
+    """The default executor, and how clusters and their nodes are reached."""
 
     executor: str = "local"
     ray_address: str = ""
     """a dashboard's URL; "" is a private cluster of this machine"""
     advertise: str = ""
-    """HOST:PORT by which nodes reach the daemon"""
+    """HOST:PORT of the daemon for nodes"""
     scratch: str = ""
     node_python: str = ""
 
     @classmethod
     def read(cls, given: Mapping[str, str | None], home: Path) -> ExecutorSettings:
-        """What was given, else what the environment says, else the home's `.env`."""
+        """Return the settings from flags, else from the environment, else from the home's `.env`."""
         written = variables.read_dotenv(home)
         found = {
             name: given.get(name) or os.environ.get(variable) or written.get(variable) or ""
@@ -72,7 +72,7 @@ FLAGS = {
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """The daemon's flags of this module."""
+    """Add the daemon's flags of this module."""
     for flag, (metavar, text) in FLAGS.items():
         parser.add_argument(flag, metavar=metavar, help=text)
 
@@ -84,7 +84,7 @@ def make_executors(
     target: Callable[[], str],
     certificate: Path | None,
 ) -> Executors:
-    """All that this machine has a way to."""
+    """Create all executors that this machine can use."""
     site = ClusterSite(
         home=home,
         target=lambda: settings.advertise or reachable(target()),
@@ -110,7 +110,7 @@ def make_executors(
 
 
 def reachable(target: str) -> str:
-    """An address that others can use, of one that may mean every address of this machine."""
+    """Return an address that other machines can use, also for one that binds all interfaces."""
     host, _, port = target.rpartition(":")
     if is_loopback(target) or host.strip("[]") not in ("0.0.0.0", "::", ""):
         return target
@@ -118,5 +118,5 @@ def reachable(target: str) -> str:
 
 
 def given_flags(args: Any) -> dict[str, str | None]:
-    """What was given of this module's flags."""
+    """Return the given flags of this module."""
     return {name: getattr(args, name, None) for name in _VARIABLES}

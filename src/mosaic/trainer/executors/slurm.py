@@ -1,4 +1,4 @@
-"""Runs as batch jobs of Slurm, through sbatch, squeue and scancel: what every cluster has, and the same everywhere."""
+"""Runs as batch jobs of Slurm, through sbatch, squeue and scancel, which are the same on every cluster."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from mosaic.trainer.scheduling.outcome import REQUEUE
 
 COMMANDS = ("sbatch", "squeue", "scancel")
 COMMAND_SECONDS = 30.0
-# So long before its end, at the latest, a job is told: enough to reach a scheduled checkpoint.
+# A job is signalled at least this long before its end: enough to reach a scheduled checkpoint.
 LEAST_NOTICE = 10
-# What we say ourselves; another value would part the run from the daemon.
+# Options set by us; another value would disconnect the run from the daemon.
 OURS = frozenset(
     {
         *("job-name", "output", "error", "open-mode", "requeue", "no-requeue", "signal", "export", "export-file"),
         *("parsable", "wrap", "array", "wait", "input", "chdir", "test-only", "hold", "quiet", "help", "version"),
     }
 )
-# What a job's shell finds of the daemon's variables. Slurm keeps them in a file: never a secret.
+# The daemon's variables that a job's shell gets. Slurm keeps them in a file: never a secret.
 EXPORTED = re.compile(
     r"PATH|HOME|USER|LOGNAME|SHELL|LANG|LC_.*|TZ|PYTHONPATH|VIRTUAL_ENV|LD_LIBRARY_PATH|TMPDIR|SBATCH_.*|SLURM_.*|MOSAIC_SCRATCH"
 )
@@ -57,7 +57,7 @@ class SlurmExecutor(ClusterExecutor):
 
     @staticmethod
     def problem() -> str:
-        """Why there is no Slurm here, "" where there is."""
+        """Return why Slurm is unavailable here, "" if it is available."""
         missing = [name for name in COMMANDS if shutil.which(name) is None]
         return f"Slurm's commands are not on the daemon's PATH ({', '.join(missing)} missing)" if missing else ""
 
@@ -117,7 +117,7 @@ class SlurmExecutor(ClusterExecutor):
         return job
 
     def list_jobs(self) -> dict[str, Job]:
-        # By number: a name in the environment may be another's, and a job that is not listed counts as lost.
+        # By number: a name in the environment may be another user's, and an unlisted job counts as lost.
         ours = f"--user={os.getuid()}"
         said = self._run(["squeue", "--noheader", "--all", "--states=all", ours, f"--Format={FIELDS}"])
         found = {}
@@ -138,7 +138,7 @@ class SlurmExecutor(ClusterExecutor):
             self._quietly(["scancel", "--state=PENDING", job])
 
     def remove(self, job: str) -> bool:
-        """Also a job that Slurm itself has put back into its queue: the next attempt is another job."""
+        """Remove a job, also one that Slurm itself has requeued: the next attempt is another job."""
         self._begun.discard(job)
         self._quietly(["scancel", job])
         return True
@@ -150,7 +150,8 @@ class SlurmExecutor(ClusterExecutor):
         if phase == JobPhase.RUNNING:
             self._begun.add(job)
         elif phase == JobPhase.WAITING and (job in self._begun or (restarts.isdecimal() and int(restarts) > 0)):
-            # Preempted, or its node failed, and Slurm put it back: that attempt is over, and the next a job of its own.
+            # Preempted, or its node failed, and Slurm requeued it: that attempt is over, and the next is a job of its
+            # own.
             phase, end = JobPhase.ENDED, Exit(REQUEUE, reason=f"Slurm put its job back into the queue ({reason})")
         elif phase == JobPhase.ENDED:
             end = _exit(state, code, reason)
@@ -161,7 +162,7 @@ class SlurmExecutor(ClusterExecutor):
         try:
             self._run(command)
         except (ClusterError, ConfigError):
-            pass  # a job that has ended meanwhile; whatever lives is asked again
+            pass  # a job that has ended meanwhile; a living one is asked again
 
     def _run(self, command: Sequence[str], text: str = "") -> str:
         kept = {name: value for name, value in os.environ.items() if EXPORTED.fullmatch(name) and not is_secret(name)}
@@ -184,7 +185,7 @@ class SlurmExecutor(ClusterExecutor):
         raise ClusterError(f"{command[0]}: {said}")
 
 
-# What sbatch says of a job that it would refuse tomorrow, too; all else may pass.
+# sbatch's permanent errors; all others may pass.
 _NEVER = (
     *("Invalid partition", "invalid partition", "Invalid account", "Invalid qos", "Invalid generic resource"),
     *("unrecognized option", "Unable to parse", "Invalid --", "Invalid time", "not available", "Invalid feature"),
@@ -193,7 +194,7 @@ _NEVER = (
 
 
 def _exit(state: str, code: str, reason: str) -> Exit:
-    """Slurm's word for the end; the relay's exit code is the worker's."""
+    """Return Slurm's exit; the relay's exit code is the worker's."""
     number, _, signalled = code.partition(":")
     exit_code = int(number) if number.isdecimal() else None
     if state == "COMPLETED":
@@ -224,11 +225,11 @@ def _seconds(text: str) -> float:
 
 
 def _limit(time: object) -> float:
-    """The seconds of sbatch's `time`: minutes, or [days-]hours:minutes:seconds cut at either end; 0 is none."""
+    """Return the seconds of sbatch's `time`: minutes, or [days-]hours:minutes:seconds cut at either end; 0 is none."""
     days, dash, rest = str(time).strip().rpartition("-")
     parts = rest.split(":")
     if not all(part.isdecimal() for part in [*parts, *([days] if dash else [])]) or len(parts) > 3:
-        return math.inf  # UNLIMITED, or what sbatch itself will refuse
+        return math.inf  # UNLIMITED, or text that sbatch itself will refuse
     sizes = (3600, 60, 1) if dash or len(parts) == 3 else (60, 1)
     seconds = 86400.0 * int(days or 0) + sum(int(part) * size for part, size in zip(parts, sizes, strict=False))
     return seconds or math.inf

@@ -1,4 +1,4 @@
-"""What an environment must have in common with the daemon's, so that a run is the same run on every machine."""
+"""The versions that an environment must share with the daemon's, so that a run is the same on every machine."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 
-# Saved results are compared bit for bit; these decide about them.
+# Saved results are compared bit for bit, and depend on these.
 PACKAGES = ("mosaic-rl", "torch", "numpy", "gymnasium")
 
 
 def present() -> dict[str, str]:
-    """The versions here; a build for another accelerator (+cpu, +cu130) is the same version."""
+    """Return the versions here; a build for another accelerator (+cpu, +cu130) is the same version."""
     found = {"python": f"{sys.version_info.major}.{sys.version_info.minor}"}
     for name in PACKAGES:
         try:
@@ -22,7 +22,7 @@ def present() -> dict[str, str]:
 
 
 def differences(wanted: Mapping[str, str]) -> tuple[str, str] | None:
-    """What is here and what was wanted, where they differ, each in words."""
+    """Return the versions here and the wanted ones, where they differ, as texts; None if all match."""
     here = present()
     names = [name for name, value in wanted.items() if here.get(name) != value]
     if not names:

@@ -1,4 +1,4 @@
-"""Fan-out of events to subscribers with credits: whoever does not refill is passed over, and slows nobody."""
+"""Fan-out of events to subscribers with credits: one that does not refill misses events, and slows down no other."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from mosaic.contract.events import Event
 
 CREDITS = 200
 MOST_CREDITS = 400
-# Of the lines of events that wait for one reader; one event may have a megabyte.
+# For the lines of events that wait for one reader; one event may have a megabyte.
 MOST_HELD_BYTES = 2 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Starved:
-    """The subscriber has no credit; events are passed over from `seq` on."""
+    """The subscriber has no credit; events from `seq` on are skipped."""
 
     seq: int
 
@@ -42,9 +42,9 @@ Item = Event | Starved | Resumed | Ended
 
 
 class Subscription:
-    """One reader of one run. Credits and the events that wait for it together are never more than MOST_CREDITS.
+    """One reader of one run. Its credits plus its waiting events never exceed MOST_CREDITS.
 
-    Who refills without reading gets nothing more; who reads refills for what it has read, and never meets that bound.
+    A reader that refills without reading gets nothing more; one that refills what it has read never reaches that bound.
     """
 
     def __init__(self, run_id: str, credits: int) -> None:
@@ -59,7 +59,7 @@ class Subscription:
         self._closed = False
 
     def refill(self, credits: int) -> None:
-        """So many more events may be sent, up to the cap."""
+        """Add credits for this many more events, up to the cap."""
         with self._changed:
             self._credits = min(MOST_CREDITS - self._held, self._credits + max(0, credits))
             if self._credits and self._missed_from is not None:
@@ -92,7 +92,7 @@ class Subscription:
         return starves
 
     def end(self, state: str) -> None:
-        """Nothing more comes; what was missed is named before."""
+        """Mark the run as ended; first report the missed events."""
         with self._changed:
             if self._missed_from is not None:
                 self._items.append(Resumed(self._missed_from, self._missed_until))
@@ -101,7 +101,7 @@ class Subscription:
             self._changed.notify_all()
 
     def spend(self, most: int, seconds: float) -> int:
-        """Take up to so many credits for events that are read from the file; waits for the first. 0: none came."""
+        """Use up to `most` credits for events read from the file; wait for the first. Return 0 if none arrived."""
         with self._changed:
             if not self._credits and not self._closed:
                 self._changed.wait(seconds)
@@ -110,7 +110,7 @@ class Subscription:
             return spent
 
     def take(self, seconds: float) -> list[Item]:
-        """What has come, all at once; waits for it so long."""
+        """Return all waiting items at once; wait for the first, at most `seconds`."""
         with self._changed:
             if not self._items and not self._closed:
                 self._changed.wait(seconds)
@@ -133,7 +133,7 @@ class Subscription:
 
 
 class Bus:
-    """Who reads which run."""
+    """The subscriptions of each run."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -141,7 +141,7 @@ class Bus:
         self._next_seq: dict[str, int] = {}
 
     def subscribe(self, subscription: Subscription, next_seq: int) -> bool:
-        """Send from `next_seq` on what comes; False where the run is already further: read more from its file first."""
+        """Send live events from `next_seq` on; return False if the run is already further: read its file first."""
         with self._lock:
             if self._next_seq.get(subscription.run_id, 0) > next_seq:
                 return False
@@ -165,7 +165,7 @@ class Bus:
             return sum(one.offer(events, sizes) for one in self._subscriptions.get(run_id, ()))
 
     def end(self, run_id: str, state: str) -> None:
-        """Tell the readers of a run that it has ended."""
+        """Notify the readers of a run that it has ended."""
         with self._lock:
             self._next_seq.pop(run_id, None)
             for one in self._subscriptions.pop(run_id, ()):

@@ -1,4 +1,4 @@
-"""A run's events by number and by byte: the file that its worker appends to is where they are kept."""
+"""A run's events by number and by byte, from the file that its worker appends to and that stores them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def last_events(path: Path, end: int, most_bytes: int = 1 << 20) -> Iterator[Eve
 
 
 def _offset_of(path: Path, seq: int) -> int:
-    """Return a place at or before the line with this seq, by halving the file: seq counts up along it."""
+    """Return an offset at or before the line with this seq, by bisection: seq increases along the file."""
     if seq == 0:
         return 0
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -1,4 +1,4 @@
-"""Live frames for readers that cannot see a run's ring: read from it, or as a remote worker sends them."""
+"""Live frames for readers that cannot see a run's ring: read from it, or sent by a remote worker."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from mosaic.trainer.registry.registry import Registry
 from mosaic.trainer.states import ENDED
 
 DEFAULT_FPS, MOST_FPS = 30.0, 60.0
-# How often a reader that gets no frame is told why.
+# The interval at which a reader without frames gets the reason.
 REASON_SECONDS = 1.0
 NO_RING = "the run shows nothing yet: it has not started, or its live view is off"
 
 
 @dataclass
 class _Lane:
-    """A remote run's newest frame, and how many look."""
+    """A remote run's newest frame, and its number of viewers."""
 
     frame: pb.Frame | None = None
     viewers: int = 0
 
 
 class FrameHub:
-    """Who watches which remote run, and what they see; holds one frame a run."""
+    """The viewers of remote runs and the newest frame of each run."""
 
     def __init__(self, registry: Registry, happenings: Happenings) -> None:
         self._registry = registry
@@ -40,21 +40,21 @@ class FrameHub:
         self._changed = threading.Condition()
 
     def stream(self, run_id: str, max_fps: float, active: Callable[[], bool]) -> Iterator[pb.Frame]:
-        """Frames of a run as they come, at most so many a second, to its end; without one, the reason."""
+        """Yield frames of a run as they arrive, at most `max_fps` per second, to its end; without one, the reason."""
         if not 0 <= max_fps <= 1e6:
             raise ConfigError("max_fps is a number of frames per second, 0 or more")
-        self._is_local(run_id)  # an unknown run is refused now, not with the first frame
+        self._is_local(run_id)  # refuse an unknown run now, not with the first frame
         return self._told(run_id, self._found(run_id, 1.0 / min(MOST_FPS, max_fps or DEFAULT_FPS), active))
 
     def _found(self, run_id: str, pause: float, active: Callable[[], bool]) -> Iterator[pb.Frame]:
-        """From wherever the run shows itself: only its worker's first words tell whether its files are at hand."""
+        """Yield frames from the ring or the worker; only the worker's first message reveals if its files are local."""
         if self._is_local(run_id):
             yield from self._from_ring(run_id, pause, active)
         if not self._is_local(run_id):
             yield from self._from_worker(run_id, pause, active)
 
     def _told(self, run_id: str, frames: Iterator[pb.Frame]) -> Iterator[pb.Frame]:
-        """The same frames, and in the log what a viewer got of them: its first frame, each reason, a closing count."""
+        """Yield the same frames, and log the viewer's first frame, each reason, and a final count."""
         sent, passed, last, reason = 0, 0, 0, ""
         try:
             for frame in frames:
@@ -72,13 +72,13 @@ class FrameHub:
             self._happenings.note("fastlane.queue_depth", run_id, passed_over=passed)
 
     def put(self, run_id: str, frame: pb.Frame) -> None:
-        """Take a remote worker's newest frame."""
+        """Store a remote worker's newest frame."""
         with self._changed:
             self._lanes.setdefault(run_id, _Lane()).frame = frame
             self._changed.notify_all()
 
     def wanted(self, run_id: str) -> bool:
-        """Whether somebody watches."""
+        """Return True if somebody watches."""
         with self._changed:
             return run_id in self._lanes and self._lanes[run_id].viewers > 0
 
@@ -144,7 +144,7 @@ class FrameHub:
         try:
             return FastLaneReader.open(record)
         except (RingError, OSError) as error:
-            if record.exists():  # there is a ring, or was one
+            if record.exists():  # a ring exists, or did
                 self._say_once("fastlane.header_invalid", run_id, str(error), trouble)
             return None
 

@@ -1,4 +1,4 @@
-"""The relay: from a live run's files into the registry, and on to the bus; registers for workers that do not."""
+"""The relay: copies a live run's files to the registry and the bus; registers workers that do not do so themselves."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ EVALUATION = {
 PHASE = "phase "  # begins the reason of a running script
 CLOSING = frozenset({"run_completed", "run_failed"})
 _INT64 = 1 << 63
-# What a value that no worker of ours writes could raise on its way into SQLite.
+# Exceptions that a foreign worker's value could raise on its way into SQLite.
 _UNTAKEABLE = (
     *(ValueError, TypeError, OverflowError, LookupError, AttributeError, RecursionError, sqlite3.Error),
     *(MoveError, UnknownRunError),
@@ -45,7 +45,7 @@ Apart = Callable[[sqlite3.Row, Callable[[sqlite3.Row], Reading]], Reading | None
 
 
 class Ingest:
-    """Reads files, never pipes: what it did not see while nobody ran it, it sees later. One thread only."""
+    """Reads files, never pipes: after a downtime it reads what it missed. One thread only."""
 
     def __init__(
         self, registry: Registry, bus: Bus, happenings: Happenings, *, clock: Callable[[], float] = time.monotonic
@@ -66,11 +66,11 @@ class Ingest:
             self._take(readings)
         except _UNTAKEABLE as error:
             self._happenings.warn("daemon.trouble", readings[0].run_id, error=error)
-            for reading in readings:  # one run's oddity must not hold up the others
+            for reading in readings:  # one run's bad reading must not block the others
                 self._take_or_pass_over(reading)
 
     def _take_or_pass_over(self, reading: Reading) -> None:
-        """Take one run's reading by itself; what cannot be taken is passed over, or it would be tried for ever."""
+        """Store one run's reading by itself; skip one that cannot be stored, or it would be retried forever."""
         try:
             self._take([reading])
         except _UNTAKEABLE as error:
@@ -81,7 +81,7 @@ class Ingest:
                 self._take([reading])
 
     def drain(self, run_id: str) -> sqlite3.Row:
-        """Take all that a run has left, to the last byte, and return its row."""
+        """Store the rest of a run's output, to the last byte, and return its row."""
         while True:
             with self._registry.database.read() as connection:
                 row = self._registry.row(connection, run_id)
@@ -122,7 +122,7 @@ class _Taking:
         self._told: list[tuple[str, str, dict[str, Any]]] = []
 
     def take(self, reading: Reading) -> list[tuple[str, str, dict[str, Any]]]:
-        """Apply everything; what the log is to be told once it is committed."""
+        """Apply a reading; return the log entries to write after the commit."""
         for event in reading.events:
             self._take_event(event)
         self._warn(*(f"{what}: {why}" for what, why in reading.dropped.items()))
@@ -169,7 +169,7 @@ class _Taking:
             self._tell("run.warning", message=message)
 
     def _register(self) -> None:
-        """On behalf of a worker that did not register itself: a script's, a foreign one, one without --grpc."""
+        """Register on behalf of a worker that did not: a script's, a foreign one, one without --grpc."""
         if self._row["state"] == State.HANDSHAKE:
             kind = f"{self._row['worker_type']}-worker" if self._row["worker_type"] else "worker"
             worker_id = self._row["worker_id"] or f"{kind}-{self._row['run_id'][:8]}"
@@ -223,12 +223,12 @@ class _Taking:
         self._columns |= {"episodes": episodes, "mean_return": mean if logged is None else logged}
 
     def _take_total(self, total: object) -> None:
-        """How far the worker means to go: a resumption may find a newer checkpoint than its submission did."""
+        """Update the worker's total steps: a resumption may find a newer checkpoint than its submission did."""
         if self._row["mode"] == "resume_training" and isinstance(total, int) and 0 < total < _INT64:
             self._columns["total_timesteps"] = total
 
     def _take_phase(self, payload: dict[str, Any]) -> None:
-        """A script may do more than its submission said; which phase runs, its log tells."""
+        """Raise the total for a script's phase, beyond that of its submission, and record the running phase."""
         total = payload.get("total_timesteps")
         known = self._columns.get("total_timesteps", self._row["total_timesteps"])
         if payload.get("status") == "started" and isinstance(total, int) and known < total < _INT64:
@@ -240,7 +240,7 @@ class _Taking:
         self._tell("run.phase", phase=payload.get("name"), status=status, outcome=outcome)
 
     def _take_headline(self, pulse: dict[str, Any]) -> None:
-        """A heartbeat's numbers, where no row tells them better."""
+        """Store a heartbeat's numbers, unless a row has newer ones."""
         step, sps = pulse.get("step"), pulse.get("sps")
         if isinstance(step, int) and self._columns.get("step", self._row["step"]) < step < _INT64:
             self._columns["step"] = step
@@ -262,7 +262,7 @@ class _Taking:
             self._keep("wandb", wandb["run_path"], step, now)
 
     def _inside(self, path: object) -> object:
-        """A path relative to the run folder where it lies in it."""
+        """Return a path relative to the run folder if it is inside."""
         folder = f"{self._registry.paths(self._row['run_id']).folder}/"
         return path.removeprefix(folder) if isinstance(path, str) else None
 

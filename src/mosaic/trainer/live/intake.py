@@ -1,4 +1,4 @@
-"""New events and rows in a run's files, typed and within their caps, and why others were dropped."""
+"""New events and rows in a run's files, validated and within their caps, and the reasons why others were dropped."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mosaic.contract.lines import EVENT_DROPPED, ROW_DROPPED, Lines, over, read_
 from mosaic.contract.metrics import capped_row
 from mosaic.trainer.registry.registry import Registry
 
-# Each takes back points of every series: a run that resumes more often within one look waits for the next one.
+# Each deletes points of every series: a run that resumes more often within one look waits for the next one.
 MOST_RESUMPTIONS = 16
 
 
@@ -43,7 +43,7 @@ class Reading:
         return bool(self.events or self.rows or self.bad_lines or self.dropped)
 
     def drop(self, what: str, why: object) -> None:
-        """Count a line that is left out."""
+        """Count a dropped line."""
         self.bad_lines += 1
         self.dropped.setdefault(what, str(why))
 
@@ -60,7 +60,7 @@ class Intake:
         paths = self._registry.paths(row["run_id"])
         reading = Reading(row["run_id"], row["events_offset"], row["metrics_offset"])
         events = self._lines(reading, paths.events, row["events_offset"], EVENT_BYTES, EVENT_DROPPED)
-        # After the events: a worker that writes rows writes an episode's row before its event.
+        # After the events: a worker with metrics writes an episode's row before its event.
         reading.rowless = not _holds_bytes(paths.metrics)
         rows = self._lines(reading, paths.metrics, row["metrics_offset"], ROW_BYTES, ROW_DROPPED)
         reading.full = events.more or rows.more

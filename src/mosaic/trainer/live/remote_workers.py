@@ -1,4 +1,4 @@
-"""Workers that introduce themselves: the handshake, and the files of a remote one, mirrored line by line."""
+"""Workers that register themselves: the handshake, and the files of a remote one, mirrored line by line."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from mosaic.trainer.registry.registry import Registry
 from mosaic.trainer.rpc import messages
 from mosaic.trainer.scheduling.attempts import Attempts, Registration
 
-# What a publisher may send before it hears that something was stored.
+# The credits of a publisher before the first acknowledgement.
 PUBLISHER_CREDITS = 400
 CHUNK_BYTES = 1 << 20
 
 
 class Handshakes:
-    """Who may speak for a run."""
+    """The registration of workers."""
 
     def __init__(self, registry: Registry, attempts: Attempts, happenings: Happenings) -> None:
         self._registry, self._attempts, self._happenings = registry, attempts, happenings
@@ -46,7 +46,7 @@ class Handshakes:
         sees_files: bool = False,
         node: str = "",
     ) -> tuple[str, bool]:
-        """A session token, and whether the daemon reads the run's files itself; a cluster's node says if it does."""
+        """Return a session token, and True if the daemon reads the run's files itself; a node reports if it does."""
         try:
             check_run_id(run_id)
             if proto_version != PROTO_VERSION:
@@ -67,7 +67,7 @@ class Handshakes:
 
 
 class FileMirror:
-    """The events and metrics of a remote run, written as its own worker wrote them; the relay reads them from here."""
+    """The events and metrics of a remote run, stored as its worker wrote them; the relay reads them from here."""
 
     def __init__(self, registry: Registry, run_id: str) -> None:
         self._run_id = run_id
@@ -82,10 +82,10 @@ class FileMirror:
     def store(self, events: Sequence[Event], metrics_offset: int, metrics: bytes) -> None:
         """Append new lines and make them durable; skip known lines, and lines that would leave a gap.
 
-        An event that readers would drop is replaced by a warning under its seq: a gap would be asked for again forever.
-        Of a row over its cap the pieces are stored, so that offsets stay those of the worker's file.
+        An event that readers would drop is replaced by a warning under its seq: a gap would be requested again forever.
+        The pieces of a row over its cap are stored, so that offsets stay those of the worker's file.
         """
-        # Rows first: an episode whose event is there and whose row is not would be counted by both.
+        # Rows first: an episode with an event but without its row would be counted twice.
         if metrics and 0 <= metrics_offset <= self.metrics_offset:
             new = metrics[self.metrics_offset - metrics_offset :]
             if new:
@@ -115,7 +115,7 @@ def received(message: pb.Event, run_id: str) -> Event:
 def kept_lines(paths: RunPaths) -> Iterator[pb.FileChunk]:
     """Yield a run's events and metrics to the last whole line, and an order that is too large for a queue, in pieces.
 
-    They are copied as they are, rows over their cap included: offsets must be the same on both sides.
+    They are copied unchanged, rows over their cap included: offsets must be the same on both sides.
     """
     for path in (paths.events, paths.metrics, paths.order):
         try:

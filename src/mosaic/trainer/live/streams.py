@@ -1,4 +1,4 @@
-"""The three long conversations: changes of runs, a run's events with credits, a remote worker's telemetry."""
+"""The three long-lived streams: changes of runs, a run's events with credits, a remote worker's telemetry."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from mosaic.trainer.run import Change, Run
 from mosaic.trainer.scheduling.attempts import Attempts
 from mosaic.trainer.states import ENDED, LIVE, State
 
-# How long a stream that has nothing to say waits before it looks whether anybody still listens.
+# An idle stream checks after this time whether its reader is still connected.
 IDLE_SECONDS = 1.0
 PROGRESS_SECONDS = 1.0
 SESSION_SECONDS = 5.0
@@ -35,7 +35,7 @@ BATCH_BYTES = 1 << 20
 def watch_runs(
     registry: Registry, cursor: int, progress: bool, run_id: str, active: Callable[[], bool]
 ) -> Iterator[pb.RunChange]:
-    """Changes after the cursor, then as they come; with `progress` also runs whose numbers moved."""
+    """Yield changes after the cursor, then as they occur; with `progress` also runs with changed numbers."""
     if cursor < 0:
         cursor = registry.last_cursor()
     shown: dict[str, tuple[Any, ...]] = {}
@@ -68,7 +68,7 @@ def _moved(registry: Registry, run_id: str, shown: dict[str, tuple[Any, ...]]) -
 
 
 class EventStream:
-    """One reader of a run's events: first from the file at its own pace, then live, for credits."""
+    """One reader of a run's events: first from the file at its own pace, then live, with credits."""
 
     def __init__(self, registry: Registry, bus: Bus, happenings: Happenings, active: Callable[[], bool]) -> None:
         self._registry, self._bus, self._happenings, self._active = registry, bus, happenings, active
@@ -165,7 +165,7 @@ class EventStream:
                 self._end_if_over(subscription)
 
     def _end_if_over(self, subscription: Subscription) -> None:
-        """Nothing came for a while: end with a run that ended just as this stream went live."""
+        """End the subscription of a run that ended just as this stream went live."""
         run = self._registry.get_run(subscription.run_id)
         if run.state in ENDED and run.next_seq <= subscription.next_seq:
             subscription.end(run.state)
@@ -177,7 +177,7 @@ def _refill(requests: Iterator[pb.TelemetryRequest], subscription: Subscription)
             if request.WhichOneof("request") == "refill":
                 subscription.refill(min(request.refill, MOST_CREDITS))
     except grpc.RpcError:
-        subscription.close()  # the reader has gone
+        subscription.close()  # the reader has disconnected
 
 
 def _batch(events: list[pb.Event]) -> pb.TelemetryReply:
@@ -185,7 +185,7 @@ def _batch(events: list[pb.Event]) -> pb.TelemetryReply:
 
 
 class PublisherStream:
-    """A remote worker's side: what it sends is stored and acknowledged; what the run is asked goes back to it."""
+    """A remote worker's stream: its data is stored and acknowledged, and requests are sent back."""
 
     def __init__(
         self, registry: Registry, attempts: Attempts, controls: WorkerRequests, session: str, active: Callable[[], bool]
@@ -204,7 +204,7 @@ class PublisherStream:
             raise ConfigError(f"run {run_id} lies on this machine; the daemon reads its files itself")
         attempt = row["nonce"] or run_id
         stream = self._controls.attach(attempt)
-        # Where a node writes the very files that are read here, its stream carries orders and nothing to store.
+        # If a node writes the files that are read here, its stream carries only requests, and nothing to store.
         mirror = None if row["reads_files"] else FileMirror(self._registry, run_id)
         yield _stored(mirror)
         yield pb.Control(credits=pb.Control.Credits(credits=PUBLISHER_CREDITS))
@@ -218,7 +218,7 @@ class PublisherStream:
                 item = self._out.get(timeout=0.25)
             except queue.Empty:
                 if not self._controls.is_newest(attempt, stream):
-                    return  # a node that is gone without a word would keep its stream open for hours
+                    return  # a node that vanished silently would keep its stream open for hours
                 continue
             if item is None:
                 return
@@ -239,7 +239,7 @@ class PublisherStream:
             for batch in batches:
                 self._attempts.check_session(run_id, self._session)
                 if not self._controls.is_newest(attempt, stream):
-                    break  # what it says late, the present one has said or will say
+                    break  # the present stream has sent or will send the same
                 self._controls.hear(attempt)
                 if batch.HasField("exit"):
                     write_exit(self._registry.paths(run_id), attempt, batch.exit.code, batch.exit.signal)
@@ -251,7 +251,7 @@ class PublisherStream:
                     events = [received(event, run_id) for event in batch.events]
                     mirror.store(events, batch.metrics_offset, batch.metrics)
                 except StorageError:
-                    # The worker keeps everything in its own file and sends it again from what is stored.
+                    # The worker keeps everything in its own file and resends from the last stored position.
                     if not starved:
                         self._out.put(pb.Control(starved=pb.Control.Starved()))
                     starved = True
@@ -265,13 +265,13 @@ class PublisherStream:
         except MosaicError as error:
             self._out.put(error)
         except grpc.RpcError:
-            self._out.put(None)  # the worker has gone, or its stream was cut
+            self._out.put(None)  # the worker has exited, or its stream was cut
 
 
 def frame_controls(
     attempts: Attempts, hub: FrameHub, session: str, frames: Iterator[pb.Frame], active: Callable[[], bool]
 ) -> Iterator[pb.Control]:
-    """A remote worker's frames go to the hub; it is told when somebody starts or stops to watch."""
+    """Forward a remote worker's frames to the hub; notify the worker when viewing starts or stops."""
     first = next(frames, None)
     if first is None or not first.run_id:
         raise ConfigError("the first message of PublishFrames names its run_id")
@@ -285,13 +285,13 @@ def frame_controls(
                     frame.run_id = run_id
                     hub.put(run_id, frame)
         except grpc.RpcError:
-            pass  # the worker has gone
+            pass  # the worker has exited
 
     threading.Thread(target=receive, name="frames", daemon=True).start()
     told: bool | None = None
     looked = time.monotonic()
     while active():
-        if time.monotonic() - looked > SESSION_SECONDS:  # a node that is gone without a word ends no stream
+        if time.monotonic() - looked > SESSION_SECONDS:  # a node that vanished silently ends no stream
             attempts.check_session(run_id, session)
             looked = time.monotonic()
         if (wanted := hub.wanted(run_id)) != told:

@@ -1,4 +1,4 @@
-"""What distant workers are to be told, and when they were last heard."""
+"""Requests for remote workers, and the time of each worker's last message."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 
 
 class WorkerRequests:
-    """Orders by attempt (its nonce; a worker that nobody started has its run's id); their streams take them here."""
+    """Pending requests by attempt: its nonce, or the run's id for a worker that the daemon did not start."""
 
     def __init__(self) -> None:
         self._told: dict[str, list[tuple[str, float]]] = {}
@@ -20,34 +20,34 @@ class WorkerRequests:
             self._told.setdefault(attempt, []).append((what, grace))
 
     def attach(self, attempt: str) -> object:
-        """A worker's stream begins; the one before it may not have noticed that it was cut, and counts no more."""
+        """Begin a worker's stream; it replaces the previous one, which may not have noticed that it was cut."""
         with self._lock:
             self._newest[attempt] = stream = object()
         return stream
 
     def is_newest(self, attempt: str, stream: object) -> bool:
-        """Whether this is the worker's present stream; none is once its attempt is over."""
+        """Return True for the worker's present stream; False once its attempt is over."""
         with self._lock:
             return self._newest.get(attempt) is stream
 
     def take(self, attempt: str, stream: object) -> list[tuple[str, float]]:
-        """What the worker is to be told, for its present stream."""
+        """Return and remove the pending requests, for the worker's present stream only."""
         with self._lock:
             return self._told.pop(attempt, []) if self._newest.get(attempt) is stream else []
 
     def hear(self, attempt: str) -> None:
-        """Its worker has just said something, if only that it lives."""
+        """Record that its worker has just sent a message or a heartbeat."""
         with self._lock:
             self._heard[attempt] = time.monotonic()
 
     def silent_seconds(self, attempt: str) -> float | None:
-        """Since it was last heard; None for one that this daemon has never heard."""
+        """Return the seconds since its last message; None if this daemon has received none."""
         with self._lock:
             heard = self._heard.get(attempt)
         return None if heard is None else time.monotonic() - heard
 
     def forget(self, attempt: str) -> None:
-        """That attempt is over."""
+        """Forget an attempt that is over."""
         with self._lock:
             self._told.pop(attempt, None)
             self._heard.pop(attempt, None)

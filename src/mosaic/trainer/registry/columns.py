@@ -45,7 +45,7 @@ def claim_of(job: JobConfig) -> Claim:
     """Return the resources that a payload claims."""
     asked = job.resources
     return Claim(
-        # A run that claims nothing still takes a slot: a hundred seeds must not start at once.
+        # A run that claims nothing still uses a slot: a hundred seeds must not start at once.
         cpus=1.0 if asked.cpus is None else asked.cpus,
         memory_mb=asked.memory_mb or 0,
         gpus=asked.gpus.requested,

@@ -1,4 +1,4 @@
-"""The registry's SQLite file: one writer, a reader per thread, its schema and the migrations that lead to it."""
+"""The registry's SQLite file: one writer, a reader per thread, its schema and its migrations."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pathlib import Path
 
 from mosaic.contract.errors import DamagedError, TrainerError, UnavailableError, storage_error
 
-# How long a write waits for another program that holds the file (a backup, a curious `sqlite3`).
+# The time a write waits for another program that locks the file (a backup, an interactive `sqlite3`).
 BUSY_SECONDS = 5.0
 
-# One entry per version of the format; a file of version n gets those from n on. Never edit one that was released.
+# One entry per version of the format; a file of version n gets those from n on. Never edit a released one.
 MIGRATIONS = (
     """
     CREATE TABLE runs (
@@ -154,7 +154,7 @@ MIGRATIONS = (
 
 
 class Database:
-    """Connections to one file, for any number of threads of one process."""
+    """Connections to one file; thread-safe within one process."""
 
     def __init__(self, path: Path, *, busy_seconds: float = BUSY_SECONDS) -> None:
         self.path = Path(path)
@@ -163,7 +163,7 @@ class Database:
         self._local = threading.local()
         self._closed = False
         self._generation = 0
-        """of the open file: readers of an earlier one connect anew"""
+        """of the open file: readers of an earlier one reconnect"""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -171,7 +171,7 @@ class Database:
         self._open()
 
     def check_file(self) -> None:
-        """Raise UnavailableError if the path no longer leads to the open file: writes would be lost."""
+        """Raise UnavailableError if the path no longer refers to the open file: writes would be lost."""
         if _file_at(self.path) != self._file:
             what = "replaced" if self.path.exists() else "deleted"
             raise UnavailableError(
@@ -180,10 +180,10 @@ class Database:
             )
 
     def reopen(self) -> Path | None:
-        """Open the file that the path leads to now; one that is damaged is kept aside, and its new place returned.
+        """Open the file now at the path; set a damaged one aside and return its new path.
 
-        A file that was deleted is written anew from the open one, which has all of it until it is closed. A sound
-        file stays open.
+        A deleted file is rewritten from the open one, which keeps its content until it is closed. An intact file stays
+        open.
         """
         if self._is_sound():
             return None
@@ -202,13 +202,13 @@ class Database:
 
     @contextlib.contextmanager
     def write(self) -> Iterator[sqlite3.Connection]:
-        """One transaction: committed when the block ends, undone when it raises. UnavailableError: try again later."""
+        """Run one transaction: committed when the block ends, rolled back if it raises. UnavailableError: retry."""
         with self._writing:
             if self._closed:
                 raise UnavailableError(f"the registry {self.path} is closed")
             with _clear_errors(self.path):
                 self.check_file()
-                if self._writer.in_transaction:  # a block inside another one belongs to it
+                if self._writer.in_transaction:  # a nested block belongs to the outer one
                     yield self._writer
                     return
                 self._writer.execute("BEGIN IMMEDIATE")
@@ -216,14 +216,14 @@ class Database:
                     yield self._writer
                     self._writer.execute("COMMIT")
                 except BaseException:
-                    # A full disk may have ended the transaction by itself.
+                    # A full disk may have rolled back the transaction already.
                     if self._writer.in_transaction:
                         self._writer.execute("ROLLBACK")
                     raise
 
     @contextlib.contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
-        """This thread's own connection; all that the block reads was committed at one and the same moment."""
+        """Yield this thread's own connection; all reads of the block are from one consistent snapshot."""
         with _clear_errors(self.path):
             if self._closed:
                 raise UnavailableError(f"the registry {self.path} is closed")
@@ -245,9 +245,9 @@ class Database:
                     connection.execute("ROLLBACK")
 
     def close(self) -> None:
-        """No more reads and writes; more than once is fine.
+        """Refuse further reads and writes; idempotent.
 
-        Other threads' connections close with their threads: one that is closed while its thread reads ends the process.
+        Other threads' connections close with their threads: closing one while its thread reads would crash the process.
         """
         with self._writing:
             self._closed = True
@@ -258,7 +258,7 @@ class Database:
             self._writer = self._connect()
             try:
                 self._writer.execute("PRAGMA journal_mode = WAL")
-                # Full: what was acknowledged outlives a power cut, too. The relay gathers many rows into one commit.
+                # Full: acknowledged data survives a power cut, too. The relay combines many rows into one commit.
                 self._writer.execute("PRAGMA synchronous = FULL")
                 self._migrate()
                 self._check_tables()
@@ -269,7 +269,7 @@ class Database:
         self._generation += 1
 
     def _is_sound(self) -> bool:
-        """Return True if the path leads to the open file and all of it can be read."""
+        """Return True if the path refers to the open file and all of it is readable."""
         if _file_at(self.path) != self._file:
             return False
         try:
@@ -287,7 +287,7 @@ class Database:
         os.replace(beside, self.path)
 
     def _connect(self) -> sqlite3.Connection:
-        # Transactions are begun by hand. The writer is used by any thread, one at a time.
+        # Transactions are begun explicitly. Any thread may use the writer, one at a time.
         connection = sqlite3.connect(
             self.path, timeout=self._busy_seconds, isolation_level=None, check_same_thread=False
         )
@@ -307,7 +307,7 @@ class Database:
             self._writer.executescript(f"BEGIN IMMEDIATE; {script} PRAGMA user_version = {number}; COMMIT;")
 
     def _check_tables(self) -> None:
-        """Raise DamagedError where a table or a column is missing."""
+        """Raise DamagedError if a table or a column is missing."""
         with contextlib.closing(sqlite3.connect(":memory:")) as ours:
             ours.executescript("".join(MIGRATIONS))
             missing = _columns(ours) - _columns(self._writer)
@@ -336,7 +336,7 @@ def set_aside_damaged(path: Path, busy_seconds: float = BUSY_SECONDS) -> Path | 
     return aside
 
 
-# What SQLite keeps beside a file; with another file it would be taken for its own.
+# SQLite's files beside a database; beside another file they would be mistaken for its own.
 _COMPANIONS = ("-wal", "-shm")
 
 
@@ -364,7 +364,7 @@ def _damaged(path: Path, why: object) -> DamagedError:
 
 @contextlib.contextmanager
 def _clear_errors(path: Path) -> Iterator[None]:
-    """What a person can act on instead of SQLite's own words."""
+    """Replace SQLite's errors by ones that a person can act on."""
     try:
         yield
     except sqlite3.OperationalError as error:
@@ -378,7 +378,7 @@ def _clear_errors(path: Path) -> Iterator[None]:
         raise _damaged(path, error) from error
 
 
-# SQLite's errors for a file whose tables are not ours, or gone.
+# SQLite's errors for a file whose tables are not ours, or are missing.
 _FOREIGN = ("no such table", "no such column", "already exists", "duplicate column", "malformed database schema")
 _REMEDIES = {
     "locked": "another program holds the file",

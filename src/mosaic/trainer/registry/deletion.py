@@ -1,4 +1,4 @@
-"""Deletion of a run: its files first, then its rows; files that the disk refuses are named, and can be retried."""
+"""Deletion of a run: its files first, then its rows; undeletable files are named, and the deletion can be retried."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from mosaic.contract.identity import is_running, start_ticks
 from mosaic.contract.paths import RunPaths
 from mosaic.trainer.registry import metrics_store
 
-# An answer names so many files, and the number of the others.
+# An error names this many files, and the number of the others.
 NAMED = 3
 
 
 def remove_files(paths: RunPaths) -> None:
-    """Remove a run's folder and configs; StorageError names the files that stay.
+    """Remove a run's folder and configs; raise StorageError with the files that remain.
 
-    A folder that is a symbolic link is not followed: the link goes, what it leads to stays.
+    A folder that is a symbolic link is not followed: the link is removed, its target stays.
     """
     left: list[tuple[Path, OSError]] = []
     folder = paths.folder
@@ -36,7 +36,7 @@ def remove_files(paths: RunPaths) -> None:
         shutil.rmtree(folder, onerror=lambda _, path, info: left.append((Path(path), info[1])))  # type: ignore[arg-type]
     for file in (paths.config_file, *paths.configs_folder.glob(f"worker-{paths.run_id}-*.json")):
         _try(file.unlink, file, left)
-    # A folder that is not empty only stays because of what is in it.
+    # A folder that is not empty only remains because of its content.
     told = [(path, error) for path, error in left if not isinstance(error, FileNotFoundError)]
     if not told:
         return
@@ -48,14 +48,14 @@ def remove_files(paths: RunPaths) -> None:
 
 
 def remove_rows(connection: sqlite3.Connection, number: int) -> None:
-    """Remove everything that the registry has of a run."""
+    """Remove all rows of a run."""
     metrics_store.forget(connection, number)
     for table, column in (("artifacts", "run"), ("payloads", "run"), ("runs", "id")):
         connection.execute(f"DELETE FROM {table} WHERE {column} = ?", (number,))
 
 
 def living_worker(row: sqlite3.Row, paths: RunPaths) -> int:
-    """Return the pid of the worker that a row names or that holds the run's lock, 0 where none lives."""
+    """Return the pid of the worker that a row names or that holds the run's lock, 0 if none lives."""
     named = [row[name] for name in ("pid", "start_ticks", "boot_id")]
     if all(RUN_ROW[name].fits(row[name]) for name in ("pid", "start_ticks", "boot_id")) and is_running(*named):
         return int(row["pid"])

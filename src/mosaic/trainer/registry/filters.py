@@ -1,4 +1,4 @@
-"""The filters of a list of runs, as the WHERE of a query."""
+"""The filters of a list of runs, as an SQL condition."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mosaic.trainer.states import State, parse_state
 def where_runs(
     states: Sequence[State | str], equal: Mapping[str, str], text: str, group: str, broken: Sequence[int]
 ) -> tuple[str, list[Any]]:
-    """Return a condition on `runs` and its values; `broken` are the rows whose stored state does not count."""
+    """Return a condition on `runs` and its values; `broken` are the rows whose stored state is ignored."""
     clauses: list[str] = ["deleting IS NOT 1"]
     values: list[Any] = []
     if states:
@@ -27,7 +27,7 @@ def where_runs(
             clauses.append(f"{name} = ?")
             values.append(value)
     if group:
-        # A range, which an index can answer: "0" is the character after "/".
+        # A range can use an index: "0" is the character after "/".
         clauses.append('("group" = ? OR ("group" >= ? AND "group" < ?))')
         values += [group, f"{group}/", f"{group}0"]
     if text:

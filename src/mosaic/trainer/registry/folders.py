@@ -1,4 +1,4 @@
-"""The run folders of a home, and those that the registry has no row for."""
+"""The run folders of a home, and those without a row in the registry."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from urllib.parse import quote
 from mosaic.contract.errors import DamagedError, RunIdError, UnavailableError
 from mosaic.contract.paths import RunPaths
 
-# A line names so many ids, and the number of the others.
+# A line names this many ids, and the number of the others.
 NAMED = 3
 
 
@@ -27,7 +27,7 @@ def run_folders(home: Path) -> Iterator[tuple[str, str]]:
 
 
 def listed(home: Path) -> set[str]:
-    """Return the ids that the registry's file holds, without a daemon; DamagedError, UnavailableError."""
+    """Return the ids in the registry's file, without a daemon; raise DamagedError or UnavailableError."""
     path = database_file(home)
     if not path.exists():
         return set()
@@ -52,7 +52,7 @@ def unlisted(home: Path, known: Collection[str] | None = None) -> list[str]:
 
 
 def advice(run_ids: Collection[str]) -> str:
-    """Return the line that names folders without a row and what to type, "" if every folder has one."""
+    """Return the line that names folders without a row and the remedy, "" if every folder has one."""
     if not run_ids:
         return ""
     named = ", ".join(list(run_ids)[:NAMED]) + (", …" if len(run_ids) > NAMED else "")
@@ -61,7 +61,7 @@ def advice(run_ids: Collection[str]) -> str:
 
 
 def database_file(home: Path) -> Path:
-    """Return the place of the registry's file."""
+    """Return the path of the registry's file."""
     return home / "var" / "trainer" / "mosaic.db"
 
 

@@ -1,4 +1,4 @@
-"""Metrics in the registry: blobs of up to 4,096 packed points per run and key, and the last value of each."""
+"""Metrics in the registry: blobs of up to 4,096 packed points per run and key, and the last value of each key."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from mosaic.trainer.run import Series
 # A row per point would make a curve of a million points thirty times slower to read.
 POINTS_PER_PART = 4096
 SKETCHED_PARTS = 32
-# From so many points on a part also keeps the lowest and highest point of each of its buckets: a long curve is
-# downsampled from these, without reading it all.
+# From this many points on a part also stores the lowest and highest point of each of its buckets: a long curve is
+# downsampled from these, without reading all of it.
 DIGEST_FROM, DIGEST_BUCKETS = 1024, 64
-# MinMaxLTTB chooses among so many extremes per point that it returns.
+# MinMaxLTTB selects from this many extremes per returned point.
 EXTREMES_PER_POINT = 4
-# A cursor is the number of points before it, and above these bits how often the run went back to a checkpoint.
+# A cursor is the number of points before it; the bits above these count the resumptions from a checkpoint.
 _COUNT_BITS = 40
 _COUNT_MASK = (1 << _COUNT_BITS) - 1
 _TAG = text(10_000)
@@ -38,8 +38,8 @@ Points = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.fl
 def append_rows(connection: sqlite3.Connection, run: int, rows: Iterable[Mapping[str, Any]]) -> tuple[int, str]:
     """Store rows of metrics.jsonl in order, inside the caller's transaction, in which the file's cursor moves too.
 
-    Return how many of them were resumptions, which take later points back, and the first key that a run with SERIES
-    others has no room for.
+    Return the number of resumptions, which delete later points, and the first key dropped because the run has SERIES
+    others.
     """
     resumptions, left_out = 0, ""
     gathered: dict[str, list[tuple[int, float, float]]] = {}
@@ -67,9 +67,9 @@ def read_series(
     since: Mapping[str, int] | None = None,
     average: bool = False,
 ) -> list[Series]:
-    """The series of these keys (none: all), each downsampled to max_points (0: whole), or what came after `since`.
+    """Return the series of these keys (none: all), downsampled to max_points (0: whole), or the points after `since`.
 
-    `average` gives means of neighbours instead of the points that stand out, which would be no fair sample.
+    `average` returns means of neighbours instead of outstanding points, which would be a biased sample.
     """
     query = "SELECT id, key, count FROM series WHERE run = ?"
     if keys:
@@ -81,7 +81,7 @@ def read_series(
 
 
 def last_values(connection: sqlite3.Connection, run: int) -> dict[str, float]:
-    """The newest value of every key."""
+    """Return the newest value of every key."""
     rows = connection.execute("SELECT key, value FROM series WHERE run = ? ORDER BY key", (run,))
     return {
         key: math.nan if value is None else value
@@ -99,13 +99,13 @@ def last_value(connection: sqlite3.Connection, run: int, key: str) -> float | No
 def count_and_mean(
     connection: sqlite3.Connection, run: int, keys: Sequence[str], newest: int
 ) -> tuple[int, float | None]:
-    """The points of the longest series among `keys`, and the mean of its newest ones that are numbers."""
+    """Return the number of points of the longest series among `keys`, and the mean of its newest numeric ones."""
     query = f"SELECT id, count FROM series WHERE run = ? AND key IN ({', '.join('?' * len(keys))}) ORDER BY count DESC"
     found = connection.execute(query, (run, *keys)).fetchone()
     if found is None or not found["count"]:
         return 0, None
     values = np.empty(0)
-    # A part may be as short as a resumption left it: as many parts as it takes, the newest first.
+    # A part may be as short as a resumption left it: read as many parts as needed, the newest first.
     for (packed,) in connection.execute("SELECT vals FROM points WHERE series = ? ORDER BY part DESC", (found["id"],)):
         values = np.concatenate([np.frombuffer(packed, "<f8"), values])
         if len(values) >= newest:
@@ -116,7 +116,7 @@ def count_and_mean(
 
 
 def step_gaps(connection: sqlite3.Connection, run: int, newest: int) -> list[float]:
-    """Return the seconds between the newest growths of the step, as the longest series has them, oldest first."""
+    """Return the seconds between the newest step increases, taken from the longest series, oldest first."""
     found = connection.execute("SELECT id FROM series WHERE run = ? ORDER BY count DESC LIMIT 1", (run,)).fetchone()
     grown: list[float] = []
     first: tuple[int, float] | None = None
@@ -135,12 +135,12 @@ def step_gaps(connection: sqlite3.Connection, run: int, newest: int) -> list[flo
 
 
 def sketch(connection: sqlite3.Connection, run: int, keys: Sequence[str], points: int) -> tuple[float, ...]:
-    """The longest series among `keys` in a few means; () where there is none."""
+    """Return the longest series among `keys` as a few means; () if none exists."""
     query = f"SELECT id, count FROM series WHERE run = ? AND key IN ({', '.join('?' * len(keys))}) ORDER BY count DESC"
     found = connection.execute(query, (run, *keys)).fetchone()
     if found is None:
         return ()
-    # A list draws many of them: of a long series some parts are enough.
+    # A list draws many of them: of a long series some parts suffice.
     every = 1 + found["count"] // (POINTS_PER_PART * SKETCHED_PARTS)
     query = "SELECT vals FROM points WHERE series = ? AND part % ? = 0 ORDER BY part"
     parts = connection.execute(query, (found["id"], every)).fetchall()
@@ -150,17 +150,17 @@ def sketch(connection: sqlite3.Connection, run: int, keys: Sequence[str], points
 
 
 def forget(connection: sqlite3.Connection, run: int) -> None:
-    """Delete everything of a run."""
+    """Delete all metrics of a run."""
     connection.execute("DELETE FROM points WHERE series IN (SELECT id FROM series WHERE run = ?)", (run,))
     connection.execute("DELETE FROM series WHERE run = ?", (run,))
 
 
 def downsample(points: Points, max_points: int) -> Points:
-    """At most so many points, the extremes among them, that draw the same curve."""
+    """Return at most `max_points` points, the extremes among them, that draw the same curve."""
     steps, times, values = points
     if max_points <= 0 or len(values) <= max_points:
         return points
-    if max_points < 4:  # the sampler needs the two ends and something between
+    if max_points < 4:  # the sampler needs both ends and a point between
         chosen = np.linspace(0, len(values) - 1, max_points).astype(np.int64)
     else:
         from tsdownsample import MinMaxLTTBDownsampler, NaNMinMaxLTTBDownsampler
@@ -171,7 +171,7 @@ def downsample(points: Points, max_points: int) -> Points:
 
 
 def averaged(points: Points, max_points: int) -> Points:
-    """At most so many points, each the mean of an equal number of neighbours and at the last one's place."""
+    """Return at most `max_points` points, each the mean of equally many neighbours, at the position of the last one."""
     steps, times, values = points
     if max_points <= 0 or len(values) <= max_points:
         return points
@@ -180,7 +180,7 @@ def averaged(points: Points, max_points: int) -> Points:
 
 
 def _means(values: npt.NDArray[np.float64], points: int) -> npt.NDArray[np.float64]:
-    """Means of equal parts, without what is no number."""
+    """Return the means of equal parts, ignoring NaN."""
     if len(values) <= points:
         return values
     edges = np.linspace(0, len(values), points + 1).astype(np.int64)[:-1]
@@ -222,7 +222,7 @@ def _best(connection: sqlite3.Connection, run: int) -> float | None:
 
 
 def _digested(connection: sqlite3.Connection, series: int, max_points: int) -> Points | None:
-    """The extremes of a long curve; None where they are too few to choose from."""
+    """Return the extremes of a long curve; None if they are too few to choose from."""
     known = connection.execute(
         "SELECT SUM(CASE WHEN digest IS NULL THEN count ELSE ? END) FROM points WHERE series = ?",
         (2 * DIGEST_BUCKETS, series),
@@ -244,7 +244,7 @@ def _digested(connection: sqlite3.Connection, series: int, max_points: int) -> P
 
 
 def _digest(points: Points) -> bytes | None:
-    """The first, the last, and of each bucket the lowest and the highest point."""
+    """Return the first and the last point, and the lowest and the highest of each bucket."""
     values = points[2]
     if len(values) < DIGEST_FROM:
         return None
@@ -261,7 +261,7 @@ def _digest(points: Points) -> bytes | None:
 
 
 def _points_from(connection: sqlite3.Connection, series: int, count: int, skip: int) -> Points:
-    """Points from number `skip` on; whole parts before it are not read."""
+    """Return points from number `skip` on; whole parts before it are not read."""
     size = count - skip
     steps, times, values = np.empty(size, np.int64), np.empty(size, np.float64), np.empty(size, np.float64)
     if size <= 0:
@@ -309,7 +309,7 @@ def _flush(connection: sqlite3.Connection, run: int, gathered: Mapping[str, list
 
 
 def _series_ids(connection: sqlite3.Connection, run: int, keys: Sequence[str]) -> dict[str, int]:
-    """Return the ids of these series, new ones included as far as a run may have more."""
+    """Return the ids of these series; create new ones up to a run's limit."""
     # One statement for all of them: a row may have thousands.
     query = "SELECT key, id FROM series WHERE run = ? AND key IN (SELECT value FROM json_each(?))"
     known = dict(connection.execute(query, (run, json.dumps(keys))).fetchall())
@@ -324,8 +324,8 @@ def _series_ids(connection: sqlite3.Connection, run: int, keys: Sequence[str]) -
 def _append_part(connection: sqlite3.Connection, series: int, points: Points) -> None:
     """Add a part, merged with the small ones before it.
 
-    A part is merged with one that is less than twice its size: so there are at most a dozen unfinished parts, and a
-    point is rewritten at most a dozen times, whether points come one by one or in thousands.
+    A part is merged with one that is less than twice its size: so at most a dozen parts are unfinished, and a point is
+    rewritten at most a dozen times, whether points arrive singly or in thousands.
     """
     last = connection.execute(
         "SELECT part, count FROM points WHERE series = ? ORDER BY part DESC LIMIT 16", (series,)

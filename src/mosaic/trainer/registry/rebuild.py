@@ -45,10 +45,10 @@ from mosaic.trainer.scheduling.outcome import judge
 from mosaic.trainer.scheduling.submission import Submissions
 from mosaic.trainer.states import State
 
-# The reason of a row that is being filled; one that a crash left is made anew.
+# The reason of a row that is being filled; one that a crash left is recreated.
 UNFINISHED = "being rebuilt from its folder"
 NEVER_STARTED = "it had not started when the registry was lost; submit it again"
-# A worker names its algorithm and environment in one of its first events.
+# A worker reports its algorithm and environment in one of its first events.
 OPENING = 100
 MODES = ("train", "resume_training", "policy_eval", "script")
 
@@ -63,19 +63,19 @@ class RebuiltWorker:
 
 
 class Seen(Bus):
-    """The events of a run that decide its state; the relay publishes to it."""
+    """The events of a run that determine its state; the relay publishes to it."""
 
     def __init__(self) -> None:
         super().__init__()
         self.clear()
 
     def clear(self) -> None:
-        """Forget the run before."""
+        """Reset the state for the next run."""
         self.last = 0.0
         self.paused = self.closed = False
 
     def publish(self, run_id: str, events: Sequence[Event], sizes: Sequence[int] = ()) -> int:
-        """Accept events in order."""
+        """Record events in order."""
         for event in events:
             self.last = event.timestamp if _is_moment(event.timestamp) else self.last
             if event.event in ("paused", "continued"):
@@ -86,9 +86,9 @@ class Seen(Bus):
 
 
 class Rebuild:
-    """One pass over the folders of a home; runs that have a readable row are left alone.
+    """One pass over the folders of a home; runs with a readable row are skipped.
 
-    `settling` are the seconds for which a folder may wait for the row of its submission.
+    A folder may wait `settling` seconds for the row of its submission.
     """
 
     def __init__(
@@ -96,12 +96,12 @@ class Rebuild:
     ) -> None:
         self._registry, self._submissions, self._happenings = registry, submissions, happenings
         self._home, self._settling = registry.home.resolve(), settling
-        # Events of runs were logged when they ran; they need not be logged again.
+        # Events of runs were logged when they ran; do not log them again.
         self._seen = Seen()
         self._relay = Ingest(registry, self._seen, Happenings(Path(os.devnull)))
 
     def run(self, say: Callable[[str], None] = lambda text: None) -> Rebuilt:
-        """Recreate missing rows; a file that is damaged or was deleted under the daemon is replaced first."""
+        """Recreate missing rows; first replace a file that is damaged or was deleted under the daemon."""
         aside, found = self._registry.database.reopen(), Rebuilt()
         if aside is not None:
             say(f"the damaged registry is kept as {aside}")
@@ -114,7 +114,7 @@ class Rebuild:
                 continue
             try:
                 why = why or self._rebuild(run_id, created_at, living.get(run_id))
-            except Exception as error:  # a fault in one folder must not cost the others their rows
+            except Exception as error:  # a failure in one folder must not cost the others their rows
                 why = str(error) if isinstance(error, MosaicError) else f"{type(error).__name__}: {error}"
                 self._drop(run_id)
             if why:
@@ -136,7 +136,7 @@ class Rebuild:
         return sorted((0.0 if why else _created_at(RunPaths(name, self._home)), name, why) for name, why in entries)
 
     def _known(self, folders: set[str]) -> set[str]:
-        """Return the ids with a row to keep; one that cannot be read, or that a crash left half rebuilt, makes room."""
+        """Return the ids with a row to keep; delete unreadable rows, and those that a crash left half rebuilt."""
         known = set()
         with self._registry.database.write() as connection:
             for row in connection.execute("SELECT * FROM runs").fetchall():
@@ -155,7 +155,7 @@ class Rebuild:
                 remove_rows(connection, number)
 
     def _rebuild(self, run_id: str, created_at: float, worker: RebuiltWorker | None) -> str:
-        """Make one run's row and fill it; return the reason if the folder is not a run."""
+        """Create and fill one run's row; return the reason if the folder is not a run."""
         paths = RunPaths(run_id, self._home)
         for path in (paths.events, paths.metrics):
             if os.path.lexists(path) and not path.is_file():
@@ -169,7 +169,7 @@ class Rebuild:
         if worker is None and (pid := lock_holder(paths)):
             worker = RebuiltWorker(pid)
             columns["external"] = 1
-        # An ended row until it is whole: the daemon looks after live ones.
+        # An ended row until it is complete: the daemon looks after live ones.
         fixed = {"run_id": run_id, "state": State.FAILED, "reason": UNFINISHED, "created_at": created_at}
         with self._registry.database.write() as connection:
             insert_run(connection, {**columns, **fixed}, *rest)
@@ -186,7 +186,7 @@ class Rebuild:
         return ""
 
     def _new_run(self, paths: RunPaths, first: Event | None) -> tuple[dict[str, Any], Any, Any, Any]:
-        """Return columns, payload, config and command: as the accepted config has them, else of an imported run."""
+        """Return columns, payload, config and command from the accepted config, else of an imported run."""
         slots = [int(part) for file in _worker_configs(paths) if (part := file.stem.rpartition("-")[2]).isdecimal()]
         attempts = {"attempt": max(1, len(slots)), "slot": max(slots, default=0)}
         warnings = []
@@ -205,7 +205,7 @@ class Rebuild:
         return {**_named_by(first), **attempts, "imported": 1, "warnings": json.dumps(warnings)}, {}, {}, ()
 
     def _command(self, job: JobConfig) -> tuple[tuple[str, ...], str]:
-        """Return the command of the run's worker, and its type; nothing if that plug-in is not installed."""
+        """Return the command of the run's worker, and its type; empty if that plug-in is not installed."""
         try:
             worker = self._submissions.worker_for(job)
         except MosaicError:
@@ -213,7 +213,7 @@ class Rebuild:
         return tuple(worker.command), worker.worker_type
 
     def _live(self, row: sqlite3.Row, worker: RebuiltWorker, first: Event | None) -> dict[str, Any]:
-        """Return the columns of a run whose worker lives: the dispatcher takes it over."""
+        """Return the columns of a run whose worker lives: the dispatcher adopts it."""
         began = row["metrics_offset"] or row["step"]
         state = State.PAUSED if self._seen.paused else State.EXECUTING if began else State.HANDSHAKE
         named = first.payload.get("worker_id") if first else ""
@@ -227,7 +227,7 @@ class Rebuild:
         }
 
     def _ended(self, row: sqlite3.Row, paths: RunPaths) -> dict[str, Any]:
-        """Return the columns of a run whose worker is gone, as its closing event has it."""
+        """Return the columns of a run whose worker is gone, from its closing event."""
         ended_at = self._seen.last or max(0.0, paths.folder.stat().st_mtime)
         found: dict[str, Any] = {"state": State.FAILED, "reason": NEVER_STARTED, "ended_at": ended_at}
         if not row["events_seq"] and not row["metrics_offset"]:
@@ -235,7 +235,7 @@ class Rebuild:
                 why = read_bytes(paths.folder / "refused.txt", "refused.txt", REASON_LENGTH).decode()
                 found["reason"] = f"refused: {why.strip()}"
             return found
-        # The closing event of an attempt does not show how the one after it ended.
+        # The closing event of an attempt does not show the end of the next one.
         closing = row["closing"] if self._seen.closed else ""
         end = judge({**dict(row), "closing": closing}, None, Exit(None), lambda: "")
         # A rebuild starts no further attempt.
@@ -249,7 +249,7 @@ def _is_moment(value: float) -> bool:
 
 
 def _named_by(first: Event | None) -> dict[str, Any]:
-    """Return the columns that a run's first event fills, as far as it can be read; they are data and start nothing."""
+    """Return the columns that a run's first event fills, if readable; they are data and start nothing."""
     payload = first.payload if first else {}
     try:
         EVENT_PAYLOADS["run_started"].check(payload, "run_started")
@@ -272,7 +272,7 @@ def _worker_configs(paths: RunPaths) -> list[Path]:
 
 
 def _created_at(paths: RunPaths) -> float:
-    """Return when a run was submitted: by its id where it is a ULID, else by its oldest file."""
+    """Return when a run was submitted: by its id if it is a ULID, else by its oldest file."""
     from ulid import ULID
 
     with contextlib.suppress(ValueError):
@@ -287,7 +287,7 @@ def _created_at(paths: RunPaths) -> float:
 
 
 def _workers(home: Path) -> dict[str, RebuiltWorker]:
-    """Return the living workers of a home by run; those that a daemon started carry their attempt's mark."""
+    """Return the living workers of a home by run; those that a daemon started carry their attempt's marker."""
     found = {}
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):

@@ -1,4 +1,4 @@
-"""The run registry: runs and their states, what was asked of them, their metrics and events; truth lies in SQLite."""
+"""The run registry: runs and their states, requests, metrics and events; SQLite is the source of truth."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ from mosaic.trainer.states import ENDED, LIVE, State, check_move
 PAGE_SIZE, LARGEST_PAGE, LONGEST_CURVE = 50, 1000, 100
 MOST_KEYS = 1000
 QUEUE = "priority DESC, queue_order"
-# Exceptions of a payload, an artifact or a curve in the database that is damaged.
+# Exceptions of a damaged payload, artifact or curve in the database.
 _UNREADABLE = (ValueError, TypeError, RecursionError)
 
 
 @dataclass(frozen=True)
 class NewRun:
-    """A run as it enters the registry."""
+    """A new run for the registry."""
 
     run_id: str
     payload: Mapping[str, Any]
@@ -56,22 +56,22 @@ class NewRun:
 
 
 class Registry:
-    """All verbs on runs, for any number of threads. What a verb returned is committed."""
+    """All operations on runs; thread-safe. Changes are committed before a method returns."""
 
     def __init__(self, home: Path, *, clock: Callable[[], float] = time.time, busy_seconds: float = 5.0) -> None:
         self.home = Path(home)
         self.database = Database(self.home / "var" / "trainer" / "mosaic.db", busy_seconds=busy_seconds)
         self.clock = clock
         self.changed = threading.Condition()
-        """notified after every change of a run: waiters look again"""
+        """notified after every change of a run: waiters check again"""
         self.unreadable = Unreadable()
         self.left = self._finish_deletions()
-        """runs whose deletion the disk still refuses: id and reason"""
+        """runs whose files still cannot be deleted: id and reason"""
         with self.database.read() as connection:
             self.unreadable.look_through(connection)
 
     def add_run(self, new: NewRun) -> Run:
-        """Put a run into the queue."""
+        """Add a run to the queue."""
         now = self.clock()
         columns = {
             **new.columns,
@@ -86,7 +86,7 @@ class Registry:
         return self.get_run(new.run_id)
 
     def get_run(self, run_id: str) -> Run:
-        """One run with its payload, last values and artefacts; UnknownRunError."""
+        """Return one run with its payload, last values and artefacts; raise UnknownRunError if it does not exist."""
         with self.database.read() as connection:
             row = self._any_row(connection, run_id)
             details: dict[str, Any] = {}
@@ -99,7 +99,7 @@ class Registry:
             return self._run(row, self._queue(connection), **details)
 
     def _still_there(self, row: sqlite3.Row, kept: Sequence[Artifact]) -> tuple[Artifact, ...]:
-        """Without the checkpoints that have made room for newer ones since; a remote run's lie elsewhere."""
+        """Return the artefacts without the checkpoints pruned since; those of a remote run are not checked."""
         folder = self.paths(row["run_id"]).folder
         return tuple(
             one
@@ -108,7 +108,7 @@ class Registry:
         )
 
     def knows(self, run_id: str) -> bool:
-        """Whether there is a run of this id, be it on its way out."""
+        """Return True if a run of this id exists, even if it is being deleted."""
         with self.database.read() as connection:
             return connection.execute("SELECT 1 FROM runs WHERE run_id = ?", (run_id,)).fetchone() is not None
 
@@ -125,9 +125,9 @@ class Registry:
         page: str = "",
         curve_points: int = 0,
     ) -> Page:
-        """A page of the runs that match, newest first, with their returns in so many points each.
+        """Return a page of the matching runs, newest first, with curves of `curve_points` points each.
 
-        `group` is a group and all that lie below it: "sweep:a" also finds "sweep:a/trial 1".
+        `group` is a group and all below it: "sweep:a" also finds "sweep:a/trial 1".
         """
         broken = self.unreadable.numbers()
         where, values = where_runs(states, {"algo": algo, "env_id": env_id, "mode": mode}, text, group, broken)
@@ -153,7 +153,7 @@ class Registry:
             if row["state"] == State.INIT:
                 self.move(connection, row, State.CANCELLED, reason, ended_at=self.clock())
             elif row["state"] in LIVE:
-                # Asked a second time, the shorter of the two periods counts.
+                # On a repeated request, the shorter of the two periods counts.
                 grace = grace_seconds
                 if row["asked"] == "cancel" and row["asked_grace"] is not None:
                     grace = row["asked_grace"] if grace is None else min(grace, row["asked_grace"])
@@ -165,15 +165,15 @@ class Registry:
         return self.get_run(run_id)
 
     def pause_run(self, run_id: str) -> Run:
-        """Ask an executing run to stand still; it is PAUSED once its worker says so."""
+        """Ask an executing run to pause; it is PAUSED once its worker reports it."""
         return self._ask(run_id, "pause", State.EXECUTING, State.PAUSED)
 
     def continue_run(self, run_id: str) -> Run:
-        """Ask a paused run to go on."""
+        """Ask a paused run to continue."""
         return self._ask(run_id, "continue", State.PAUSED, State.EXECUTING)
 
     def delete_run(self, run_id: str) -> None:
-        """Delete an ended run: its folder, its configs, its rows. StorageError: the disk refuses, try again."""
+        """Delete an ended run: its folder, its configs, its rows. StorageError: files cannot be deleted, retry."""
         with self.database.write() as connection:
             row = self._any_row(connection, run_id)
             broken = self.unreadable.check_row(row) or self.unreadable.problem(row["id"])
@@ -187,7 +187,7 @@ class Registry:
         self._delete(row)
 
     def changes(self, cursor: int, *, run_id: str = "", limit: int = 500) -> list[Change]:
-        """What happened after `cursor`, oldest first, each with the run as it is now."""
+        """Return the changes after `cursor`, oldest first, each with the run's present state."""
         with self.database.read() as connection:
             values: tuple[int | str, ...] = (cursor,)
             query = "SELECT * FROM changes WHERE cursor > ?"
@@ -202,7 +202,7 @@ class Registry:
         return found
 
     def last_cursor(self) -> int:
-        """The cursor of the newest change, 0 when there is none."""
+        """Return the cursor of the newest change, 0 if none exists."""
         with self.database.read() as connection:
             return int(connection.execute("SELECT COALESCE(MAX(cursor), 0) FROM changes").fetchone()[0])
 
@@ -215,7 +215,7 @@ class Registry:
         since: Mapping[str, int] | None = None,
         average: bool = False,
     ) -> list[Series]:
-        """Curves, downsampled to `max_points` each (0: every point), or only what came after the cursors in `since`."""
+        """Return curves, downsampled to `max_points` each (0: every point), or only points after `since` cursors."""
         if len(keys) > MOST_KEYS:
             raise ConfigError(f"{len(keys)} keys are asked for; at most {MOST_KEYS} at once, or none for all")
         with self.database.read() as connection:
@@ -235,14 +235,14 @@ class Registry:
                 raise TrainerError(f"{why}; its rows are in {self.paths(run_id).metrics}") from None
 
     def read_events(self, run_id: str, from_seq: int = 0, until_seq: int | None = None) -> Iterator[Event]:
-        """The events that the registry has seen, in order, from the run's own file."""
+        """Yield the events that the registry has stored, in order, from the run's own file."""
         with self.database.read() as connection:
             seen = self.row(connection, run_id)["events_seq"]
         end = seen if until_seq is None else min(seen, until_seq)
         yield from read_events(self.paths(run_id).events, run_id, from_seq, end)
 
     def counts(self) -> dict[str, int]:
-        """How many runs are in each state."""
+        """Return the number of runs in each state."""
         found: dict[str, int] = {}
         with self.database.read() as connection:
             for state, count in connection.execute("SELECT state, COUNT(*) FROM runs GROUP BY state"):
@@ -260,19 +260,19 @@ class Registry:
         self.database.close()
 
     def notify(self) -> None:
-        """Wake everybody who waits for changes."""
+        """Wake all threads that wait for changes."""
         with self.changed:
             self.changed.notify_all()
 
     def row(self, connection: sqlite3.Connection, run_id: str) -> sqlite3.Row:
-        """Return the row of a run; raise UnknownRunError, or MoveError if it cannot be read."""
+        """Return the row of a run; raise UnknownRunError if it is missing, or MoveError if it cannot be read."""
         found = self._any_row(connection, run_id)
         if problem := self.unreadable.hidden(found):
             raise refusal(found, problem)
         return found
 
     def move(self, connection: sqlite3.Connection, row: sqlite3.Row, to: State, reason: str, **columns: Any) -> None:
-        """Change a run's state, if the table allows it, and note the change; inside the caller's transaction."""
+        """Change a run's state, if the table allows it, and record the change; inside the caller's transaction."""
         check_move(row["run_id"], State(row["state"]), to)
         update(connection, row["id"], state=to, reason=reason, stalled=0, **columns)
         note_change(connection, "moved", row["run_id"], row["state"], to, reason, self.clock())
@@ -297,7 +297,7 @@ class Registry:
         return self.get_run(run_id)
 
     def _any_row(self, connection: sqlite3.Connection, run_id: str) -> sqlite3.Row:
-        """Return the row of a run, also of one that cannot be read; UnknownRunError."""
+        """Return the row of a run, even an unreadable one; raise UnknownRunError if it is missing."""
         query = "SELECT * FROM runs WHERE run_id = ? AND deleting IS NOT 1"
         found: sqlite3.Row | None = connection.execute(query, (run_id,)).fetchone()
         number = run_id.removeprefix(NAMELESS)
@@ -313,14 +313,14 @@ class Registry:
         return read_run(row, str(self.paths(run_id_of(row)).folder), problem, queue, **more)
 
     def _queue(self, connection: sqlite3.Connection) -> dict[int, int]:
-        """Return the place of every queued run, from 0."""
+        """Return the position of every queued run, from 0."""
         waiting = f"SELECT id FROM runs WHERE state = 'INIT' AND external = 0 ORDER BY {QUEUE}"
         broken = set(self.unreadable.numbers())
         numbers = [row[0] for row in connection.execute(waiting) if row[0] not in broken]
         return {number: place for place, number in enumerate(numbers)}
 
     def _delete(self, row: sqlite3.Row) -> None:
-        """Delete files before rows: the mark of a run that a crash left half deleted stays for the next start."""
+        """Delete files before rows: the mark of a half-deleted run survives a crash for the next start."""
         run_id = run_id_of(row)
         try:
             if run_id == row["run_id"]:
@@ -336,7 +336,7 @@ class Registry:
         self.notify()
 
     def _finish_deletions(self) -> list[tuple[str, str]]:
-        """Finish the deletions of an earlier daemon; one that the disk still refuses becomes a run again."""
+        """Finish the deletions of an earlier daemon; one that still fails becomes a run again."""
         with self.database.read() as connection:
             marked = connection.execute("SELECT * FROM runs WHERE deleting = 1").fetchall()
         left = []

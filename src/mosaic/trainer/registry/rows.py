@@ -1,4 +1,4 @@
-"""Rows of the registry: read as runs, each column typed; those that cannot be read are BROKEN, with the reason."""
+"""Rows of the registry: converted to runs, each column type-checked; unreadable ones are BROKEN, with the reason."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from mosaic.contract.fields import (
 from mosaic.trainer.run import Change, Run
 from mosaic.trainer.states import State
 
-# Stands for the id of a run whose own is unreadable; `row-7` is the row with the number 7.
+# A placeholder for an unreadable run id; `row-7` is the row with the number 7.
 NAMELESS = "row-"
 
 _SAME_NAMES = (
@@ -34,7 +34,7 @@ _SAME_NAMES = (
     *("executor", "job", "node"),
 )
 _SWITCHES = ("external", "stalled", "imported")
-# Found by SQLite, which does not load them.
+# Found by SQLite, without loading them.
 _BAD_PAYLOADS = """
     SELECT runs.* FROM runs LEFT JOIN payloads ON payloads.run = runs.id WHERE
     COALESCE(typeof(payload) = 'text' AND CASE json_valid(payload) WHEN 1 THEN json_type(payload) = 'object' END
@@ -52,14 +52,14 @@ class Unreadable:
         self._fresh: list[tuple[str, str]] = []
 
     def check_row(self, row: sqlite3.Row) -> str:
-        """Return the problem of a row's columns, "" if all can be read."""
+        """Return the problem of a row's columns, "" if all are readable."""
         found = list(problems_of(row).values())
         problem = found[0] + (f" (and {len(found) - 1} more)" if len(found) > 1 else "") if found else ""
         self.note(row, "row", problem)
         return problem
 
     def check_payload(self, connection: sqlite3.Connection, row: sqlite3.Row) -> dict[str, Any]:
-        """Return a run's payload; FieldError where it, its config or its command cannot be read."""
+        """Return a run's payload; raise FieldError if it, its config or its command cannot be read."""
         query = "SELECT payload, config, command FROM payloads WHERE run = ?"
         try:
             payload = read_payload(connection.execute(query, (row["id"],)).fetchone())
@@ -70,11 +70,11 @@ class Unreadable:
         return payload
 
     def hidden(self, row: sqlite3.Row) -> str:
-        """Return the reason why a run is BROKEN, "" if its row and its payload can be read."""
+        """Return the reason why a run is BROKEN, "" if its row and its payload are readable."""
         return self.check_row(row) or self.problem(row["id"], "payload")
 
     def look_through(self, connection: sqlite3.Connection) -> None:
-        """Check all rows once: lists that ask for a state must know which runs are BROKEN."""
+        """Check all rows once: lists filtered by state must know which runs are BROKEN."""
         for row in connection.execute("SELECT * FROM runs"):
             self.check_row(row)
         for row in connection.execute(_BAD_PAYLOADS).fetchall():
@@ -82,7 +82,7 @@ class Unreadable:
                 self.check_payload(connection, row)
 
     def note(self, row: sqlite3.Row, source: str, problem: str) -> None:
-        """Remember why a row cannot be used, "" where it can; `source` is the row, its payload or its handling."""
+        """Record why a row is unusable, "" if it is usable; `source` is the row, its payload or its handling."""
         number = row["id"]
         if not problem and number not in self._found:
             return
@@ -95,12 +95,12 @@ class Unreadable:
                 del self._found[number]
 
     def problem(self, number: int, *sources: str) -> str:
-        """Return the first problem of a row, of these sources only where some are named."""
+        """Return the first problem of a row, of these sources only if any are given."""
         problems = self._found.get(number, {})
         return next((text for source, text in problems.items() if text and (not sources or source in sources)), "")
 
     def forget(self, number: int) -> None:
-        """Drop a row that was deleted: its number may be used again."""
+        """Forget a deleted row: its number may be reused."""
         with self._lock:
             self._found.pop(number, None)
 
@@ -136,7 +136,7 @@ def run_id_of(row: sqlite3.Row) -> str:
 
 
 def read_run(row: sqlite3.Row, folder: str, problem: str, queue: Mapping[int, int], **more: Any) -> Run:
-    """Return a row as a run; with a problem as a BROKEN one, of which the readable columns are shown."""
+    """Return a row as a run; if it has a problem as a BROKEN one, with the readable columns."""
     values = dict(zip(row.keys(), row, strict=True))  # by name, a row is slower
     bad = problems_of(row) if problem else {}
     named = {name: values[name] for name in _SAME_NAMES if name not in bad}
@@ -158,7 +158,7 @@ def read_run(row: sqlite3.Row, folder: str, problem: str, queue: Mapping[int, in
 
 
 def read_payload(row: sqlite3.Row | None) -> dict[str, Any]:
-    """Return a run's payload from its row of `payloads`; FieldError where it, its config or its command is bad."""
+    """Return a run's payload from its row of `payloads`; raise FieldError if it, its config or its command is bad."""
     if row is None:
         raise FieldError("payload: missing")
     payload = _object(row["payload"], "payload")
@@ -180,7 +180,7 @@ def read_change(row: sqlite3.Row, run: Run | None) -> Change:
 
 
 def refusal(row: sqlite3.Row, problem: str) -> MoveError:
-    """Return the error of a request on a BROKEN run."""
+    """Return the error for a request on a BROKEN run."""
     run_id = run_id_of(row)
     return MoveError(
         f"run {run_id} is BROKEN: {problem}; recreate its row with: mosaic rebuild, or remove it with: "
@@ -195,7 +195,7 @@ def insert_run(
     config: Mapping[str, Any],
     command: Sequence[str],
 ) -> None:
-    """Insert a run at the end of the queue; FieldError for a column that could not be read again."""
+    """Insert a run at the end of the queue; raise FieldError for a column that could not be read back."""
     given = {**columns, "queue_order": next_count(connection, "queue")}
     for name, value in given.items():
         if value is not None or name not in RUN_NULLS:
@@ -226,7 +226,7 @@ def note_change(
 
 
 def next_count(connection: sqlite3.Connection, name: str) -> int:
-    """Return the next number of a counter that never goes back."""
+    """Return the next number of a counter that never decreases."""
     connection.execute(
         "INSERT INTO counters (name, value) VALUES (?, 1) ON CONFLICT (name) DO UPDATE SET value = value + 1", (name,)
     )
@@ -234,7 +234,7 @@ def next_count(connection: sqlite3.Connection, name: str) -> int:
 
 
 def keep_count(connection: sqlite3.Connection, name: str, used: int) -> None:
-    """Raise a counter to a number that is in use."""
+    """Raise a counter to at least a number in use."""
     connection.execute(
         "INSERT INTO counters (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = MAX(value, ?)",
         (name, used, used),
@@ -251,7 +251,7 @@ def _eta(row: Mapping[str, Any]) -> float | None:
 
 
 def _fitting(warnings: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the warnings that a list of many runs can carry."""
+    """Return the warnings that fit into a list of many runs."""
     kept, room = [], WARNINGS_BYTES
     for text in warnings:
         room -= len(text.encode())

@@ -1,4 +1,4 @@
-"""The warnings of a run: each and all of them within a cap, and one for each kind of trouble that repeats itself."""
+"""The warnings of a run: each and all of them within a cap, and only one for each kind of recurring problem."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterable, Sequence
 from mosaic.contract.fields import WARNING_BYTES, WARNINGS_BYTES
 from mosaic.contract.lines import EVENT_DROPPED, ROW_DROPPED
 
-# The beginnings of warnings that a run gets once, however often their cause recurs; the contract has two more.
+# The prefixes of warnings that a run gets once, however often their cause recurs; the contract has two more.
 SERIES_DROPPED = "a metric was dropped"
 ONCE = (ROW_DROPPED, EVENT_DROPPED, SERIES_DROPPED)
 MOST = 50
-ONCE_BYTES = 1_000  # they always have room
+ONCE_BYTES = 1_000  # they always fit
 _MORE = "further warnings were dropped; see logs/worker.jsonl"
 
 
@@ -33,7 +33,7 @@ def added(kept: Sequence[str], messages: Iterable[str]) -> list[str]:
 
 
 def bounded(kept: Sequence[str], most_bytes: int = WARNINGS_BYTES) -> list[str]:
-    """Return the newest warnings that fit into so many bytes: a row of an earlier version may hold any number."""
+    """Return the newest warnings that fit into `most_bytes`: a row of an earlier version may hold any number."""
     found: list[str] = []
     for text in map(cut, reversed(kept)):
         most_bytes -= _size(text)
@@ -44,7 +44,7 @@ def bounded(kept: Sequence[str], most_bytes: int = WARNINGS_BYTES) -> list[str]:
 
 
 def cut(text: str, most_bytes: int = WARNING_BYTES) -> str:
-    """Return the text, or as much of it as fits with its size."""
+    """Return the text, truncated if it is too long, with its size appended."""
     size = len(text) if text.isascii() else _size(text)
     if size <= most_bytes:
         return text

@@ -1,4 +1,4 @@
-"""The registry's verbs over gRPC, and a handle on a run.
+"""The registry's methods over gRPC, and a handle on a run.
 
 from mosaic import Client
 
@@ -29,7 +29,7 @@ from mosaic.trainer.rpc import messages
 from mosaic.trainer.run import Change, Page, Rebuilt, Run, Series
 from mosaic.trainer.states import State, parse_state
 
-# A submission waits for a dry run of its worker; everything else is a look into the registry.
+# A submission waits for a dry run of its worker; all other calls only read the registry.
 SUBMIT_SECONDS, CALL_SECONDS, REBUILD_SECONDS = 150.0, 30.0, 86400.0
 CREDITS, REFILL = 400, 100
 
@@ -37,7 +37,7 @@ _Answer = TypeVar("_Answer")
 
 
 class Client:
-    """A daemon, as far as calls reach it. For any number of threads; close it, or use it in a `with` block.
+    """A client of a daemon. Thread-safe; close it, or use it in a `with` block.
 
     Without arguments it finds the daemon by MOSAIC_TARGET and MOSAIC_TOKEN, by ./var, or by the user's state folder.
     """
@@ -58,9 +58,9 @@ class Client:
     def submit_run(
         self, payload: Mapping[str, Any], *, priority: int = 0, external: bool = False, run_id: str = ""
     ) -> Run:
-        """Submit a flat worker config or a nested payload; RefusedError has the reason of a refusal.
+        """Submit a flat worker config or a nested payload; a RefusedError contains the reason of a refusal.
 
-        A fresh `run_id` of the caller's (a ULID) makes it safe to repeat: a second run of that id is a ConfigError.
+        With a fresh `run_id` (a ULID) a repeated call is safe: a second run of that id is a ConfigError.
         """
         whole(-(1 << 31), (1 << 31) - 1).check(priority, "priority")
         try:
@@ -71,7 +71,7 @@ class Client:
         return messages.run_from_pb(self._call(self._stub.SubmitRun, request, SUBMIT_SECONDS))
 
     def get_run(self, run_id: str) -> Run:
-        """One run with its payload, last values and artefacts."""
+        """Return one run with its payload, last values and artefacts."""
         return messages.run_from_pb(self._call(self._stub.GetRun, pb.RunRequest(run_id=run_id)))
 
     def list_runs(
@@ -87,7 +87,7 @@ class Client:
         page: str = "",
         curve_points: int = 0,
     ) -> Page:
-        """A page of the runs that match, newest first; `next_page` is the `page` of the next call."""
+        """Return a page of the matching runs, newest first; `next_page` is the `page` of the next call."""
         request = pb.ListRunsRequest(
             states=[messages.state_to_pb(parse_state(state)) for state in states],
             algo=algo,
@@ -102,16 +102,16 @@ class Client:
         return messages.page_from_pb(self._call(self._stub.ListRuns, request))
 
     def cancel_run(self, run_id: str, grace_seconds: float | None = None) -> Run:
-        """End a run gently, and by force after the grace period (its own when none is given)."""
+        """End a run gently, and by force after the grace period (by default the run's own)."""
         request = pb.CancelRunRequest(run_id=run_id, grace_seconds=grace_seconds)
         return messages.run_from_pb(self._call(self._stub.CancelRun, request))
 
     def pause_run(self, run_id: str) -> Run:
-        """Ask an executing run to stand still; it is PAUSED once its worker says so."""
+        """Ask an executing run to pause; it is PAUSED once its worker reports it."""
         return messages.run_from_pb(self._call(self._stub.PauseRun, pb.RunRequest(run_id=run_id)))
 
     def continue_run(self, run_id: str) -> Run:
-        """Ask a paused run to go on."""
+        """Ask a paused run to continue."""
         return messages.run_from_pb(self._call(self._stub.ContinueRun, pb.RunRequest(run_id=run_id)))
 
     def delete_run(self, run_id: str) -> None:
@@ -119,16 +119,16 @@ class Client:
         self._call(self._stub.DeleteRun, pb.RunRequest(run_id=run_id))
 
     def watch_runs(self, cursor: int = -1, *, progress: bool = False, run_id: str = "") -> Iterator[Change]:
-        """Changes after a cursor (0: all, -1: from now on), without end; `progress` adds numbers that move."""
+        """Yield changes after a cursor (0: all, -1: from now on), endlessly; `progress` adds changes of numbers."""
         request = pb.WatchRunsRequest(cursor=cursor, progress=progress, run_id=run_id)
         with self._stream(self._stub.WatchRuns, request) as stream:
             for message in self._answers(stream):
                 yield messages.change_from_pb(message)
 
     def wait_run(self, run_id: str, timeout: float | None = None) -> Run:
-        """The run once it has ended; TimeoutError when it has not by then."""
+        """Return the run once it has ended; raise TimeoutError if it has not by then."""
         end = None if timeout is None else time.monotonic() + timeout
-        pause = 0.1  # growing: a run of hours need not be asked after ten times a second
+        pause = 0.1  # growing: a run of hours need not be polled ten times a second
         while not (run := self.get_run(run_id)).ended:
             left = pause if end is None else end - time.monotonic()
             if left <= 0:
@@ -148,20 +148,20 @@ class Client:
         since: Mapping[str, int] | None = None,
         average: bool = False,
     ) -> list[Series]:
-        """Curves, downsampled to `max_points` each (0: every point), or only what came after the cursors in `since`."""
+        """Return curves, downsampled to `max_points` each (0: every point), or only points after `since` cursors."""
         cursors = since or {}
         request = pb.GetMetricsRequest(run_id=run_id, keys=keys, max_points=max_points, since=cursors, average=average)
         return [messages.series_from_pb(series) for series in self._call(self._stub.GetMetrics, request).series]
 
     def read_events(self, run_id: str, from_seq: int = 0, until_seq: int | None = None) -> Iterator[Event]:
-        """The events that the registry has seen, in order."""
+        """Yield the events that the registry has stored, in order."""
         yield from self._events(run_id, from_seq, until_seq, follow=False)
 
     def follow_events(self, run_id: str, from_seq: int = 0) -> Iterator[Event]:
-        """Events in order and without gaps, as they come, to the run's end; a slow reader misses none."""
+        """Yield events in order and without gaps, as they arrive, to the run's end; a slow reader misses none."""
         position = from_seq
         for event in self._events(run_id, from_seq, None, follow=True):
-            if event.seq > position:  # passed over while we had no credit: read them by cursor
+            if event.seq > position:  # skipped while we had no credit: read them by cursor
                 yield from self._events(run_id, position, event.seq, follow=False)
             if event.seq >= position:
                 yield event
@@ -169,13 +169,13 @@ class Client:
         yield from self._events(run_id, position, None, follow=False)
 
     def stream_frames(self, run_id: str, max_fps: float = 30.0) -> Iterator[Any]:
-        """Live frames to the run's end: messages with width, height, channels, data (raw), or a reason for none."""
+        """Yield live frames to the run's end: messages with width, height, channels, raw data, or a reason for none."""
         request = pb.StreamFramesRequest(run_id=run_id, max_fps=max_fps)
         with self._stream(self._stub.StreamFrames, request) as stream:
             yield from self._answers(stream)
 
     def health(self, seconds: float = CALL_SECONDS) -> dict[str, Any]:
-        """Version, home, runs by state, GPUs, CPU slots, subscribers, memory, workers, and what is wrong."""
+        """Return version, home, runs by state, GPUs, CPU slots, subscribers, memory, workers, and any problem."""
         found = self._call(self._stub.GetHealth, pb.GetHealthRequest(), seconds)
         of_gpu = ("index", "name", "memory_bytes", "run_id")
         plain = ("version", "proto_version", "pid", "started_at", "home", "trouble", "cpu_slots", "cpu_slots_free")
@@ -189,14 +189,14 @@ class Client:
         }
 
     def rebuild(self) -> Rebuilt:
-        """Recreate the rows of run folders that have none; it takes as long as reading them."""
+        """Recreate the rows of run folders without one; it takes as long as reading them."""
         found = self._call(self._stub.Rebuild, pb.RebuildRequest(), REBUILD_SECONDS)
         return Rebuilt(list(found.rebuilt), dict(sorted(found.skipped.items())), found.known)
 
     # Runs as objects
 
     def run(self, run_id: str) -> RunHandle:
-        """A handle on a run; UnknownRunError."""
+        """Return a handle on a run; raise UnknownRunError if it does not exist."""
         return RunHandle(self, self.get_run(run_id))
 
     def train(
@@ -225,7 +225,7 @@ class Client:
         extras: Mapping[str, Any] | None = None,
         **params: Any,
     ) -> RunHandle:
-        """Submit a new run that goes on from a run's newest checkpoint, a checkpoint folder, or a policy file."""
+        """Submit a new run that continues from a run's newest checkpoint, a checkpoint folder, or a policy file."""
         more: dict[str, Any] = {"mode": "resume_training", "checkpoint_path": _absolute_path(checkpoint)}
         if additional_timesteps is not None:
             more["additional_timesteps"] = additional_timesteps
@@ -234,7 +234,7 @@ class Client:
     def evaluate(
         self, policy_path: str, *, env_id: str | None = None, seed: int | None = None, **extras: Any
     ) -> RunHandle:
-        """Submit an evaluation of a policy file; `extras` are eval_episodes, eval_capture_video and their like."""
+        """Submit an evaluation of a policy file; `extras` are eval_episodes, eval_capture_video and similar."""
         more = {**extras, "mode": "policy_eval", "policy_path": _absolute_path(policy_path)}
         given = {"env_id": env_id, "seed": seed}
         return RunHandle(
@@ -275,10 +275,10 @@ class Client:
                 requests.put(None)
 
     def _with_key(self, payload: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Hand over this process's W&B key with a run that tracks, if nobody else can listen in."""
+        """Add this process's W&B key to a run that tracks, if nobody else can eavesdrop."""
         key = os.environ.get(variables.WANDB_API_KEY)
         nested = payload if "metadata" in payload else {"metadata": {"worker": {"config": dict(payload)}}}
-        with contextlib.suppress(AttributeError, KeyError, TypeError):  # what is malformed, the daemon refuses
+        with contextlib.suppress(AttributeError, KeyError, TypeError):  # the daemon refuses malformed payloads
             extras = nested["metadata"]["worker"]["config"].get("extras") or {}
             environment = nested.get("environment") or {}
             if (
@@ -311,7 +311,7 @@ class Client:
             raise self._error(error) from None
 
     def _error(self, error: Any) -> errors.MosaicError:
-        """The error that the daemon raised, or what keeps us from it."""
+        """Return the error that the daemon raised, or the reason why it cannot be reached."""
         told = dict(error.trailing_metadata() or ())
         text = error.details() or str(error.code())
         kind = getattr(errors, str(told.get("mosaic-error", "")), None)
@@ -327,7 +327,7 @@ class Client:
 
 
 class RunHandle:
-    """A run, and what can be done with it; `info` is as it was when it was last looked at."""
+    """A run and its methods; `info` is the run at the last refresh."""
 
     def __init__(self, client: Client, info: Run) -> None:
         self._client, self.info = client, info
@@ -335,7 +335,7 @@ class RunHandle:
 
     @property
     def state(self) -> State:
-        """As it is now."""
+        """Return the present state."""
         return self.refresh().state
 
     @property
@@ -343,17 +343,17 @@ class RunHandle:
         return Path(self.info.folder)
 
     def refresh(self) -> Run:
-        """Look again."""
+        """Fetch the run's present state."""
         self.info = self._client.get_run(self.run_id)
         return self.info
 
     def wait(self, timeout: float | None = None) -> RunHandle:
-        """Until it has ended, however it ended; TimeoutError."""
+        """Wait until the run has ended, whatever its outcome; raise TimeoutError if it has not by then."""
         self.info = self._client.wait_run(self.run_id, timeout)
         return self
 
     def metrics(self, key: str, max_points: int = 0) -> Series:
-        """One curve; KeyError names those there are."""
+        """Return one curve; raise KeyError with the known ones if it does not exist."""
         found = self._client.get_metrics(self.run_id, [key], max_points=max_points)
         if not found:
             known = ", ".join(self.refresh().last_values) or "none yet"
@@ -361,7 +361,7 @@ class RunHandle:
         return found[0]
 
     def events(self, *, follow: bool = False, from_seq: int = 0) -> Iterator[Event]:
-        """Its events so far, or to its end."""
+        """Yield its events so far, or with `follow` to its end."""
         read = self._client.follow_events if follow else self._client.read_events
         return read(self.run_id, from_seq)
 
@@ -393,6 +393,6 @@ def _absolute_script(algo: str) -> str:
 
 
 def _absolute_path(text: str) -> str:
-    """A path of this process's folder as the daemon, which has another, finds it; a run id stays as it is."""
+    """Return a path of this process's folder as an absolute path for the daemon; a run id stays as it is."""
     path = Path(text).expanduser()
     return str(path.resolve()) if path.exists() else text

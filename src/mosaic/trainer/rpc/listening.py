@@ -36,7 +36,7 @@ class Listening:
             )
 
     def bind(self, server: grpc.Server) -> str:
-        """Take the port; return the address with the port that it got."""
+        """Bind the port; return the address with the bound port."""
         _check_free(self.target)
         try:
             if self.certificate is None or self.key is None:
@@ -54,7 +54,7 @@ class Listening:
 
 
 def _check_free(target: str) -> None:
-    """Raise TrainerError for an address that cannot be bound: gRPC would log a screenful of its own about it."""
+    """Raise TrainerError for an address that cannot be bound: gRPC would log a screenful of errors about it."""
     host, _, port = target.rpartition(":")
     try:
         found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)

@@ -1,4 +1,4 @@
-"""Between the wire's messages and our own values, both ways."""
+"""Conversion between gRPC messages and our own values, both ways."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _PAGE_WARNINGS = 100 * WARNINGS_BYTES
 
 
 def run_to_pb(run: Run, warnings_bytes: int = WARNINGS_BYTES) -> pb.Run:
-    """Return the message of a run, every text of it within its cap."""
+    """Return the message of a run, each text truncated to its cap."""
     message = pb.Run(state=state_to_pb(run.state), **{name: _capped(getattr(run, name)) for name in _PLAIN})
     for name in _OPTIONAL:
         if (value := getattr(run, name)) is not None:
@@ -130,7 +130,7 @@ def series_from_pb(message: pb.Series) -> Series:
 
 
 def event_to_pb(event: Event) -> pb.Event:
-    """Episodes and steps as messages of their own, all others as JSON."""
+    """Return an event's message: typed for episodes and steps, JSON for all others."""
     message = pb.Event(event=event.event, seq=event.seq, timestamp=event.timestamp)
     payload = event.payload
     try:
@@ -144,7 +144,7 @@ def event_to_pb(event: Event) -> pb.Event:
             for step, env, reward, done in payload["steps"]:
                 message.steps.steps.add(step=step, env=env, reward=_number(reward), done=bool(done))
             return message
-    except (TypeError, ValueError, KeyError):  # of a foreign worker: as it came
+    except (TypeError, ValueError, KeyError):  # of a foreign worker: unchanged
         message.ClearField("episode")
         message.ClearField("steps")
     message.payload = to_line(payload).rstrip(b"\n")
@@ -183,7 +183,7 @@ def _number(value: Any) -> float:
 
 
 def _spelled(value: float) -> float | str:
-    """As our JSON lines spell what JSON lacks."""
+    """Return a float, or the spelling in our JSON lines if JSON lacks it."""
     if value != value:
         return "NaN"
     if value in (float("inf"), float("-inf")):

@@ -1,4 +1,4 @@
-"""The gRPC servicer: translates between messages and verbs, and decides nothing."""
+"""The gRPC servicer: translates between messages and the registry's methods, and decides nothing."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ from mosaic.trainer.scheduling.attempts import Attempts
 from mosaic.trainer.scheduling.gpu import EVALUATING, Machine
 from mosaic.trainer.scheduling.submission import Submissions, Vault
 
-# Each open stream holds a thread; some are kept back for calls that end at once.
+# Each open stream holds a thread; some are reserved for unary calls.
 THREADS, MOST_STREAMS = 256, 200
-# Status messages travel in headers, which are small.
+# Status messages are sent in headers, which are small.
 LONGEST_MESSAGE = 2000
-# A submission makes its folder a moment before its row.
+# A submission creates its folder a moment before its row.
 SETTLING_SECONDS = 5.0
 
 NODE_CALLS = frozenset({"RegisterWorker", "PublishTelemetry", "PublishFrames", "FetchRun"})
@@ -61,7 +61,7 @@ Call = TypeVar("Call", bound=Callable[..., Any])
 
 @dataclass
 class Parts:
-    """What the daemon is made of, as far as calls reach it."""
+    """The parts of the daemon that calls use."""
 
     registry: Registry
     attempts: Attempts
@@ -82,7 +82,7 @@ class Parts:
 
 
 def answered(call: Call) -> Call:
-    """Send errors as a status with their text, and their name for the client."""
+    """Wrap a call: send its errors as a status with their text, and their name for the client."""
 
     @functools.wraps(call)
     def unary(self: TrainerService, request: Any, context: grpc.ServicerContext) -> Any:
@@ -95,7 +95,7 @@ def answered(call: Call) -> Call:
 
 
 def streamed(call: Call) -> Call:
-    """The same for a call whose answer is a stream; only so many at once."""
+    """Wrap a streaming call like `answered`, and limit the number of concurrent streams."""
 
     @functools.wraps(call)
     def stream(self: TrainerService, request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
@@ -112,13 +112,13 @@ def streamed(call: Call) -> Call:
 
 
 class TrainerService(trainer_pb2_grpc.TrainerServicer):
-    """One method per call; each is a sentence about what it translates."""
+    """One method per call, each with the translation only."""
 
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
 
     def known(self, error: Exception, call: str) -> errors.MosaicError:
-        """Return an error of ours; any other is a fault of the daemon, whose log gets it whole."""
+        """Return an error of ours; any other is a bug of the daemon, and its log gets the traceback."""
         if isinstance(error, errors.MosaicError):
             return error
         text = f"{type(error).__name__}: {error}"
@@ -161,7 +161,7 @@ class TrainerService(trainer_pb2_grpc.TrainerServicer):
     def CancelRun(self, request: pb.CancelRunRequest, context: grpc.ServicerContext) -> pb.Run:
         grace = request.grace_seconds if request.HasField("grace_seconds") else None
         run = self.parts.registry.cancel_run(request.run_id, grace)
-        if run.ended:  # it was queued: nobody else will
+        if run.ended:  # it was queued: no other code does this
             self.parts.vault.forget(run.run_id)
             self.parts.happenings.note("run.cancelled", run.run_id, reason=run.reason)
         return messages.run_to_pb(run)
@@ -264,7 +264,7 @@ class TrainerService(trainer_pb2_grpc.TrainerServicer):
         parts, trouble = self.parts, self.parts.trouble()
         try:
             live, counts = parts.attempts.live(), parts.registry.counts()
-        except errors.TrainerError as error:  # health has to report a registry that cannot be read
+        except errors.TrainerError as error:  # health must report an unreadable registry
             live, counts, trouble = [], {}, str(error)
         holders = {index: row["run_id"] for row in live for index in json.loads(row["gpus"])}
         return pb.Health(
@@ -293,7 +293,7 @@ class TrainerService(trainer_pb2_grpc.TrainerServicer):
 
 
 class TokenCheck(grpc.ServerInterceptor):
-    """Lets a call through only with the daemon's token; a cluster's node speaks for its own attempt without."""
+    """Accepts a call only with the daemon's token; a cluster's node needs none for its own attempt."""
 
     def __init__(self, token: str, happenings: Happenings, attempts: Attempts | None = None) -> None:
         self._expected, self._happenings, self._attempts = f"Bearer {token}".encode(), happenings, attempts
@@ -309,7 +309,7 @@ class TokenCheck(grpc.ServerInterceptor):
         return _denied(handler)
 
     def _admits(self, details: Any) -> bool:
-        """The call itself then looks whether it is about that very run."""
+        """Return True for a node's credentials; the call itself then checks that they are those of its run."""
         session, attempt = (metadata_of(details.invocation_metadata, key) for key in (SESSION_KEY, ATTEMPT_KEY))
         shown = attempt if details.method.endswith("/RegisterWorker") else session
         if self._attempts is None or not shown:
@@ -317,7 +317,7 @@ class TokenCheck(grpc.ServerInterceptor):
         try:
             return self._attempts.admits(session, attempt)
         except errors.UnavailableError:
-            return True  # the call will say so; a node that was denied would give its run up
+            return True  # the call will report it; a node that was denied would give its run up
 
 
 def _denied(handler: Any) -> Any:
@@ -339,7 +339,7 @@ def _denied(handler: Any) -> Any:
 
 
 def refuse(context: grpc.ServicerContext, error: errors.MosaicError, code: grpc.StatusCode | None = None) -> NoReturn:
-    """End a call with the status that stands for the error."""
+    """Abort a call with the status of the error."""
     found = code or next(status for kind, status in STATUS if isinstance(error, kind))
     name = next(kind.__name__ for kind in type(error).__mro__ if getattr(errors, kind.__name__, None) is kind)
     context.set_trailing_metadata((("mosaic-error", name),))
@@ -348,7 +348,7 @@ def refuse(context: grpc.ServicerContext, error: errors.MosaicError, code: grpc.
 
 
 def metadata_of(metadata: Any, key: str) -> str:
-    """A value of a call's metadata, "" where it carries none."""
+    """Return a value of a call's metadata, "" if it is missing."""
     for name, value in metadata or ():
         if name == key:
             return value if isinstance(value, str) else value.decode(errors="replace")

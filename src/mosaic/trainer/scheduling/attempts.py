@@ -1,4 +1,4 @@
-"""The attempts of runs, as the registry keeps them: begun, recorded, registered, settled or put back into the queue."""
+"""The attempts of runs in the registry: begun, recorded, registered, settled or requeued."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from mosaic.trainer.registry.rows import next_count, update
 from mosaic.trainer.registry.run_warnings import added
 from mosaic.trainer.states import LIVE, State
 
-# Stands for a session token where nobody needs one: the relay has registered on the worker's behalf.
+# A placeholder for an unneeded session token: the relay has registered on the worker's behalf.
 ON_BEHALF = "-"
 
 
 @dataclass(frozen=True)
 class Registration:
-    """What a worker says of itself when it registers."""
+    """The fields of a worker's registration."""
 
     worker_id: str
     identity: Identity
@@ -34,18 +34,18 @@ class Registration:
 
 
 class Attempts:
-    """What the dispatcher, the relay and the handshake write of a run's attempts."""
+    """The attempts' writes to the registry, for the dispatcher, the relay and the handshake."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._database = registry.database
 
     def queued(self) -> list[sqlite3.Row]:
-        """Runs that wait for a start, the first one first."""
+        """Return the runs that wait for a start, in the order of the queue."""
         return self._rows(f"state = 'INIT' AND external = 0 AND deleting = 0 ORDER BY {QUEUE}")
 
     def live(self) -> list[sqlite3.Row]:
-        """Runs that have a worker, or had one when somebody last looked."""
+        """Return the runs that have a worker, or had one at the last look."""
         marks = ", ".join(f"'{state}'" for state in sorted(LIVE))
         return self._rows(f"state IN ({marks}) ORDER BY id")
 
@@ -54,7 +54,7 @@ class Attempts:
             return self._registry.row(connection, run_id)
 
     def recipe(self, row: sqlite3.Row) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
-        """Return the accepted payload, the worker's config and the command that starts it; FieldError."""
+        """Return the accepted payload, the worker's config and its command; raise FieldError if they are damaged."""
         with self._database.read() as connection:
             payload = self._registry.unreadable.check_payload(connection, row)
             query = "SELECT config, command FROM payloads WHERE run = ?"
@@ -62,10 +62,10 @@ class Attempts:
         return payload, json.loads(config), json.loads(command)
 
     def begin(self, run_id: str, gpus: Sequence[int], warnings: Sequence[str]) -> sqlite3.Row | None:
-        """Move a queued run to HANDSHAKE under a new nonce; None where it is no longer queued.
+        """Move a queued run to HANDSHAKE under a new nonce; return None if it is no longer queued.
 
-        This is committed before the worker is started. A daemon that dies between the two finds, by the nonce, either
-        the worker or that there is none.
+        This is committed before the worker is started. After a crash between the two, the next daemon finds the worker
+        by the nonce, or finds none.
         """
         with self._database.write() as connection:
             row = self._registry.row(connection, run_id)
@@ -92,7 +92,7 @@ class Attempts:
         return begun
 
     def record_process(self, run_id: str, nonce: str, identity: Identity) -> None:
-        """Remember the worker of the attempt that the nonce names."""
+        """Record the worker of the attempt that the nonce identifies."""
         with self._database.write() as connection:
             connection.execute(
                 "UPDATE runs SET pid = ?, start_ticks = ?, boot_id = ?, job = ? WHERE run_id = ? AND nonce = ?",
@@ -101,7 +101,7 @@ class Attempts:
         self._registry.notify()
 
     def register(self, run_id: str, told: Registration) -> str:
-        """Take a worker's registration and give it a session token; refused for a run that has a live worker."""
+        """Register a worker and return its session token; refuse a run that has a live worker."""
         token = secrets.token_urlsafe(24)
         with self._database.write() as connection:
             row = self._registry.row(connection, run_id)
@@ -133,7 +133,7 @@ class Attempts:
         return token
 
     def check_session(self, run_id: str, token: str) -> sqlite3.Row:
-        """The run's row, if the token is the one that its present worker got."""
+        """Return the run's row if the token is that of its present worker; else raise AccessError."""
         row = self.row(run_id)
         if not row["session_hash"] or not hmac.compare_digest(row["session_hash"], _hash(token)):
             raise AccessError(f"this session token is not one of run {run_id}'s present worker")
@@ -142,7 +142,7 @@ class Attempts:
         return row
 
     def admits(self, session: str, nonce: str) -> bool:
-        """Whether a live run has this session token or this nonce: what a node shows instead of the daemon's token."""
+        """Return True if a live run has this session token or this nonce; a node has no daemon token."""
         marks = ", ".join(f"'{state}'" for state in sorted(LIVE))
         given = [(column, value) for column, value in (("session_hash", session and _hash(session)), ("nonce", nonce))]
         with self._database.read() as connection:
@@ -153,14 +153,14 @@ class Attempts:
             )
 
     def settle(self, run_id: str, to: State, reason: str, **columns: Any) -> None:
-        """Give a live run its end."""
+        """End a live run with a final state."""
         with self._database.write() as connection:
             row = self._registry.row(connection, run_id)
             self._registry.move(connection, row, to, reason, ended_at=self._registry.clock(), **OVER, **columns)
         self._registry.notify()
 
     def requeue(self, run_id: str, reason: str, *, counted: bool, ran_seconds: float = 0.0, new: bool = True) -> None:
-        """Put a run back into the queue; `counted` uses up a restart, `new` False means that nothing ever ran."""
+        """Requeue a run; `counted` uses up a restart, `new` False means that nothing ever ran."""
         with self._database.write() as connection:
             row = self._registry.row(connection, run_id)
             self._registry.move(
@@ -178,7 +178,7 @@ class Attempts:
         self._registry.notify()
 
     def mark(self, run_id: str, to: State, reason: str, *, answered: str = "") -> bool:
-        """Move a run between EXECUTING, PAUSED and LOST; False where the table does not allow it any more."""
+        """Move a run between EXECUTING, PAUSED and LOST; return False if the table no longer allows it."""
         try:
             with self._database.write() as connection:
                 row = self._registry.row(connection, run_id)
@@ -202,7 +202,7 @@ class Attempts:
         return [row for row in rows if not self._registry.unreadable.hidden(row)]
 
 
-# The columns of an attempt's worker, before there is one; and those that end with an attempt.
+# The columns of an attempt's worker before it starts, and those that end with an attempt.
 NO_WORKER: dict[str, Any] = {
     **{"pid": 0, "start_ticks": 0, "boot_id": "", "worker_id": "", "closing": ""},
     **{"job": "", "node": ""},
@@ -214,7 +214,7 @@ OVER: dict[str, Any] = {
 
 
 def identity_of(row: sqlite3.Row) -> Identity | None:
-    """The worker of a run's present attempt, None where none is recorded."""
+    """Return the worker of a run's present attempt, None if none is recorded."""
     if not row["pid"] and not row["job"]:
         return None
     return Identity(row["pid"], row["start_ticks"], row["boot_id"], row["job"])

@@ -1,4 +1,4 @@
-"""The dispatcher: a queued run gets a worker, is watched, stopped when asked, and settled or started again."""
+"""The dispatcher: starts a worker for a queued run, watches it, stops it on request, and settles or restarts it."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ from mosaic.trainer.scheduling.outcome import judge
 from mosaic.trainer.scheduling.submission import Vault
 from mosaic.trainer.states import ENDED, State
 
-# A remote worker sends a heartbeat every 30 s; three missed ones are silence.
+# A remote worker sends a heartbeat every 30 s; three missed ones count as lost.
 SILENCE_SECONDS = 100.0
-# The relay of a cluster's node says every few seconds that it lives.
+# The relay of a cluster's node sends a heartbeat every few seconds.
 FAR_SILENCE_SECONDS = 60.0
-# A cluster takes a submission in a tenth of a second or more; the runs that go on must be looked after meanwhile.
+# A cluster accepts a submission in a tenth of a second or more; other runs must be looked after meanwhile.
 STARTS_PER_TICK = 8
-# A run that ends at once, again and again, is started at growing distances.
+# A run that repeatedly ends at once is restarted after growing delays.
 QUICK_SECONDS, LONGEST_PAUSE = 10.0, 60.0
-# A process that was started in the very moment of the crash shows its environment only after a while.
+# A process started at the very moment of the crash exposes its environment only after a delay.
 ADOPTION_SECONDS, ADOPTION_LOOKS = 1.0, 10
-# A ring is gone within 10 s of its creator's end, whoever started that and however it ended.
+# A ring is removed within 10 s of its creator's end, whoever started that and however it ended.
 SWEEP_SECONDS = 5.0
-# What the whole tree gets after the worker's own grace period is over.
+# The time for the whole process tree after the worker's own grace period.
 AFTER_GRACE = 1.0
 
 
 @dataclass
 class Watch:
-    """What this daemon remembers of a live run and need not survive it."""
+    """The daemon's in-memory state of a live run, which need not survive the daemon."""
 
     asked: str = ""
     kill_at: float | None = None
@@ -56,7 +56,7 @@ class Watch:
 
 
 class Dispatcher:
-    """Everything that happens to runs by themselves happens in `tick`, in one thread."""
+    """All automatic changes of runs happen in `tick`, in one thread."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Dispatcher:
         self.controls = controls or WorkerRequests()
 
     def adopt(self) -> None:
-        """Take over what an earlier daemon left: workers that live, and starts that it did not live to record."""
+        """Adopt an earlier daemon's runs: living workers, and starts that a crash left unrecorded."""
         self._sweep()
         for run_id, reason in self._registry.left:
             self._happenings.warn("run.delete_refused", run_id, reason=reason)
@@ -95,7 +95,7 @@ class Dispatcher:
         self._border.report()
 
     def _adopt(self, row: sqlite3.Row) -> None:
-        # A cluster is asked later: a daemon must start without it.
+        # A cluster is queried later: a daemon must start without it.
         far = not self._executors.of(row["executor"]).here or self._executors.problem(row["executor"])
         if far or not row["reads_files"] or row["state"] == State.LOST:
             return
@@ -110,7 +110,7 @@ class Dispatcher:
             self._happenings.note("run.adopted", row["run_id"], state=row["state"], **whom)
 
     def tick(self) -> None:
-        """Read what workers wrote, look after every live run, and start what there is room for."""
+        """Read new output of workers, look after every live run, and start queued runs if resources are free."""
         self._registry.database.check_file()
         if self._clock() >= self._sweep_at:
             self._sweep()
@@ -123,9 +123,9 @@ class Dispatcher:
         for row in self._attempts.live() if rows else ():
             try:
                 self._border.apart(row, "look after", self._look_after)
-            except ClusterError as error:  # its runs go on unseen; those of this machine are none of its business
+            except ClusterError as error:  # its runs continue unobserved; local runs are not affected
                 self._say_why(row, str(error))
-            except UnavailableError as error:  # the others' grace periods go on meanwhile
+            except UnavailableError as error:  # the others' grace periods continue meanwhile
                 trouble.append(error)
         self._border.report()
         if trouble:
@@ -133,7 +133,7 @@ class Dispatcher:
         self._start_queued()
 
     def _identity(self, row: sqlite3.Row) -> Identity | None:
-        """A run's worker, also one that was started but could not be written down."""
+        """Return a run's worker, also one that was started but could not be recorded."""
         identity = identity_of(row)
         if identity is None and row["nonce"]:
             identity = self._unrecorded.get(row["nonce"]) or self._executors.of(row["executor"]).find(row["nonce"])
@@ -144,7 +144,7 @@ class Dispatcher:
 
     def _look_after(self, row: sqlite3.Row) -> None:
         if problem := self._executors.problem(row["executor"]):
-            self._say_why(row, problem)  # another daemon's settings: nothing is known of it, and nothing decided
+            self._say_why(row, problem)  # another daemon's settings: its state is unknown, and nothing is decided
             return
         run_id, identity = row["run_id"], self._identity(row)
         watch = self._watches.setdefault(run_id, Watch(heard=self._clock()))
@@ -172,7 +172,7 @@ class Dispatcher:
             watch.asked = ""
 
     def _look_far(self, row: sqlite3.Row, identity: Identity, executor: Executor, watch: Watch) -> None:
-        """A run of a cluster: note the node that has it, and when neither it nor its files say anything any more."""
+        """Record the node of a cluster's run, and mark it LOST if neither the node nor its files report anything."""
         run_id = row["run_id"]
         node = executor.running_on(identity)
         if node and node != row["node"]:
@@ -202,14 +202,14 @@ class Dispatcher:
             self._registry.cancel_run(row["run_id"], reason=f"max_steps {steps} reached")
 
     def _answer(self, row: sqlite3.Row, identity: Identity, watch: Watch) -> None:
-        """Do what was asked of a run; a signal is sent once, force is used when the grace period is over."""
+        """Carry out a request; a signal is sent once, force is used after the grace period."""
         run_id, asked, executor = row["run_id"], row["asked"], self._executors.of(row["executor"])
         if asked == "cancel":
             self._stop(row, identity, watch)
         elif asked and asked != watch.asked:
             self._happenings.note(f"run.{asked}_requested", run_id)
             act, to = (executor.pause, State.PAUSED) if asked == "pause" else (executor.go_on, State.EXECUTING)
-            if not act(identity, row["nonce"]):  # nobody but us will tell
+            if not act(identity, row["nonce"]):  # only we can record it
                 self._attempts.mark(run_id, to, "", answered=asked)
                 self._happenings.note("run.paused" if asked == "pause" else "run.continued", run_id)
         watch.asked = asked
@@ -223,7 +223,7 @@ class Dispatcher:
             self._happenings.note(
                 "run.cancel_requested", row["run_id"], reason=row["asked_reason"], grace_seconds=f"{grace:g}"
             )
-            if row["asked_sent"]:  # by the daemon before this one
+            if row["asked_sent"]:  # by the previous daemon
                 return
             executor.terminate(identity, row["nonce"], grace)
             self._attempts.note(row["run_id"], asked_sent=1)
@@ -246,7 +246,7 @@ class Dispatcher:
         if row["closing"]:
             self._settle(row, None)
         elif row["state"] == State.LOST and row["asked"] == "cancel":
-            self._settle(row, None)  # there is nobody to ask
+            self._settle(row, None)  # there is no executor to ask
         elif row["asked"] and row["asked"] != watch.asked:
             watch.asked = row["asked"]
             self._happenings.note(f"run.{row['asked']}_requested", run_id, reason=row["asked_reason"])
@@ -257,7 +257,7 @@ class Dispatcher:
                 self._happenings.warn("run.lost", run_id)
 
     def _settle(self, row: sqlite3.Row, identity: Identity | None, told: Exit | None = None) -> None:
-        """A worker has ended: read the rest of what it wrote, end what it left, and say how the run stands."""
+        """Settle an ended run: read its remaining output, end its leftover processes, and record its state."""
         run_id, executor = row["run_id"], self._executors.of(row["executor"])
         ended = told or (Exit(None) if identity is None else executor.exit(identity))
         if executor.here and row["reads_files"]:
@@ -283,7 +283,7 @@ class Dispatcher:
                 self._pauses.pop(run_id, None)
                 if end.state is State.COMPLETED:
                     discard(self._attempts.recipe(row)[0], self._registry.paths(run_id))
-        except (MoveError, UnknownRunError) as error:  # somebody else settled it in between
+        except (MoveError, UnknownRunError) as error:  # settled concurrently
             self._happenings.warn("daemon.trouble", run_id, error=error)
         if executor.here and row["reads_files"]:
             self._sweep(run_id)
@@ -300,7 +300,7 @@ class Dispatcher:
             self._happenings.note("fastlane.swept", run_id or "-", ring=name)
 
     def _last_words(self, row: sqlite3.Row) -> str:
-        """The last line that the worker itself wrote to stderr."""
+        """Return the last line that the worker itself wrote to stderr."""
         try:
             with open(self._registry.paths(row["run_id"]).worker_stderr_log, "rb") as file:
                 file.seek(max(0, file.seek(0, os.SEEK_END) - 4096))
@@ -311,7 +311,7 @@ class Dispatcher:
         return self._happenings.masked(words.removeprefix(f"{row['worker_type']}-worker: "))
 
     def _delay(self, run_id: str, ran: float) -> None:
-        """Let a run that ended at once wait, each time twice as long."""
+        """Delay a run that ended at once, each time twice as long."""
         before = self._pauses.pop(run_id, 0.0)
         if ran < QUICK_SECONDS:
             self._pauses[run_id] = min(LONGEST_PAUSE, max(1.0, 2 * before))
@@ -332,13 +332,13 @@ class Dispatcher:
                 self._say_why(row, problem)
             elif not executor.here:
                 left -= 1
-                if left >= 0:  # the cluster has the queue
+                if left >= 0:  # the cluster has its own queue
                     self._border.apart(row, "start", partial(self._start, gpus=[]))
             elif (gpus := room.grant(_claim(row))) is not None:
                 self._border.apart(row, "start", partial(self._start, gpus=gpus))
 
     def _say_why(self, row: sqlite3.Row, problem: str) -> None:
-        """A run whose cluster is not there: still starting, or unknown to a daemon with other settings; it waits."""
+        """Record why a run waits for its cluster: still starting, or unknown under this daemon's settings."""
         if row["reason"] != problem:
             self._attempts.note(row["run_id"], reason=problem)
             self._happenings.warn("run.waits", row["run_id"], reason=problem)
@@ -363,7 +363,7 @@ class Dispatcher:
             paths = self._registry.paths(run_id)
             launch = prepare(begun, recipe, paths, secrets if executor.here else None, self._target())
             identity = executor.start(launch)
-        except (StorageError, ClusterError, OSError) as error:  # a full disk is no fault of the run: it waits
+        except (StorageError, ClusterError, OSError) as error:  # a full disk is not the run's fault: it waits
             self._attempts.requeue(run_id, self._happenings.masked(str(error)), counted=False, new=False)
             self._delay(run_id, 0.0)
             self._happenings.warn("run.requeued", run_id, reason=error)

@@ -1,4 +1,4 @@
-"""Slots and admission: which queued run the machine has room for."""
+"""Slots and admission: the free resources of the machine, and the runs that get them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import psutil
 from mosaic.contract import variables
 from mosaic.contract.errors import ConfigError
 
-# The modes of runs that take an evaluation's slot.
+# The modes of runs that use an evaluation slot.
 EVALUATING = ("policy_eval", "interactive")
 
 
@@ -26,9 +26,9 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Machine:
-    """The machine's resources. A training takes one CPU slot, or as many as it claims.
+    """The machine's resources. A training uses one CPU slot, or as many as it claims.
 
-    Evaluations have slots of their own, one each: they take minutes, and would wait behind hours.
+    Each evaluation uses one of separate slots: evaluations take minutes, and would wait behind hours.
     """
 
     gpus: tuple[Gpu, ...] = ()
@@ -45,7 +45,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Claim:
-    """What a run asks for."""
+    """The resources that a run claims."""
 
     cpus: float = 1.0
     memory_mb: int = 0
@@ -56,7 +56,7 @@ class Claim:
 
 @dataclass
 class Room:
-    """What is free. `grant` takes from it; a run that must wait keeps those behind it off what it waits for."""
+    """Free resources. `grant` reduces them; a run that must wait reserves what it waits for against later runs."""
 
     machine: Machine
     cpus: float = 0.0
@@ -66,7 +66,7 @@ class Room:
 
     @classmethod
     def beside(cls, machine: Machine, held: Sequence[tuple[Claim, Sequence[int]]]) -> Room:
-        """What the live runs leave."""
+        """Return the resources that the live runs leave free."""
         taken = {index for _, gpus in held for index in gpus}
         return cls(
             machine,
@@ -77,18 +77,18 @@ class Room:
         )
 
     def grant(self, claim: Claim) -> list[int] | None:
-        """The GPUs that the run gets (perhaps none), or None where it must wait."""
+        """Return the GPUs granted to a run (possibly none), or None if it must wait."""
         if claim.evaluates:
             if self.evaluations < 1 or claim.memory_mb > self.memory_mb:
                 self.evaluations = 0
                 return None
-        # A little more than nothing: fractions of cores do not add up exactly.
+        # A tolerance: fractions of cores do not add up exactly.
         elif claim.cpus > self.cpus + 1e-9 or claim.memory_mb > self.memory_mb:
-            self.cpus = -1.0  # it is first in the queue: nobody overtakes it
+            self.cpus = -1.0  # it is first in the queue: no run overtakes it
             return None
         awaited = claim.gpus <= len(self.machine.gpus) and not claim.evaluates
         if claim.gpus > len(self.gpus) and (claim.gpus_mandatory or awaited):
-            self.gpus = []  # those that are there and busy are waited for; runs that need no GPU may pass
+            self.gpus = []  # it waits for the busy ones; runs without GPUs may pass
             return None
         if claim.evaluates:
             self.evaluations -= 1
@@ -101,7 +101,7 @@ class Room:
 
 
 def check_claim(claim: Claim, machine: Machine) -> list[str]:
-    """Refuse what this machine can never give; warnings for what it gives less of."""
+    """Refuse a claim that this machine can never satisfy; return warnings for one that it satisfies in part."""
     if claim.cpus > machine.cpu_slots:
         raise ConfigError(
             f"resources.cpus: {claim.cpus:g} are asked for, this daemon has {machine.cpu_slots:g} slots; ask for less"
@@ -119,7 +119,7 @@ def check_claim(claim: Claim, machine: Machine) -> list[str]:
 
 
 def find_gpus() -> tuple[Gpu, ...]:
-    """The GPUs that NVIDIA's library tells of and this process may use; none without library, driver or permission."""
+    """Return the GPUs that NVIDIA's library lists and we may use; none without library, driver or permission."""
     try:
         import pynvml
     except ImportError:
@@ -143,9 +143,9 @@ def find_gpus() -> tuple[Gpu, ...]:
 
 
 def _allowed(uuids: Sequence[str]) -> set[int]:
-    """What CUDA_VISIBLE_DEVICES leaves, as CUDA reads it: up to the first entry that names no GPU.
+    """Return the indices that CUDA_VISIBLE_DEVICES allows, parsed like CUDA: up to the first invalid entry.
 
-    A cluster's scheduler sets it for the daemon; NVIDIA's library lists the whole machine all the same.
+    A cluster's scheduler sets it for the daemon; NVIDIA's library lists the whole machine anyway.
     """
     given = os.environ.get(variables.CUDA_VISIBLE_DEVICES)
     if given is None:

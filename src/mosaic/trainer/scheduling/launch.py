@@ -1,4 +1,4 @@
-"""What an attempt is started with: its config file, its command, its environment; resumed where a checkpoint is."""
+"""The launch of an attempt: its config file, command and environment; resumed if it has a checkpoint."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def prepare(
     secrets: Mapping[str, str] | None,
     target: str,
 ) -> Launch:
-    """Write the attempt's config file and say how to start its worker; `secrets` None: on another machine."""
+    """Write the attempt's config file and return how to start its worker; `secrets` None: on another machine."""
     payload, config, command = recipe
     told = payload["metadata"]["worker"]
     paths.create()
@@ -41,11 +41,11 @@ def prepare(
         **({} if secrets is None else _visible_gpus(row)),
     }
     if secrets is None and row["gpus_requested"]:
-        environment.pop(variables.CUDA_VISIBLE_DEVICES, None)  # which GPUs it has, its cluster says
+        environment.pop(variables.CUDA_VISIBLE_DEVICES, None)  # its cluster assigns the GPUs
     if row["attempt"] == 1 or secrets is None:
-        flat = dict(config)  # another machine may hold other checkpoints: its relay finds out how the run goes on
+        flat = dict(config)  # another machine may hold other checkpoints: its relay decides how the run continues
     elif told.get("script"):
-        flat = start_over(config, paths)  # which of its phases were done, only the script could tell
+        flat = start_over(config, paths)  # only the script could know which of its phases were done
     else:
         flat = next_attempt(config, paths, checkpoints_of(environment, paths))
     if told.get("script"):
@@ -53,7 +53,7 @@ def prepare(
         environment |= more
     else:
         write_atomic(own, json.dumps(flat, indent=2) + "\n")
-        # On another machine the relay speaks with the daemon, not the worker.
+        # On another machine the relay connects to the daemon, not the worker.
         grpc = ["--grpc", "--grpc-target", target] if told.get("use_grpc") and secrets is not None else []
         argv = [*command, "--config", str(own), *grpc, *payload["arguments"], *told["arguments"]]
     return Launch(
@@ -73,7 +73,7 @@ def prepare(
 
 
 def discard(payload: Mapping[str, Any], paths: RunPaths) -> None:
-    """Remove what a run that completed was told not to keep."""
+    """Remove the artifacts that a completed run was configured not to keep."""
     kept = payload.get("artifacts") or {}
     if not kept.get("keep_checkpoints", True):
         shutil.rmtree(paths.checkpoints, ignore_errors=True)
@@ -83,9 +83,9 @@ def discard(payload: Mapping[str, Any], paths: RunPaths) -> None:
 
 
 def _visible_gpus(row: sqlite3.Row) -> dict[str, str]:
-    """A run that asked for GPUs sees those it got, or none; one that asked for none sees the machine as it is."""
+    """Return CUDA's variables: a run that requested GPUs sees only those granted; others see all of the machine."""
     if not row["gpus_requested"]:
         return {}
-    # In the order of the bus, as they were counted; CUDA's own order begins with the fastest.
+    # In the order of the bus, as they are counted; CUDA's default order begins with the fastest.
     granted = ",".join(str(index) for index in json.loads(row["gpus"]))
     return {variables.CUDA_VISIBLE_DEVICES: granted, variables.CUDA_DEVICE_ORDER: "PCI_BUS_ID"}

@@ -1,4 +1,4 @@
-"""Liveness by progress: which live runs are stalled because their step has not grown for too long."""
+"""Liveness by progress: the detection of live runs that are stalled, because their step has not grown for too long."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from mosaic.trainer.states import LIVE, State
 LEAST_SECONDS, GAPS_MISSED, GAPS = 60.0, 5, 20
 # Before its first row a run imports, compiles and fills its buffers.
 FIRST_SECONDS = 600.0
-# Time without a look does not count beyond this: the daemon, or the whole machine, stood still as well.
+# A longer gap between two looks counts only up to this: the daemon, or the whole machine, was suspended too.
 MOST_BETWEEN_LOOKS = 5.0
 TRAININGS = ("train", "resume_training")
 
@@ -36,23 +36,23 @@ class Pulse:
     step: int
     gaps: deque[float]
     moved: bool = False
-    """its step has grown in this attempt"""
+    """True once its step has grown in this attempt"""
     idle: float = 0.0
-    """seconds for which it could have grown and did not"""
+    """seconds in which it should have grown and did not"""
     doing: str = ""
-    """the algorithm's activity in place of steps: writing a checkpoint, playing its closing evaluation"""
+    """the algorithm's activity other than steps: writing a checkpoint, its closing evaluation"""
     since_step: int = 0
-    """the step at which it began with that"""
+    """the step at which that activity began"""
     in_phase: bool = False
-    """of a script: a phase runs"""
+    """of a script: True while a phase runs"""
 
     def limit(self, mode: str) -> float:
-        """Return how many idle seconds are too many."""
+        """Return the maximum idle seconds before the run counts as stalled."""
         if not self.moved:
             return FIRST_SECONDS
         if not self.gaps:
             return LEAST_SECONDS
-        # Episodes that are evaluated side by side end in clusters, so gaps inside a cluster do not measure the pace.
+        # Episodes evaluated in parallel end in clusters, so gaps inside a cluster do not measure the pace.
         typical = max(self.gaps) if mode == "policy_eval" else statistics.median(self.gaps)
         return max(LEAST_SECONDS, GAPS_MISSED * typical)
 
@@ -80,7 +80,7 @@ class Liveness:
             pulse.idle = pulse.limit(row["mode"])
 
     def hear(self, run_id: str, events: Iterable[Event]) -> None:
-        """Note from events the times in which no step is expected."""
+        """Update from events the periods in which no step is expected."""
         if (pulse := self._pulses.get(run_id)) is None:
             return
         for event in events:
@@ -95,10 +95,10 @@ class Liveness:
             elif event.event in ("run_started", "resumed"):
                 pulse.doing = ""
             elif event.event in ("episode", "metrics"):
-                pulse.in_phase = True  # of a phase whose start lies too far back
+                pulse.in_phase = True  # of a phase that started too long ago
 
     def look(self, rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-        """Return for how many seconds each stalled run among the live ones has stood still."""
+        """Return the idle seconds of each stalled run among the live ones."""
         now = self.clock()
         passed = 0.0 if self._looked is None else min(max(0.0, now - self._looked), MOST_BETWEEN_LOOKS)
         self._looked = now
@@ -114,7 +114,7 @@ class Liveness:
                 pulse.doing = pulse.doing if pulse.step <= pulse.since_step else ""
             elif not _should_move(row, pulse):
                 pulse.idle = 0.0
-            elif not row["asked"]:  # it may be saving its state in order to stop
+            elif not row["asked"]:  # it may be saving its state before stopping
                 pulse.idle += passed
             if pulse.idle >= pulse.limit(row["mode"]):
                 stalled[row["run_id"]] = pulse.idle
@@ -131,7 +131,7 @@ def _should_move(row: Mapping[str, Any], pulse: Pulse) -> bool:
         return False  # it waits in its cluster's queue
     if row["mode"] == "script":
         return pulse.in_phase
-    # Where all steps are done, what follows is the closing evaluation.
+    # Once all steps are done, only the closing evaluation follows.
     return not (row["mode"] in TRAININGS and 0 < row["total_timesteps"] <= row["step"])
 
 
@@ -144,7 +144,7 @@ class Stalls:
         self.hear = self._liveness.hear
 
     def look(self) -> None:
-        """Mark the runs that are stalled now, and unmark those that move again."""
+        """Mark the runs that are stalled now, and unmark those that progress again."""
         with self._registry.database.read() as connection:
             marks = ", ".join(f"'{state}'" for state in sorted(LIVE))
             found = connection.execute(f"SELECT {_COLUMNS} FROM runs WHERE state IN ({marks})").fetchall()
@@ -159,7 +159,7 @@ class Stalls:
                 self._mark(row, seconds)
 
     def _begin(self, connection: sqlite3.Connection, row: Mapping[str, Any]) -> None:
-        """Look back in a run's curves and events: it may have had an earlier daemon."""
+        """Initialise from a run's curves and events: it may have had an earlier daemon."""
         path = self._registry.paths(row["run_id"]).events
         gaps = metrics_store.step_gaps(connection, row["id"], GAPS) if row["step"] else []
         self._liveness.begin(row, gaps, last_events(path, row["events_offset"]) if row["events_offset"] else ())
@@ -172,7 +172,7 @@ class Stalls:
                 state = self._registry.row(connection, run_id)["state"]
                 update(connection, row["id"], stalled=0 if seconds is None else max(1, int(now - seconds)))
                 note_change(connection, "marked", run_id, state, state, reason, now)
-        except UnknownRunError:  # deleted in between
+        except UnknownRunError:  # deleted concurrently
             return
         self._registry.notify()
         if seconds is None:

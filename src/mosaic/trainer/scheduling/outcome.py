@@ -1,4 +1,4 @@
-"""How an attempt ended: by its closing event, its exit code, what was asked of it, what the cluster says. Pure."""
+"""The outcome of an attempt, from its closing event, exit code, requests and the cluster's report. Pure."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any
 from mosaic.trainer.executors.contract import Exit, Identity
 from mosaic.trainer.states import State
 
-REQUEUE = 75  # a worker's exit code for "my state is saved, start me again"
+REQUEUE = 75  # a worker's exit code for "state saved, restart me"
 REFUSED = 2
 STOPPED = ("SIGTERM", "SIGINT", "SIGHUP")
 
 
 @dataclass(frozen=True)
 class End:
-    """How an attempt ended; INIT means that another one follows."""
+    """The outcome of an attempt; INIT means that another one follows."""
 
     state: State
     reason: str = ""
@@ -27,16 +27,16 @@ class End:
     counted: bool = False
     began: bool = True
     lost: bool = False
-    """the run passes through LOST: not it has failed, but what it ran on"""
+    """the run passes through LOST: its machine has failed, not the run"""
 
 
 def judge(
     row: sqlite3.Row | Mapping[str, Any], identity: Identity | None, ended: Exit, last_words: Callable[[], str]
 ) -> End:
-    """Whether the run has ended, and how, or what its next attempt begins with."""
+    """Return the run's outcome, or the reason with which its next attempt begins."""
     closing = json.loads(row["closing"]) if row["closing"] else {}
     payload: Mapping[str, Any] = closing.get("payload", {})
-    if row["mode"] == "script" and "script" not in payload:  # a phase's, of a worker that knows nothing of scripts
+    if row["mode"] == "script" and "script" not in payload:  # a phase's, of a worker without script support
         closing, payload = {}, {}
     told = payload.get("exit_code")
     code = ended.code if ended.code is not None else told if type(told) is int and abs(told) < 1 << 31 else None
@@ -61,7 +61,7 @@ def judge(
     if code == REFUSED and not closing and not row["events_seq"]:
         return End(State.FAILED, f"refused: {last_words() or 'the worker gave no reason'}", code)
     if not closing and row["state"] == State.HANDSHAKE:
-        # Python itself was still starting, and answered nothing yet; of SIGINT it may die with code 1.
+        # Python itself was still starting, and had no signal handler; after SIGINT it may exit with code 1.
         by = "SIGINT" if ended.code == 1 and last_words() == "KeyboardInterrupt" else ended.signal
         if by in STOPPED:
             return End(State.INIT, f"its worker was stopped by {by} while it started")
@@ -72,7 +72,7 @@ def judge(
 
 
 def _reason(payload: Mapping[str, Any], code: int | None, signal: str, last_words: str) -> str:
-    """Why a run failed, in one line."""
+    """Return why a run failed, in one line."""
     if payload.get("error"):
         return str(payload["error"])
     told = signal or (f"exit code {code}" if code is not None else "")

@@ -1,4 +1,4 @@
-"""How a run goes on: the config of an attempt that is not its first, made where its files lie."""
+"""The resumption of a run: the config of a later attempt, made on the machine that has its files."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from mosaic.contract.typed import CURRICULA
 
 
 def next_attempt(config: Mapping[str, Any], paths: RunPaths, checkpoints: Path) -> dict[str, Any]:
-    """The config with which a run goes on from its newest checkpoint, or starts over where it has none."""
+    """Return the config that resumes a run from its newest checkpoint, or restarts it if it has none."""
     flat = {**config, "extras": dict(config.get("extras") or {})}
     extras = flat["extras"]
     if extras.get("mode") != "policy_eval" and find_all(checkpoints):
         extras |= {"mode": "resume_training", "checkpoint_path": str(checkpoints)}
         extras.pop("policy_path", None)
         if extras.pop("additional_timesteps", None):
-            # The first attempt worked out its end, and saved it; more on top of that would be too many.
+            # The first attempt computed and saved its total; adding steps again would be too many.
             flat["total_timesteps"] = saved_state(checkpoints).get("args", {}).get("total_timesteps")
         return flat
     return start_over(flat, paths)
 
 
 def start_over(config: Mapping[str, Any], paths: RunPaths) -> dict[str, Any]:
-    """The same config once more: the rows of the attempt before no longer count."""
+    """Return the same config for a restart; the previous attempt's rows no longer count."""
     if paths.metrics.exists():
         cut_torn_tail(paths.metrics)
         with paths.metrics.open("ab") as file:
@@ -38,7 +38,7 @@ def start_over(config: Mapping[str, Any], paths: RunPaths) -> dict[str, Any]:
 
 
 def checkpoints_of(environment: Mapping[str, str], paths: RunPaths) -> Path:
-    """Where a run's worker finds that its checkpoints lie, the defaults of its home's `.env` included."""
+    """Return the folder in which a run's worker saves checkpoints, with the defaults of its home's `.env`."""
     return paths.checkpoints_in({**variables.read_dotenv(paths.home), **environment})
 
 

@@ -1,8 +1,8 @@
-"""The process that a script runs under: it tells the run's start, life and end, and passes on what is asked of it.
+"""The host process of a script: emits the run's start, heartbeats and end, and forwards requests to its processes.
 
     python -m mosaic.trainer.scheduling.script_host --script PATH --config FILE [--attempt N]
 
-It needs nothing of the daemon: events go to the run's log. The phases that the script starts are workers of their own.
+It works without the daemon: events go to the run's log. The phases that the script starts are separate workers.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from mosaic.trainer.executors.local import catches
 POLL_SECONDS = 0.25
 HEARTBEAT_SECONDS = 30.0
 GRACE_SECONDS = 120.0
-# What a phase that used up its grace period needs to tell of its end.
+# The time for a phase that used up its grace period to report its end.
 AFTER_GRACE = 5.0
-# How long a pause waits for every process to stand before it is told.
+# A pause waits this long for every process to stop before it is reported.
 STANDING_SECONDS = 5.0
 REQUEUE = 75
 _STANDS = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP, psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
@@ -49,7 +49,7 @@ _TAIL_LINES = 20
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a script as one run; its exit code, a failed phase's where it has none."""
+    """Run a script as one run; return its exit code, or a failed phase's if it has none."""
     parser = argparse.ArgumentParser(prog="mosaic.trainer.scheduling.script_host", allow_abbrev=False)
     parser.add_argument("--script", required=True, type=Path)
     parser.add_argument("--config", required=True, type=Path)
@@ -72,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 class _Host:
-    """A script's bash, in a process group that its phases share, and what is asked of them all."""
+    """A script's bash, in a process group shared with its phases, and the requests to all of them."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class _Host:
         self._syncer: Syncer | None = None
 
     def to_end(self, attempt: int, temporary: Path) -> int:
-        """Start the script, follow it, tell how it ended."""
+        """Start the script, follow it, and report its end."""
         if attempt > 1:
             again = f"attempt {attempt}: a script starts over from its first phase; earlier checkpoints are kept"
             self._log.append("warning", {"message": again})
@@ -120,7 +120,7 @@ class _Host:
                 self._act_on(self._received.popleft())
             self._look_after()
             self._wait()
-        while self._received and self._bash.returncode:  # told as its bash was, which has just died of it
+        while self._received and self._bash.returncode:  # signalled together with its bash, which has just died of it
             self._act_on(self._received.popleft())
         self._end_group()
         self._store()
@@ -130,7 +130,7 @@ class _Host:
         return code
 
     def _store(self) -> None:
-        """Let the store have everything but the last event, which says that there is nothing more to come."""
+        """Upload everything except the last event, which marks the end of the run."""
         if self._syncer is None:
             return
         seconds = FLUSH_SECONDS if self._stopped_by is None else STOPPED_FLUSH_SECONDS
@@ -138,7 +138,7 @@ class _Host:
             self._log.append("warning", {"message": trouble})
 
     def _wait(self) -> None:
-        """Sleep until the script ends, or it is time to look again."""
+        """Sleep until the script ends or the next poll is due."""
         if not hasattr(os, "pidfd_open"):
             time.sleep(POLL_SECONDS)
             return
@@ -149,7 +149,7 @@ class _Host:
             os.close(descriptor)
 
     def _is_hurried(self) -> bool:
-        """Whether it was told to stop again while its last things are done, or long ago."""
+        """Return True on a second stop signal during the final work, or if the first one was long ago."""
         return self._stops.again or (self._stopped_by is None and self._stops.seconds() > STOPPED_FLUSH_SECONDS)
 
     def _act_on(self, number: int) -> None:
@@ -161,7 +161,7 @@ class _Host:
             self._go_on()
 
     def _stop(self, number: signal.Signals) -> None:
-        """Ask the phase to end; the script stands meanwhile, or it would start the next one."""
+        """Ask the phase to end; the script is stopped meanwhile, or it would start the next one."""
         if self._stopped_by is not None:  # asked again: now
             self._signal_group(signal.SIGKILL)
             return
@@ -172,7 +172,7 @@ class _Host:
             _send(process, signal.SIGCONT)
 
     def _pause(self) -> None:
-        """Workers pause their algorithms themselves and go on telling; what cannot is stopped."""
+        """Pause the run: workers pause their own algorithms and keep sending events; other processes are stopped."""
         self._bash.send_signal(signal.SIGSTOP)
         self._asked = {process.pid for process in self._others() if catches(process.pid, signal.SIGUSR1)}
         for process in self._others():
@@ -206,7 +206,7 @@ class _Host:
             if now - self._paused_since > STANDING_SECONDS or self._all_stand():
                 self._tell_pause()
         with contextlib.suppress(OSError):
-            # Phases tell more than we could: this is for the time between them, and for what a script does besides.
+            # Phases send better heartbeats: this is for the time between them, and for other work of a script.
             if time.time() - self._paths.events.stat().st_mtime >= HEARTBEAT_SECONDS:
                 paused = self._paused_since is not None
                 self._log.append("heartbeat", self._about({"step": last_step(self._paths), "paused": paused}))
@@ -217,15 +217,15 @@ class _Host:
             self._log.append("paused", {"step": last_step(self._paths)})
 
     def _all_stand(self) -> bool:
-        """Whether every process but the workers that were asked is stopped."""
+        """Return True if every process except the workers that were asked is stopped."""
         try:
             below = psutil.Process(self._bash.pid).children(recursive=True)
             return all(process.status() in _STANDS for process in below if process.pid not in self._asked)
         except psutil.Error:
-            return False  # one has just ended: look again
+            return False  # one has just ended: retry
 
     def _others(self) -> list[psutil.Process]:
-        """The living processes of the script's group but its bash; algorithms have groups of their own."""
+        """Return the living processes of the script's group except its bash; algorithms have their own groups."""
         found = []
         for process in psutil.process_iter():
             with contextlib.suppress(OSError, psutil.Error):
@@ -235,11 +235,11 @@ class _Host:
         return found
 
     def _end_group(self) -> None:
-        """What the script left running in the background is not a part of its run any more."""
+        """End the processes that the script left in the background: they are no longer part of its run."""
         for process in self._others():
             _send(process, signal.SIGTERM)
             _send(process, signal.SIGCONT)
-        # A bash that was told as everybody was is gone before its phase has saved.
+        # A bash that was signalled with everybody else exits before its phase has saved.
         end = time.monotonic() + self._grace if self._stopped_by is None else self._kill_at
         while self._others() and time.monotonic() < end and not self._is_hurried():
             time.sleep(POLL_SECONDS / 5)
@@ -250,7 +250,7 @@ class _Host:
             os.killpg(self._bash.pid, number)
 
     def _end(self, returncode: int) -> int:
-        """Emit the run's last event; the host's exit code."""
+        """Emit the run's last event; return the host's exit code."""
         phases = read_phases(self._paths)
         code = returncode if returncode >= 0 else 128 - returncode
         if self._stopped_by is not None:
@@ -286,7 +286,7 @@ class _Host:
         self._log.append("run_failed", self._about({**told, **self._which()}))
 
     def _last_lines(self) -> list[str]:
-        """The end of what the script and its workers said on stderr in this attempt."""
+        """Return the last stderr lines of the script and its workers in this attempt."""
         try:
             text = self._paths.worker_stderr_log.read_bytes()[self._errors_from :][-16384:].decode(errors="replace")
         except OSError:
@@ -296,7 +296,7 @@ class _Host:
         return [line for line in str(mask_secrets(text)).splitlines() if line.strip()][-_TAIL_LINES:]
 
     def _which(self) -> dict[str, Any]:
-        """By this the daemon knows the end of the script from what its phases tell."""
+        """Return the field by which the daemon distinguishes the script's end from its phases'."""
         return {"script": str(self._script)}
 
     def _about(self, payload: dict[str, Any]) -> dict[str, Any]:
@@ -313,7 +313,7 @@ class _Host:
 
 @contextlib.contextmanager
 def _holding(paths: RunPaths) -> Iterator[None]:
-    """Share the run's lock with its phases: who holds it lives, also between two of them."""
+    """Share the run's lock with its phases: the run counts as alive between two phases, too."""
     descriptor = os.open(paths.lock, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         with contextlib.suppress(OSError):  # a disk without locks
@@ -325,7 +325,7 @@ def _holding(paths: RunPaths) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _own_temporary_folder() -> Iterator[Path]:
-    """A folder for mktemp and its like that no other script shares; under /tmp, where socket paths stay short."""
+    """Create a private folder for mktemp and the like; under /tmp, where socket paths stay short."""
     folder = Path(tempfile.mkdtemp(prefix="mosaic-script-"))
     try:
         yield folder
@@ -339,7 +339,7 @@ def _send(process: psutil.Process, number: signal.Signals) -> None:
 
 
 def _code(phase: PhaseRecord) -> int:
-    """A phase's exit code; one that could not tell its own was killed."""
+    """Return a phase's exit code; a phase that recorded none was killed."""
     if phase.exit_code is None:
         return 128 + signal.SIGKILL
     return phase.exit_code if phase.exit_code > 0 else 1

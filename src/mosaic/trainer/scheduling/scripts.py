@@ -1,4 +1,4 @@
-"""Scripts as runs: what they are given, and the command that starts one under its host."""
+"""Scripts as runs: their parameters and variables, and the command that starts one under its host."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from mosaic.contract import variables
 from mosaic.contract.paths import RunPaths, write_atomic
 from mosaic.contract.scripts import find_script
 
-# These have places of their own in a config.
+# These have their own fields in a config.
 _NOT_PARAMS = frozenset(
     {"env_id", "seed", "total_timesteps", "track", "tensorboard_dir"}
     | {"run_dir", "resume", "additional_timesteps", "grace_seconds"}
 )
-# What a phase shows where nobody says how many.
+# The default number of environments shown for a phase.
 _GRID_LIMIT = 8
 
 
 def all_params(given: Mapping[str, Any], fields: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Every hyper-parameter with its value, so that a script finds each of them in its config."""
+    """Return every hyper-parameter with its value, so that a script finds each of them in its config."""
     defaults = {str(field["name"]): field.get("default") for field in fields}
     named = {
         name: value for name, value in defaults.items() if name not in _NOT_PARAMS and not name.startswith("wandb_")
@@ -41,7 +41,7 @@ def script_command(
     environment: Mapping[str, str],
     attempt: int = 1,
 ) -> tuple[list[str], dict[str, str]]:
-    """The command and the variables of a script; its config names no run, since its phases share this one."""
+    """Return the command and the variables of a script; its config has no run id, since its phases share this run."""
     script = find_script(text, paths.home, command)
     base = {name: value for name, value in flat.items() if name != "run_id"}
     write_atomic(own, json.dumps(base, indent=2) + "\n")
@@ -58,7 +58,7 @@ def script_command(
 
 
 def _settings(base: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, str]:
-    """The base config's settings as variables: extras beat the environment, the environment beats the defaults."""
+    """Return the base config's settings as variables: extras override the environment, which overrides the defaults."""
     extras = base.get("extras") or {}
     params = extras.get("algo_params") or {}
 
@@ -88,7 +88,7 @@ def _settings(base: Mapping[str, Any], environment: Mapping[str, str]) -> dict[s
 
 
 def _interpreter_folder(interpreter: str, paths: RunPaths) -> Path:
-    """A folder in which `python` is the worker's interpreter: its own, or one that says so."""
+    """Return a folder in which `python` is the worker's interpreter: its own, or one with a wrapper."""
     folder = Path(interpreter).parent
     found = shutil.which("python", path=str(folder))
     if found is not None and os.path.realpath(found) == os.path.realpath(interpreter):

@@ -1,4 +1,4 @@
-"""Submission: a payload is read, its secrets are set apart, a worker is found and asked, then the run is queued."""
+"""Submission: a payload is parsed, its secrets are separated, a worker checks it, then the run is queued."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ from mosaic.trainer.scheduling.resumption import with_curriculum
 from mosaic.trainer.scheduling.scripts import all_params
 
 DRY_RUN_SECONDS = 120.0
-# Each dry run is a process of a third of a second; more at once only wait for each other.
+# Each dry run is a process of a third of a second; more in parallel only wait for each other.
 DRY_RUNS = 4
 REFUSED = 2
-# Shorter values than this are ordinary words, and finding them elsewhere proves nothing.
+# Shorter values are ordinary words, and finding them elsewhere proves nothing.
 LEAST_SECRET = 8
 
 
 class Vault:
-    """Secrets of submissions, in memory only; gone when the daemon ends."""
+    """Secrets of submissions, in memory only; lost when the daemon ends."""
 
     def __init__(self) -> None:
         self._secrets: dict[str, dict[str, str]] = {}
@@ -62,7 +62,7 @@ class Vault:
 
 
 class Submissions:
-    """The way into the queue."""
+    """The submission of runs to the queue."""
 
     def __init__(
         self,
@@ -92,10 +92,11 @@ class Submissions:
     ) -> Run:
         """Check and queue a run; raise RefusedError with the reason, which is also logged.
 
-        A caller with a fresh `run_id` can repeat a submission whose answer was lost: the second is refused as known.
+        A caller with a fresh `run_id` can safely repeat a submission whose answer was lost: the second is refused as
+        known.
         """
         given = check_run_id(run_id) if run_id else new_run_id()
-        if self._registry.knows(given):  # before anything of it is written over
+        if self._registry.knows(given):  # before any of its files is overwritten
             raise ConfigError(f"run {given} exists already; take another run id")
         paths = self._registry.paths(given)
         secrets = _secrets_of(payload)
@@ -157,7 +158,7 @@ class Submissions:
         return NewRun(run_id, payload, without_secrets(config), worker.command, columns)
 
     def _executor_for(self, job: JobConfig) -> str:
-        """Where the run is to run; refused where this daemon has no way there."""
+        """Return the run's executor; refuse one that this daemon cannot use."""
         name = job.resources.executor or self._executors.default
         if problem := self._executors.problem(name):
             raise ConfigError(f"resources.executor: {problem}")
@@ -165,7 +166,7 @@ class Submissions:
         return name
 
     def _completed(self, run_id: str, job: JobConfig, worker: WorkerCapabilities) -> dict[str, Any]:
-        """The worker's flat config under the run's own id; steps that nobody gave are the algorithm's default."""
+        """Return the worker's flat config with the run's id; omitted steps are the algorithm's default."""
         config = {**job.worker_config, "run_id": run_id}
         told = job.metadata.worker
         for name, value in (("worker_id", told.worker_id), ("agent_id", told.agent_id or job.metadata.ui.agent_id)):
@@ -189,7 +190,7 @@ class Submissions:
         return config
 
     def _add_script_defaults(self, config: dict[str, Any], name: str, worker: WorkerCapabilities) -> None:
-        """What a script's base config leaves open: as its header says, else as the worker's first algorithm has it."""
+        """Fill the gaps of a script's base config from its header, else from the worker's first algorithm."""
         script = find_script(name, self._registry.home, worker.command)
         schema = self._schema(worker)
         config["algo"] = config.get("algo") or script.algo or next(iter(schema), None)
@@ -200,7 +201,7 @@ class Submissions:
             config["total_timesteps"] = script.total_timesteps
 
     def worker_for(self, job: JobConfig) -> WorkerCapabilities:
-        """Return the worker that a payload or its algorithm names; ConfigError where none has it."""
+        """Return the worker that a payload or its algorithm names; raise ConfigError if none matches."""
         if not self.workers:
             raise WorkerError("; ".join(["no worker is installed", *self.problems]))
         module, algo = job.metadata.worker.module, job.worker_config.get("algo")
@@ -220,13 +221,13 @@ class Submissions:
         if isinstance(algo, str) and "." not in algo:
             names = [name for worker in self.workers.values() for name in self._schema(worker)]
             raise ConfigError(f"unknown algo {shown(algo)}{nearest(algo, names) or '.'} List them with: mosaic algos")
-        return next(iter(self.workers.values()))  # a module or script of the person's own, or a policy's: it knows
+        return next(iter(self.workers.values()))  # a custom module or script, or a policy's: the worker checks it
 
     def _schema(self, worker: WorkerCapabilities) -> dict[str, Any]:
         if worker.worker_type not in self._schemas:
             try:
                 self._schemas[worker.worker_type] = schema_of(worker)
-            except WorkerError as error:  # the other workers go on; this one is asked by its module's name only
+            except WorkerError as error:  # the other workers stay available; this one only by its module's name
                 self._schemas[worker.worker_type] = {}
                 self.problems.append(str(error))
                 self._happenings.warn("worker.broken", problem=error)
@@ -235,9 +236,9 @@ class Submissions:
     def _dry_run(
         self, run_id: str, worker: WorkerCapabilities, config: dict[str, Any], environment: Mapping[str, str]
     ) -> dict[str, Any]:
-        """Ask the worker whether it would take this config; what it says of it."""
+        """Check the config with a dry run of the worker; return its summary."""
         paths = self._registry.paths(run_id)
-        # A submission that is repeated while its first try is still checked must not lose the file.
+        # A submission that is repeated while its first try is still being checked must not lose the file.
         asked = paths.configs_folder / f".dry-run-{run_id}-{os.urandom(4).hex()}.json"
         write_atomic(asked, json.dumps(without_secrets(config)))
         command = [*worker.command, "--config", str(asked), "--dry-run", "--emit-summary"]
@@ -271,7 +272,7 @@ class Submissions:
 
 
 def worker_environment(home: Path) -> dict[str, str]:
-    """What a worker inherits of the daemon: all but the daemon's own."""
+    """Return the variables that a worker inherits from the daemon: all but the daemon's own."""
     own = {variables.MOSAIC_TOKEN, variables.MOSAIC_TARGET, variables.MOSAIC_RUN_ID, variables.MOSAIC_ATTEMPT}
     kept = {name: value for name, value in os.environ.items() if name not in own}
     return {**kept, variables.MOSAIC_HOME: str(home), variables.PYTHONUNBUFFERED: "1"}
@@ -282,7 +283,7 @@ def _object(value: object) -> Mapping[str, Any]:
 
 
 def _secrets_of(payload: Mapping[str, Any]) -> dict[str, str]:
-    """The secret variables of a payload, also of one that will turn out to be malformed."""
+    """Return the secret variables of a payload, also of a malformed one."""
     environment = payload.get("environment")
     if not isinstance(environment, Mapping):
         return {}
@@ -291,7 +292,7 @@ def _secrets_of(payload: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _refuse_leaks(job: JobConfig, secrets: Mapping[str, str]) -> None:
-    """Secrets travel as environment values and nowhere else: everything else lies in files and command lines."""
+    """Refuse secrets anywhere but in environment values: everything else is stored in files and command lines."""
     rest = job.to_dict()
     rest["environment"] = {name: value for name, value in job.environment.items() if name not in secrets}
     text = json.dumps(rest, default=str, ensure_ascii=False)
@@ -313,7 +314,7 @@ def _refuse_leaks(job: JobConfig, secrets: Mapping[str, str]) -> None:
 
 
 def _secret_key(value: Any, place: str = "config") -> str | None:
-    """The place of the first key that holds a secret."""
+    """Return the path of the first key that holds a secret."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             inner = f"{place}.{key}"
