@@ -76,7 +76,7 @@ WITHOUT_TORCH = f"""
 import importlib, runpy, sys
 sys.argv = sys.argv[1:]
 runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
-beside = ("onlooker", "fastlane", "evaluation", "session", "wrappers.pools_jax")
+beside = ("fastlane.vector_wrapper", "fastlane.gym_wrapper", "evaluation", "play.session", "envs.jax.pools")
 for module in ({", ".join(repr(DEFAULT_ALGO_REGISTRY[name]) for name in JAX)}, *map("cleanrl_worker.".__add__, beside)):
     importlib.import_module(module)
     assert "torch" not in sys.modules, module

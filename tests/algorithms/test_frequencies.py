@@ -57,7 +57,7 @@ def test_each_environment_explores_for_itself(tmp_path, monkeypatch):
     module = importlib.import_module(DEFAULT_ALGO_REGISTRY["dqn"])
     monkeypatch.setattr(module.NumpyNet, "__call__", lambda _net, obs: np.eye(2)[np.full(len(obs), 1)])
     seen = []
-    make = module.kit_envs.vector
+    make = module.vectors.vector
 
     def recorded(*given):
         made = make(*given)
@@ -65,7 +65,7 @@ def test_each_environment_explores_for_itself(tmp_path, monkeypatch):
         made.step = lambda actions: (seen.append(np.array(actions)), step(actions))[1]
         return made
 
-    monkeypatch.setattr(module.kit_envs, "vector", recorded)
+    monkeypatch.setattr(module.vectors, "vector", recorded)
     always = {"start_e": 0.5, "end_e": 0.5, "learning_starts": 10**6, "buffer_size": 2000}
     module.main(module.Args(run_dir=tmp_path, cuda=False, num_envs=16, total_timesteps=1600, **always))
     mixed = [0 < (actions == 0).sum() < 16 for actions in seen]

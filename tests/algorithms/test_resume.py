@@ -725,7 +725,7 @@ def test_a_loaded_policy_takes_the_place_of_random_first_steps(tmp_path, monkeyp
     train("dqn", tmp_path / "first", save_model=True, end_e=0.0)
     (policy,) = (tmp_path / "first").glob("runs/*/dqn.cleanrl_model")
     module = importlib.import_module(DEFAULT_ALGO_REGISTRY["dqn"])
-    make, seen = module.kit_envs.vector, []
+    make, seen = module.vectors.vector, []
 
     def recorded(*given):
         made = make(*given)
@@ -741,7 +741,7 @@ def test_a_loaded_policy_takes_the_place_of_random_first_steps(tmp_path, monkeyp
         made.step = taken
         return made
 
-    monkeypatch.setattr(module.kit_envs, "vector", recorded)
+    monkeypatch.setattr(module.vectors, "vector", recorded)
     train("dqn", tmp_path / "again", resume=policy, total_timesteps=40, learning_starts=10**6, end_e=0.0)
     q_network = module.QNetwork(make(module.Args()))
     q_network.load_state_dict(torch.load(policy, weights_only=True))
