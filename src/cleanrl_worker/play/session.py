@@ -227,9 +227,7 @@ def read_action(given: object, space: gym.Space[Any]) -> Any:
         raise refusal
     try:
         numbers = np.array(given, np.float64)
-        action = (
-            numbers if isinstance(given, list) else numbers.reshape(shape)
-        )  # a bare 0.5 is accepted for a list of one
+        action = numbers if isinstance(given, list) else numbers.reshape(shape)  # a bare 0.5 for a list of one
         with np.errstate(invalid="ignore", over="ignore"):  # a number too large for its type is refused below
             typed = action.astype(space.dtype)
     except (ValueError, OverflowError):  # a ragged list; one number for a list of several
