@@ -92,7 +92,7 @@ class MinigridAgent(nn.Module):
         return self.network(cells, None if self.mission is None else self.mission(rows[:, self.cells :]))
 
     def remember(self, features: torch.Tensor, kept: torch.Tensor, starts: torch.Tensor) -> torch.Tensor:
-        """Return the memory after each step, for (steps × environments) rows of features, and (steps, environments) starts.
+        """Return the memory after each step; features have (steps × environments) rows, starts (steps, environments).
 
         `kept` is the memory before the first step; a start resets it.
         """
