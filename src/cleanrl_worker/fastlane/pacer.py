@@ -198,7 +198,7 @@ class Lane:
             return short <= 0
         self.next = time.monotonic() + self.settings.interval
         if self._passing and self.writer.reason == self._passing:
-            self.writer.tell(reason="")  # frames are available, but nobody watches
+            self.writer.tell(reason="")  # frames are available, but the view is not watched
         self._passing = ""
         self.writer.beat()
         return False

@@ -263,7 +263,7 @@ class Run:
         for episode in range(EVAL_EPISODES):
             seed = play.episode_seed(self.args.seed, episode)
             played = play.play_episode(policy, game, episode, seed, max_steps=EVAL_MAX_STEPS, tell=tell)
-            assert played is not None  # nobody stops it
+            assert played is not None  # it has no stop events
             returns.append(played.ret)
             self.log(step, {"eval/episodic_return": played.ret})
         game.close()
