@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # typing takes 6 ms to import, in which Ctrl-C would still be a traceback
+TYPE_CHECKING = False  # importing typing takes 6 ms, in which Ctrl-C would still print a traceback
 
 if TYPE_CHECKING:
     from mosaic.contract.workers import WorkerCapabilities
 
 
 def get_worker_metadata() -> WorkerCapabilities:
-    """What this worker can do; the platform finds it through the entry point `mosaic.workers`."""
+    """Return this worker's capabilities, for the entry point `mosaic.workers`."""
     import sys
 
     from cleanrl_worker.schema.parameters import describe

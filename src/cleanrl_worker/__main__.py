@@ -1,4 +1,4 @@
-"""python -m cleanrl_worker …: the command `cleanrl-worker`."""
+"""The command `cleanrl-worker` as `python -m cleanrl_worker …`."""
 
 import sys
 

@@ -7,7 +7,7 @@ import sys
 
 from mosaic.contract.stopping import STOP_SIGNALS, ending_at_once
 
-TYPE_CHECKING = False  # typing takes 6 ms to import, in which Ctrl-C would still be a traceback
+TYPE_CHECKING = False  # importing typing takes 6 ms, in which Ctrl-C would still print a traceback
 
 if TYPE_CHECKING:
     import argparse
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 PROGRAM = "cleanrl-worker"
 EXIT_UNEXPECTED = 1
 EXIT_REFUSED = 2
-EXIT_REQUEUE = 75  # stopped before there was anything to save: start it again
+EXIT_REQUEUE = 75  # stopped before anything could be saved: restart the run
 NO_RUN = {"-h", "--help", "--list", "--dry-run", "--interactive"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the worker and return its exit code: 0, the algorithm's own, 128 + signal, 2 refused, 1 unexpected.
 
-    Its dependencies are imported only here, where a signal ends it like a run that has not begun.
+    Its dependencies are imported only here, where a signal ends it like a run that has not started.
     """
     trains = NO_RUN.isdisjoint(sys.argv[1:] if argv is None else argv)
     with ending_at_once(*(EXIT_REQUEUE, *STOP_SIGNALS) if trains else (128 + signal.SIGINT, signal.SIGINT)):
@@ -52,7 +52,7 @@ def _answer(argv: Sequence[str] | None) -> int:
     except MosaicError as error:
         return _complain(error, EXIT_UNEXPECTED)
     except BrokenPipeError:
-        # Whoever read our output (`| head`) has seen enough; Python would complain once more at its own exit.
+        # The reader of our output (`| head`) has closed it; Python would report that again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
 
@@ -137,7 +137,7 @@ def _parser() -> argparse.ArgumentParser:
 
     class Parser(argparse.ArgumentParser):
         def error(self, message: str) -> NoReturn:
-            """Raise one line like any other refusal, without the usage."""
+            """Raise a one-line ConfigError like any other, without the usage."""
             raise ConfigError(f"{message} (see --help)")
 
     about = "Train a CleanRL-style algorithm from a JSON config."

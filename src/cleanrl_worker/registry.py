@@ -1,4 +1,4 @@
-"""The algorithms by name: one line each, and the module that holds it."""
+"""The registry of algorithms: a module for each name, one per line."""
 
 DEFAULT_ALGO_REGISTRY: dict[str, str] = {
     name: f"cleanrl_worker.algorithms.{name}"

@@ -1,4 +1,4 @@
-"""The run itself: from a config to a finished algorithm process, its events, metrics and manifest."""
+"""The runtime of a run: from a config to a finished algorithm process, its events, metrics and manifest."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ GRACE_SECONDS = 120.0
 
 @dataclass(frozen=True)
 class RuntimeSummary:
-    """What a run or dry run amounts to; `to_json` is the line that `--emit-summary` prints, secrets masked."""
+    """The summary of a run or dry run; `--emit-summary` prints its `to_json`, with secrets masked."""
 
     status: str
     module: str
@@ -48,7 +48,7 @@ class RuntimeSummary:
     manifest: dict[str, Any] | None = None
 
     def to_json(self) -> str:
-        """One line of JSON; `run_id` and `manifest` only where a run took place."""
+        """Return one line of JSON; `run_id` and `manifest` only after a real run."""
         shown = {
             "status": self.status,
             "module": self.module,
@@ -65,10 +65,10 @@ class RuntimeSummary:
 
 
 class CleanRLWorkerRuntime:
-    """Runs one config: checks it, starts the algorithm, follows it to its end.
+    """The runtime of one config: checks it, starts the algorithm and follows it to its end.
 
-    `run` is for the main thread, where signals arrive. It raises ConfigError for what is refused before anything is
-    written, StorageError for a disk that does not take the run, CalledProcessError for an algorithm that failed.
+    Call `run` from the main thread, where signals arrive. It raises ConfigError for an invalid config before anything
+    is written, StorageError for a disk that cannot store the run, CalledProcessError for a failed algorithm.
     """
 
     def __init__(
@@ -93,24 +93,24 @@ class CleanRLWorkerRuntime:
 
     @cached_property
     def plan(self) -> Plan:
-        """The checked command; ConfigError for whatever a dry run refuses."""
+        """Return the checked command; raise ConfigError for whatever a dry run refuses."""
         from cleanrl_worker.plan.command import make_plan
 
         return make_plan(self.config, self.paths, self._registry)
 
     @cached_property
     def needs(self) -> Needs | None:
-        """Memory and disk, where they can be told."""
+        """Return the needed memory and disk, None if unknown."""
         return needs_of(self.plan)
 
     def build_cleanrl_args(self) -> list[str]:
-        """The flags that the algorithm gets."""
+        """Return the algorithm's flags."""
         from cleanrl_worker.plan.command import build_args
 
         return build_args(self.config, self.paths, self._registry)
 
     def run(self) -> RuntimeSummary:
-        """Do the run, or only check it when this is a dry run."""
+        """Execute the run, or only check it in a dry run."""
         plan = self.plan
         if self._dry_run:
             from cleanrl_worker.supervise.policy_check import check_policy
@@ -135,7 +135,7 @@ class CleanRLWorkerRuntime:
             emitter.close()
 
     def _check_storage(self) -> tuple[str, ...]:
-        """Refuse a store that does not let us write; one that does not answer may do so by the time of the run."""
+        """Refuse a store without write access; warn of an unreachable one, which may respond by the time of the run."""
         if not (url := storage_of(self.config.extras)):
             return ()
         try:

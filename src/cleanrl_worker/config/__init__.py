@@ -1,4 +1,4 @@
-"""What a worker is asked to do."""
+"""The config of a worker."""
 
 from cleanrl_worker.config.config import CleanRLWorkerConfig as CleanRLWorkerConfig
 from cleanrl_worker.config.config import WorkerConfig as WorkerConfig

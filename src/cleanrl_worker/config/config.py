@@ -1,4 +1,4 @@
-"""What a worker is asked to do: the config, read once from a flat or nested JSON document and checked."""
+"""The config of a worker, read once from a flat or nested JSON document and checked."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from mosaic.contract.fields import CONFIG, EXTRAS, check_extras, read_object
 from mosaic.contract.kinds import COUNT, bounded, whole
 from mosaic.contract.paths import check_run_id, new_run_id, resolve_home
 
-# Settings that are the worker's business wherever they stand: a form that sends all of an algorithm's fields puts
-# them among `algo_params`.
+# Settings handled by the worker wherever they are given: a form that sends all of an algorithm's fields puts them
+# into `algo_params`.
 _WORKERS_OWN_PARAMS = {
     "track": "track_wandb",
     "tensorboard_dir": "tensorboard_dir",
@@ -37,7 +37,7 @@ FRAMES_PER_STEP = 4  # Atari papers count frames; each step repeats its action f
 
 @dataclass(frozen=True)
 class CleanRLWorkerConfig:
-    """One run. Whatever makes one, its values are checked; `raw` is the flat document as it came."""
+    """The config of one run. Values are always checked at construction; `raw` is the flat document as received."""
 
     run_id: str
     algo: str
@@ -48,14 +48,14 @@ class CleanRLWorkerConfig:
     worker_id: str | None = None
     raw: dict[str, Any] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict, repr=False, compare=False)
-    """variables that the nested payload asks for; may hold secrets, so it is in no `to_dict`"""
+    """variables of the nested payload; not in `to_dict`, as they may hold secrets"""
     left_to_trainer: tuple[str, ...] = field(default=(), repr=False, compare=False)
-    """parts of the nested payload that a worker does not act on"""
+    """parts of the nested payload that a worker ignores"""
 
     def __post_init__(self) -> None:
         check_run_id(self.run_id)
         check_extras(self.extras)
-        # "": the person acts, or the policy's file names its algorithm
+        # "": the user acts, or the policy's file names its algorithm
         names = [name for name in _NAMES if name != "algo" or self.algo or self.mode != "interactive"]
         CONFIG.check({name: getattr(self, name) for name in names})
         for name in ("algo", "env_id", "total_timesteps"):
@@ -76,7 +76,7 @@ class CleanRLWorkerConfig:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """One line for each key of the document that means nothing here, and one for what is the trainer's."""
+        """Return one line for each unknown key of the document, and one for the trainer's parts."""
         known = [*self.to_dict(), "agent_id"]
         unknown = [key for key in self.raw if key not in known]
         lines = [f"config key {key!r} is unknown and has no effect{nearest(key, known)}" for key in unknown]
@@ -94,7 +94,7 @@ class CleanRLWorkerConfig:
         worker_id: str | None = None,
         extras: Mapping[str, Any] | None = None,
     ) -> CleanRLWorkerConfig:
-        """A config with these values; None overrides nothing, `extras` and `algo_params` merge key by key."""
+        """Return a config with these values; None keeps a value, `extras` and `algo_params` merge key by key."""
         given = {
             "run_id": run_id,
             "algo": algo,
@@ -107,7 +107,7 @@ class CleanRLWorkerConfig:
         return _build(_merge(self.to_dict(), given), self.raw, self.environment, self.left_to_trainer)
 
     def to_dict(self) -> dict[str, Any]:
-        """The flat document that makes this config again."""
+        """Return the flat document that recreates this config."""
         return {name: copy.deepcopy(getattr(self, name)) for name in _NAMES}
 
 
@@ -115,15 +115,15 @@ WorkerConfig = CleanRLWorkerConfig
 
 
 def load_worker_config(path: Path | str, overrides: Mapping[str, Any] | None = None) -> CleanRLWorkerConfig:
-    """Read a config file; `overrides` (as for `with_overrides`) count before anything is found missing."""
+    """Read a config file; `overrides` (as for `with_overrides`) apply before the check for missing fields."""
     return parse_worker_config(read_object(path, f"config {path}"), overrides)
 
 
 def parse_worker_config(payload: Mapping[str, Any], overrides: Mapping[str, Any] | None = None) -> CleanRLWorkerConfig:
-    """Check a flat config or a nested payload (`metadata.worker.config`) and fill in what it leaves open."""
+    """Check a flat config or a nested payload (`metadata.worker.config`) and fill in the open fields."""
     if not isinstance(payload, Mapping):
         raise ConfigError(f"a config is a JSON object, not {shown(payload)}")
-    bounded(payload, "", wide=True)  # before the copies: what is nested too deep cannot be copied
+    bounded(payload, "", wide=True)  # before the copies: too deep nesting cannot be copied
     if "metadata" not in payload and not {"algo", "env_id", "total_timesteps", "extras"}.isdisjoint(payload):
         flat: dict[str, Any] = copy.deepcopy(dict(payload))
         return _build(_merge(flat, overrides or {}), flat, {})
@@ -132,7 +132,7 @@ def parse_worker_config(payload: Mapping[str, Any], overrides: Mapping[str, Any]
 
 
 def worker_variables() -> dict[str, str]:
-    """The process's environment over the defaults of `.env`."""
+    """Return the process's environment over the defaults of `.env`."""
     return {**variables.read_dotenv(resolve_home()), **os.environ}
 
 
@@ -192,7 +192,7 @@ def _build(
 
 
 def _own_extras(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """A checked copy of the extras, with the worker's own settings at their place."""
+    """Return a checked copy of the extras, with the worker's own settings moved out of `algo_params`."""
     extras = copy.deepcopy(flat.get("extras"))
     extras = {} if extras is None else extras
     agent_id = flat.get("agent_id")
@@ -210,7 +210,7 @@ def _own_extras(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _apply_variables(extras: dict[str, Any], settings: Mapping[str, str]) -> None:
-    """TRACK_TENSORBOARD, TRACK_WANDB and MOSAIC_STORAGE_URL count where the extras do not say."""
+    """Apply TRACK_TENSORBOARD, TRACK_WANDB and MOSAIC_STORAGE_URL where the extras set nothing."""
     if _is_on(settings, variables.TRACK_WANDB):
         _set_default(extras, "track_wandb", True)
     if _is_on(settings, variables.TRACK_TENSORBOARD):
@@ -220,7 +220,7 @@ def _apply_variables(extras: dict[str, Any], settings: Mapping[str, str]) -> Non
 
 
 def _set_default(extras: dict[str, Any], name: str, value: Any) -> None:
-    """Null and "" are as good as absent, on both sides."""
+    """Set a value if it is absent; null and "" count as absent, on both sides."""
     if extras.get(name) in (None, "") and value not in (None, ""):
         extras[name] = value
 
@@ -233,7 +233,7 @@ def _is_on(settings: Mapping[str, str], name: str) -> bool:
 
 
 def _count_frames(values: dict[str, Any], extras: dict[str, Any]) -> None:
-    """`total_frames` of an Atari algorithm becomes its timesteps."""
+    """Convert `total_frames` of an Atari algorithm to its timesteps."""
     name = Path(values["algo"]).name if isinstance(values["algo"], str) else ""
     if "atari" not in name and "envpool" not in name:
         return

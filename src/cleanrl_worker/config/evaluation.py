@@ -1,4 +1,4 @@
-"""What the settings of an evaluation come to where a config leaves them open."""
+"""Defaults for the evaluation settings that a config leaves open."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +10,7 @@ TENSORBOARD = "tensorboard_eval"
 
 
 def settle(extras: dict[str, Any], values: dict[str, Any]) -> None:
-    """Write an evaluation's settings where the config left them open; a summary shows what will happen."""
+    """Fill in an evaluation's open settings, so that a summary shows the actual values."""
     extras["eval_batch_size"] = extras.get("eval_batch_size") or extras.get("eval_episodes") or BATCH_SIZE
     extras["eval_repeat"] = bool(extras.get("eval_repeat"))
     extras["tensorboard_dir"] = TENSORBOARD
@@ -22,5 +22,5 @@ def settle(extras: dict[str, Any], values: dict[str, Any]) -> None:
 
 
 def episodes_of(extras: Mapping[str, Any]) -> int:
-    """How many episodes an evaluation plays in all, when it is not repeated."""
+    """Return an evaluation's total number of episodes, if not repeated."""
     return int(extras.get("eval_episodes") or extras["eval_batch_size"])

@@ -1,4 +1,4 @@
-"""What earlier runs left, as the shell finds it: policies with their sidecars, checkpoints. Paths and JSON only."""
+"""The shell's lookup of earlier runs' policies, sidecars and checkpoints. Paths and JSON only."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from mosaic.store.storage import OFF, check_url
 from mosaic.store.stored import ensure, fetch_newest
 
 TAIL_BYTES = 1 << 20
-NEEDED = ("algo", "env_id", "seed")  # of a run that goes on from a policy or plays it
+NEEDED = ("algo", "env_id", "seed")  # of a run that continues from a policy or plays it
 
 
 def check_paths(extras: dict[str, Any], values: dict[str, Any], run_id: str) -> None:
-    """Refuse a policy or checkpoint that is not there; an evaluation takes what it leaves out from the sidecar."""
+    """Refuse a missing policy or checkpoint; fill in open fields from the saved run or the sidecar."""
     mode = extras.get("mode") or "train"
     if mode == "policy_eval" and not extras.get("policy_path"):
         raise ConfigError("mode 'policy_eval' needs extras.policy_path, the policy to evaluate")
@@ -58,9 +58,9 @@ def check_paths(extras: dict[str, Any], values: dict[str, Any], run_id: str) -> 
 
 
 def fetch_missing(extras: dict[str, Any], run_id: str) -> None:
-    """Fetch the policy or checkpoint that a config names from its run's store where this machine lacks it.
+    """Fetch the config's policy or checkpoint from its run's store if it is missing on this machine.
 
-    A run that goes on from its own checkpoint, on another machine than before, gets its logs and curves as well.
+    A run that resumes from its own checkpoint on a new machine gets its logs and curves as well.
     """
     url = str(extras.get("storage_url") or "").strip()
     off = url.lower() == OFF
@@ -78,7 +78,7 @@ def fetch_missing(extras: dict[str, Any], run_id: str) -> None:
 
 
 def _places(text: str) -> list[Path]:
-    """The paths in runs' folders that a person may mean; one of another machine's home stands for that of this one."""
+    """Return the possible paths in run folders; a path of another machine's home is mapped to this one's."""
     if not text:
         return []
     if re.fullmatch(r"[\w-]{1,128}", text):
@@ -88,15 +88,15 @@ def _places(text: str) -> list[Path]:
 
 
 def _moved(path: Path) -> list[Path]:
-    """The same file of the same run below this home."""
+    """Return the same file of the same run below this home."""
     found = re.search(r"(?:^|/)(var/trainer/runs/[\w-]+/.*)$", path.as_posix())
     return [resolve_home() / found[1]] if found else []
 
 
 def find_checkpoint(text: str) -> Path:
-    """Return what a run goes on from: a path as a person writes it, or the id of a run.
+    """Return the path that a run continues from, given as a user's path or a run id.
 
-    A run of a script has no checkpoints of ours: the policy that it saved stands for it.
+    A script's run has no checkpoints of ours: its saved policy is used instead.
     """
     path = find_path(text)
     if path.exists() or not re.fullmatch(r"[\w-]{1,128}", text):
@@ -108,14 +108,14 @@ def find_checkpoint(text: str) -> Path:
 
 
 def run_before(mode: str, extras: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of the run that a resumption goes on from; {} for other modes, and where they cannot be read."""
+    """Return the arguments of the resumed run; {} for other modes, and if they cannot be read."""
     if mode != "resume_training":
         return {}
     return saved_args(find_checkpoint(extras.get("checkpoint_path") or extras["policy_path"]))
 
 
 def _fill_from_checkpoint(source: Path, values: dict[str, Any], extras: dict[str, Any], run_id: str) -> None:
-    """Fill fields that a resumption leaves open from the saved run; additional steps count from the checkpoint."""
+    """Fill a resumption's open fields from the saved run; additional steps count from the checkpoint."""
     more = extras.get("additional_timesteps")
     if source.is_file():
         if isinstance(more, int) and values["total_timesteps"] is None:
@@ -129,7 +129,7 @@ def _fill_from_checkpoint(source: Path, values: dict[str, Any], extras: dict[str
         raise ConfigError(f"all checkpoints in {source} are damaged ({', '.join(path.name for path in found)})")
     _fill(f"checkpoint {source}: state.json", {**state, **(state.get("args") or {})}, source, values, extras)
     if isinstance(more, int) and more > 0:
-        values["total_timesteps"] = state["step"] + more  # as the algorithm itself reckons; what is shown must agree
+        values["total_timesteps"] = state["step"] + more  # as the algorithm computes it; the displayed value must agree
     total = values["total_timesteps"]
     if type(total) in (int, float) and state["step"] >= total and not _is_cut_short(source, RunPaths(run_id)):
         done = nothing_left(source, state["step"], int(total))
@@ -137,7 +137,7 @@ def _fill_from_checkpoint(source: Path, values: dict[str, Any], extras: dict[str
 
 
 def _is_cut_short(source: Path, own: RunPaths) -> bool:
-    """Return True for a run that resumes from its own last checkpoint, because it was ended before it completed."""
+    """Return True for a run that resumes from its own checkpoint because it ended before completion."""
     given = own.checkpoints_in({**variables.read_dotenv(own.home), **os.environ})
     if not source.is_relative_to(own.folder) and source != given:
         return False
@@ -151,7 +151,7 @@ def _is_cut_short(source: Path, own: RunPaths) -> bool:
 
 
 def _name_of(source: Path) -> str:
-    """Return the name that a user types for a run of this home, or for a folder."""
+    """Return the run id for a run of this home, else the path, as a user types it."""
     runs = RunPaths("any").folder.parent
     return source.relative_to(runs).parts[0] if source.is_relative_to(runs) and source != runs else str(source)
 
@@ -159,7 +159,7 @@ def _name_of(source: Path) -> str:
 def _fill_from_policy(
     policy: Path, values: dict[str, Any], extras: dict[str, Any], names: tuple[str, ...] = NEEDED
 ) -> None:
-    """Fill open fields from the sidecar, else from the policy's run; its keys choose an algorithm that is not ours."""
+    """Fill open fields from the sidecar, else from the policy's run; the policy's keys decide an unknown algorithm."""
     from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
 
     known, submitted = read_sidecar(policy), submitted_for(policy)
@@ -187,19 +187,19 @@ def _fill(
     extras: dict[str, Any],
     names: tuple[str, ...] = (*NEEDED, "total_timesteps"),
 ) -> None:
-    """Fill open values from a file; raise ConfigError for a value that would run code that nobody typed."""
+    """Fill open values from a file; raise ConfigError for a value that would run code the user did not type."""
     from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
 
     trains, typed = extras.get("mode") == "resume_training", typed_for(source)
     given = {**(extras.get("algo_params") or {}), **extras, "env_id": values["env_id"]}
     inherited = saved if trains else {"env_id": saved.get("env_id")}
-    if trains and source.is_file():  # of a policy file the stages are over
+    if trains and source.is_file():  # a policy file's stages are over
         inherited = {name: value for name, value in saved.items() if name != "curriculum_schedule"}
     refuse_untyped(place, inherited, given, typed)
     for name in CURRICULA if trains and not any(given.get(one) for one in CURRICULA) else ():
         kept = list(stages(inherited.get(name)))
         if any(map(imported_by, kept)) and values["env_id"] in (None, *kept):
-            extras[name] = inherited[name]  # as typed before: the algorithm takes none of these from the file itself
+            extras[name] = inherited[name]  # as typed before: the algorithm reads none of these from the file itself
     known = {name: saved.get(name) for name in names if values[name] is None}
     if "algo" in known:
         known["algo"] = trusted_algo(place, known["algo"], DEFAULT_ALGO_REGISTRY, typed)
@@ -207,7 +207,7 @@ def _fill(
 
 
 def find_path(text: str) -> Path:
-    """A path as a person writes it: relative ones count from the current folder, then from MOSAIC_HOME."""
+    """Return the path for a user's text: relative to the current folder, then to MOSAIC_HOME."""
     path = Path(text).expanduser()
     for base in (Path.cwd(), resolve_home()):
         if (base / path).exists():
@@ -216,7 +216,7 @@ def find_path(text: str) -> Path:
 
 
 def find_file(name: str, text: str) -> Path:
-    """A file that a parameter names, as an absolute path: the algorithm runs in another folder."""
+    """Return a parameter's file as an absolute path: the algorithm runs in another folder."""
     path = find_path(text)
     if not path.exists():
         raise ConfigError(f"{name}: {text!r} is not there (looked for {path})")
@@ -226,7 +226,7 @@ def find_file(name: str, text: str) -> Path:
 
 
 def read_object(text: str, what: str) -> dict[str, Any]:
-    """A JSON object out of `text`; `what` names it in the refusal."""
+    """Parse a JSON object from `text`; `what` names it in the error."""
     try:
         found = json.loads(text, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:

@@ -1,4 +1,4 @@
-"""What a config means that a script starts as one of its phases."""
+"""Completion of a config for a phase of a script."""
 
 import json
 import os
@@ -11,10 +11,10 @@ from mosaic.contract.paths import RunPaths
 
 
 def is_phase(run_id: str | None) -> bool:
-    """Whether a worker for this run is a phase of the script that started it.
+    """Return True if a worker for this run is a phase of the script that started it.
 
-    A daemon says so by MOSAIC_SCRIPT; in a script that a person runs by hand, the base config's variable does. A config
-    that names another run than the script's is a run of its own.
+    A daemon sets MOSAIC_SCRIPT; in a script started by hand, the base config's variable is set. A config with another
+    run id than the script's is a separate run.
     """
     here = os.environ.get(variables.MOSAIC_RUN_ID)
     told = os.environ.get(variables.MOSAIC_SCRIPT)
@@ -23,7 +23,7 @@ def is_phase(run_id: str | None) -> bool:
 
 
 def settle(flat: Mapping[str, Any], extras: dict[str, Any], run_id: str) -> None:
-    """What a phase's config leaves open: it resumes the phase before, and its total_timesteps are its own budget."""
+    """Fill in a phase's config: it resumes the previous phase, and its total_timesteps are its own budget."""
     _leave_to_base_algo(flat, extras)
     if extras.get("mode") != "resume_training":
         return
@@ -35,13 +35,13 @@ def settle(flat: Mapping[str, Any], extras: dict[str, Any], run_id: str) -> None
 
 
 def checkpoint_folder(paths: RunPaths) -> Path:
-    """Where the folders of the phases' checkpoints lie."""
+    """Return the folder with the phases' checkpoint folders."""
     given = os.environ.get(variables.MOSAIC_CHECKPOINT_DIR)
     return Path(given).absolute() if given else paths.checkpoints
 
 
 def _leave_to_base_algo(flat: Mapping[str, Any], extras: dict[str, Any]) -> None:
-    """The base config holds every parameter of its algorithm: a phase with another algorithm takes none of them."""
+    """Remove the base config's algorithm parameters from a phase with another algorithm."""
     base = read(os.environ.get(variables.MOSAIC_CONFIG_FILE, ""))
     filled = base.get("extras")
     theirs = filled.get("algo_params") if isinstance(filled, dict) else None
@@ -52,7 +52,7 @@ def _leave_to_base_algo(flat: Mapping[str, Any], extras: dict[str, Any]) -> None
 
 
 def read(path: str) -> dict[str, Any]:
-    """A JSON object as far as it can be read: who must refuse it does so elsewhere."""
+    """Return a file's JSON object, {} if unreadable: errors are reported elsewhere."""
     try:
         found = json.loads(Path(path).read_bytes())
     except (OSError, ValueError):

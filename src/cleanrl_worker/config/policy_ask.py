@@ -1,4 +1,4 @@
-"""The shell's questions about a policy file, answered by a short process of the algorithm's side."""
+"""The shell's queries about a policy file, answered by a short algorithm-side process."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ SECONDS = 100.0  # the daemon's timeout for a dry run is 120
 
 
 def find_algo(policy: Path, env_id: str | None, prefer: Iterable[str]) -> tuple[str, str]:
-    """Return the algorithm whose network has the policy's keys and the environment it acts in; ConfigError if none."""
+    """Return the algorithm whose network has the policy's keys, and its environment; raise ConfigError if none."""
     home = resolve_home()
     environment = {**variables.read_dotenv(home), **os.environ, variables.MOSAIC_HOME: str(home)}
-    environment[variables.OMP_NUM_THREADS] = "1"  # it only makes networks: more threads wait for each other
+    environment[variables.OMP_NUM_THREADS] = "1"  # it only builds networks: more threads only add overhead
     choose_gl(environment)
     flags = [f"--policy-path={policy}", *([f"--env-id={env_id}"] if env_id else [])]
     flags += [f"--prefer={name}" for name in dict.fromkeys(prefer)]
@@ -33,7 +33,7 @@ def find_algo(policy: Path, env_id: str | None, prefer: Iterable[str]) -> tuple[
 
 
 def ask(module: str, policy: Path, flags: Sequence[str], environment: Mapping[str, str]) -> str:
-    """Return what the module's `main` prints; ConfigError with the last line of its stderr if it refuses."""
+    """Return the output of the module's `main`; raise ConfigError with its last line of stderr if it fails."""
     also = ("--also-path", str(SOURCES), "--also-path", os.getcwd())
     try:
         child = subprocess.run(

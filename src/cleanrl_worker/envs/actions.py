@@ -1,4 +1,4 @@
-"""What continuous actions must be: a row of numbers and, for an actor that squashes its own into them, bounds."""
+"""Checks of continuous action spaces: one-dimensional and, for an actor that squashes its actions, bounded."""
 
 from typing import Any
 
@@ -6,13 +6,13 @@ import numpy as np
 
 
 def require_row(space: Any, env_id: str) -> None:
-    """Refuse what is no row of numbers."""
+    """Refuse an action space that is not one-dimensional."""
     if len(space.shape) != 1:
         raise SystemExit(f"{env_id} has actions of shape {space.shape}, not a row of numbers; use ppo_jax")
 
 
 def require_bounded(space: Any, env_id: str) -> None:
-    """Refuse actions without bounds, and what is no row of numbers."""
+    """Refuse an action space that is unbounded or not one-dimensional."""
     if not space.is_bounded():
         raise SystemExit(f"{env_id} has actions without bounds: {space}; use ppo_continuous_action")
     with np.errstate(over="ignore"):

@@ -1,7 +1,7 @@
-"""An Atari game as DQN's authors prepared it, frame by frame on ale-py: four grey screens of 84×84, one action in four.
+"""An Atari game with DQN's preprocessing, on ale-py: four grey frames of 84×84, a frame skip of four.
 
-No-op starts, FIRE where a game waits for it, lives as episodes, the larger of the last two frames. Rewards are the
-game's own: whoever trains clips them and counts whole games (`envs.vectors.GameEnvs`).
+No-op starts, FIRE if a game waits for it, lives as episodes, the maximum of the last two frames. Rewards are raw:
+`envs.vectors.GameEnvs` clips them and counts whole games for training.
 """
 
 import importlib.util
@@ -24,10 +24,10 @@ NO_OP, FIRE = 0, 1  # ale-py's actions
 
 
 class Atari(gym.Env[np.ndarray, np.int64]):
-    """One game, named in any spelling; with `lives`, a lost one ends the episode and a reset goes on with the next.
+    """A game, named in any spelling; with `lives`, a lost one ends the episode and a reset continues with the next.
 
-    `game_over` tells the end of a game from that of a life; `ended_game` is what it was in the last step, also when
-    another game has begun since. Without `lives`, a step's `lost_life` tells of one after which the game goes on.
+    `game_over` distinguishes the end of a game from that of a life; `ended_game` keeps its value of the last step even
+    after a reset. Without `lives`, a step's `lost_life` reports a lost life after which the game continues.
     """
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": pools.ATARI_FPS}  # type: ignore[misc]
@@ -56,7 +56,7 @@ class Atari(gym.Env[np.ndarray, np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Start a new game; after a lost life, and without a seed, the next life of the same one."""
+        """Start a new game; after a lost life and without a seed, continue with the next life."""
         super().reset(seed=seed)
         if seed is None and self.continues:
             self._go_on()
@@ -75,7 +75,7 @@ class Atari(gym.Env[np.ndarray, np.int64]):
 
     @property
     def continues(self) -> bool:
-        """Return True while a reset without a seed is the next life of the same game."""
+        """Return True if a reset without a seed continues the same game."""
         return not self.game_over
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
@@ -83,12 +83,12 @@ class Atari(gym.Env[np.ndarray, np.int64]):
         for frame in range(SKIP):
             reward += self._ale.act(chosen)
             over = self._ale.game_over()
-            if over or frame >= SKIP - 2:  # of an end before the last two frames, the screen that was reached
+            if over or frame >= SKIP - 2:  # if the game ends earlier, the screen at its end
                 self._ale.getScreenGrayscale(self._screens[frame % 2])
             if over:
                 break
         if frame < SKIP - 1:
-            self._screens[1 - frame % 2] = 0  # the other is of the step before
+            self._screens[1 - frame % 2] = 0  # the other is from the previous step
         truncated = bool(self._ale.game_truncated())
         self.game_over = self.ended_game = bool(self._ale.game_over())
         self._push()
@@ -107,13 +107,13 @@ class Atari(gym.Env[np.ndarray, np.int64]):
         self._env.close()
 
     def _go_on(self) -> None:
-        """Start the next life, for which some games wait: FIRE, or a frame of nothing."""
+        """Start the next life with FIRE if the game waits for it, else with a no-op."""
         self._ale.act(FIRE if self._waits else NO_OP)
         self._look()
         self._push()
 
     def _look(self) -> None:
-        """Take the present screen alone."""
+        """Read only the current screen."""
         self._screens[0] = 0
         self._ale.getScreenGrayscale(self._screens[1])
 
@@ -122,36 +122,36 @@ class Atari(gym.Env[np.ndarray, np.int64]):
         self._stack[-1] = self._small()
 
     def _small(self) -> np.ndarray:
-        """The larger of the two frames (sprites flicker), each pixel the mean of the area that it covers."""
+        """Return the maximum of the two frames (sprites flicker), downsampled by area."""
         return self._shrink(np.maximum(self._screens[0], self._screens[1]))
 
 
 def is_game(env_id: str) -> bool:
-    """Return True for a game of frames that `vectors.atari` makes: one of Atari's in any spelling, or one of ours."""
+    """Return True for a game that `vectors.atari` makes: one of Atari's in any spelling, or one of ours."""
     if env_id in OWN or env_id.startswith("ALE/") or "NoFrameskip" in env_id:
         return True
     if env_id in gym.registry or not env_id.endswith("-v5") or importlib.util.find_spec("ale_py") is None:
         return False
-    # EnvPool's spelling, Pong-v5, is that of MuJoCo's robots as well
+    # EnvPool's spelling, Pong-v5, matches MuJoCo's ids as well
     register_plugins(f"ALE/{pools.atari_game(env_id)}-v5")
     return pools.same_game(env_id, (name for name in gym.registry if name.startswith("ALE/"))) is not None
 
 
 class Shrinker:
-    """Makes 84×84 pixels of screens of one size, each the mean of the area it covers: bit for bit what OpenCV makes.
+    """Area downsampling of screens of one size to 84×84, bit-identical to OpenCV.
 
-    OpenCV, which the other backends use, computes in float32. Whole numbers are faster, and exact: they give the same
-    but where a mean lies half-way between two numbers. There alone it matters how float32 rounds.
+    OpenCV, which the other backends use, computes in float32. Integers are faster, and exact: the result only differs
+    where a mean is half-way between two integers. Only there does float32's rounding matter.
     """
 
     def __init__(self, height: int, width: int) -> None:
         (_, tall), (_, wide) = parts(height), parts(width)
-        # Of 250 rows, the most there are, this is 5,000: any other mean is 1 / 5,000 or more from half-way, and float32
-        # errs by less, nine roundings of 255 (1.4e-4).
+        # For 250 rows, the maximum, this is 5,000: any other mean is at least 1 / 5,000 from half-way, and float32's
+        # error is smaller, nine roundings of 255 (1.4e-4).
         self._area = tall * wide
         self._kind = np.min_scalar_type(256 * self._area)
         self._rows, self._columns = Axis(height, width, self._kind), Axis(width, SIZE, self._kind)
-        # by pixel, column after column: where the columns and rows that it covers lie, and its shares of both
+        # by pixel, in column order: the offsets of its columns and rows, and its shares of both
         x, y = np.divmod(np.arange(SIZE * SIZE), SIZE)
         at = self._columns.at[:, None, x] + width * self._rows.at[None, :, y]
         self._at = np.ascontiguousarray(at.transpose(2, 0, 1))
@@ -159,7 +159,7 @@ class Shrinker:
         self._down = np.ascontiguousarray(self._rows.shares[:, y].T)
 
     def __call__(self, screen: np.ndarray) -> np.ndarray:
-        # columns as rows: lines in one piece of memory are quickly gathered and added
+        # transposed: contiguous lines are fast to gather and add
         half = np.ascontiguousarray(self._rows.sums(screen.astype(self._kind)).T)
         raised = self._columns.sums(half) + self._area // 2
         means = raised // self._area
@@ -168,14 +168,14 @@ class Shrinker:
         return means.T.astype(np.uint8, order="C")
 
     def _as_float32(self, screen: np.ndarray, pixels: np.ndarray) -> np.ndarray:
-        """These pixels in OpenCV's order: the columns of an area one after the other, then its rows."""
+        """Return these pixels computed in OpenCV's order: the columns of an area first, then its rows."""
         seen = screen.reshape(-1).take(self._at.take(pixels, axis=0)) * self._across.take(pixels, axis=0)
         half = reduce(np.add, seen.swapaxes(0, 1)) * self._down.take(pixels, axis=0)
         return np.rint(reduce(np.add, half.T))
 
 
 class Axis:
-    """Which lines of a screen (rows, or columns) each of 84 pixels covers, and how much of each: 0 of some."""
+    """The lines of a screen (rows or columns) that each of 84 pixels covers, with their shares, possibly 0."""
 
     def __init__(self, lines: int, length: int, kind: np.dtype[Any]) -> None:
         line, pixel = parts(lines)
@@ -186,18 +186,18 @@ class Axis:
         covered = np.maximum(covered, 0)
         self.at = np.minimum(at, lines - 1)
         self.shares = (covered / pixel).astype(np.float32)
-        # written out for every pixel of a line: numpy is twice as fast with it
+        # repeated for every pixel of a line: twice as fast in numpy
         self._weights = np.repeat(covered[:, :, None], length, axis=2).astype(kind)
         self._gathered = np.empty_like(self._weights)
 
     def sums(self, lines: np.ndarray) -> np.ndarray:
-        """What lies on the 84, by the parts of a line that they cover."""
-        lines.take(self.at, axis=0, out=self._gathered, mode="clip")  # other modes go through a buffer
+        """Return the sums for the 84 pixels, weighted by the covered parts of each line."""
+        lines.take(self.at, axis=0, out=self._gathered, mode="clip")  # other modes use a buffer
         np.multiply(self._gathered, self._weights, out=self._gathered)
         return reduce(np.add, self._gathered)
 
 
 def parts(lines: int) -> tuple[int, int]:
-    """The least numbers of parts that make up a line of a screen, and one of the 84 pixels."""
+    """Return the minimum numbers of equal parts in a line of a screen, and in one of the 84 pixels."""
     common = gcd(lines, SIZE)
     return SIZE // common, lines // common

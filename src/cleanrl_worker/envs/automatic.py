@@ -1,4 +1,4 @@
-"""Syllabus as the chooser of an automatic curriculum's tasks; imported by runs that have one, and by no others."""
+"""Syllabus as the task chooser of automatic curricula; imported only by runs that have one."""
 
 import contextlib
 import io
@@ -14,20 +14,20 @@ MISSING = "Syllabus is not installed: pip install 'mosaic-rl[curriculum]'"
 
 
 def install() -> None:
-    """Let runs of this process choose their tasks so."""
+    """Install Syllabus as the task chooser of this process's runs."""
     episodes.choosers = lambda plan: SyllabusChooser(plan.method, len(plan.tasks), plan.success_return)
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Syllabus prints and warns on its own account; none of it concerns whoever reads a run's output."""
+    """Suppress Syllabus's own prints and warnings, which do not belong in a run's output."""
     with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 
 
 def import_syllabus() -> Any:
-    """The package, with the shared memory removed that importing it leaves in /dev/shm (nothing here uses it)."""
+    """Return the package; remove the unused shared memory that its import leaves in /dev/shm."""
     try:
         with quiet():
             import syllabus.core
@@ -38,15 +38,15 @@ def import_syllabus() -> Any:
         raise ImportError(MISSING) from None
     count = GymnasiumEvaluationWrapper.__dict__.get("env_count")
     if count is not None:
-        with contextlib.suppress(FileNotFoundError):  # it was removed by an earlier call
+        with contextlib.suppress(FileNotFoundError):  # removed by an earlier call
             count.shm.unlink()
     return syllabus
 
 
 class SyllabusChooser:
-    """Prioritised level replay, learning progress or plain domain randomisation over a number of tasks.
+    """A task chooser: prioritised level replay, learning progress or domain randomisation.
 
-    Syllabus saves no state: the arrays that its decisions depend on are taken out of it and put back.
+    Syllabus cannot save its state: the arrays that its decisions depend on are read and restored here.
     """
 
     def __init__(self, method: str, count: int, success_return: float | None) -> None:
@@ -55,18 +55,18 @@ class SyllabusChooser:
         space, curricula = syllabus.task_space.DiscreteTaskSpace(count), syllabus.curricula
         with quiet():
             if method == "plr":
-                # once all tasks were seen, `fixed` always replays; `proportionate` asks an evaluator, and there is none
+                # once all tasks were seen, `fixed` always replays; `proportionate` needs an evaluator
                 options = {"strategy": "value_l1", "replay_schedule": "fixed"}
                 self._curriculum = curricula.DirectPrioritizedLevelReplay(
                     space, task_sampler_kwargs_dict=options, num_steps=1, num_processes=1
                 )
             elif method == "lp":
-                # `save_last`: a task that was not played since the last look keeps its success rate, which else is 0
+                # `save_last`: a task not played since the last update keeps its success rate instead of 0
                 self._curriculum = curricula.OnlineLearningProgress(space, update_interval=2**62, save_last=True)
             else:
                 self._curriculum = curricula.DomainRandomization(space)
         self._best = np.full(count, -np.inf)
-        """the largest return of each task"""
+        """the highest return of each task"""
 
     def sample(self) -> int:
         if self.method != "plr":  # Syllabus's own draw compares an array with a list, which numpy 2 refuses
@@ -79,7 +79,7 @@ class SyllabusChooser:
             return
         with quiet():
             if self.method == "plr":
-                # regret, estimated without values: how far the policy stays behind its best (MaxMC, arXiv:2110.02439)
+                # regret, estimated without values: the distance to the policy's best (MaxMC, arXiv:2110.02439)
                 self._best[task] = max(self._best[task], *returns)
                 score = float(self._best[task] - np.mean(returns))
                 self._curriculum._task_sampler.update_task_score(0, task, score, score, 1)
@@ -90,10 +90,10 @@ class SyllabusChooser:
                 self._curriculum.eval_and_update()
 
     def probabilities(self) -> list[float]:
-        """Of the next choice."""
+        """Return the tasks' probabilities for the next choice."""
         if self.method == "plr":
             unseen = self._curriculum._task_sampler.unseen_task_weights
-            if unseen.any():  # tasks that nobody has seen come first
+            if unseen.any():  # unseen tasks come first
                 return [float(chance) for chance in unseen / unseen.sum()]
         with quiet():
             return [float(chance) for chance in self._curriculum._sample_distribution()]

@@ -1,4 +1,4 @@
-"""Catch: a small image game of ours, seen like an Atari game, that any image algorithm learns within minutes."""
+"""Catch, our small image game with Atari-like observations that any image algorithm learns within minutes."""
 
 from typing import Any, ClassVar
 
@@ -6,17 +6,17 @@ import gymnasium as gym
 import numpy as np
 
 SIZE, STACK = 84, 4
-PADDLE, HEIGHT, BALL = 14, 4, 6  # in pixels: large enough to be seen by a network's first layer
-FALL, MOVE = 6, 7  # pixels a step: a ball is in the air for 13 steps, in which the paddle crosses the screen
-DRIFT = 3  # the fastest that a ball moves sideways: where it lands is told by several frames, not by one
-FAR = 22  # a ball lands at least so far from where the paddle is at first: playing at random catches one in ten
+PADDLE, HEIGHT, BALL = 14, 4, 6  # in pixels: large enough for a network's first layer
+FALL, MOVE = 6, 7  # pixels per step: a ball falls for 13 steps, in which the paddle can cross the screen
+DRIFT = 3  # maximum sideways speed of a ball: several frames are needed to predict its landing
+FAR = 22  # minimum distance of the landing from the paddle's start: a random policy catches one in ten
 LANDING = -(-(SIZE - HEIGHT - BALL) // FALL)
 ROOM = SIZE - BALL
-PIXEL = 4  # a pixel of the game in a picture for people
+PIXEL = 4  # scale of rendered frames
 
 
 class Catch(gym.Env[np.ndarray, np.int64]):
-    """A ball falls, bouncing off the walls; a paddle stays, goes left or right. 1 for a catch, −1 for a miss."""
+    """A falling ball bounces off the walls; a paddle stays, goes left or right. Reward 1 for a catch, −1 for a miss."""
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 15}  # type: ignore[misc]
 
@@ -58,7 +58,7 @@ class Catch(gym.Env[np.ndarray, np.int64]):
         return np.repeat(grey[:, :, None], 3, axis=2)
 
     def _ball(self, steps: int) -> int:
-        """Where a ball is after so many steps: to the right wall and back, however often."""
+        """Return the ball's left edge after some steps, reflected at the walls."""
         return abs((self._phase + self._drift * steps + ROOM) % (2 * ROOM) - ROOM)
 
     def _frame(self) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The curriculum among a run's arguments: which kind it is, its environments, and what the run is for."""
+"""The curriculum in a run's arguments: its kind, its environments and the run's goal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mosaic.contract.errors import ConfigError
 
 
 class CurriculumArgs(Protocol):
-    """What a run's arguments say of it."""
+    """The arguments of a run that concern its curriculum."""
 
     env_id: str
     resume: Any
@@ -19,12 +19,12 @@ class CurriculumArgs(Protocol):
 
 
 def stage_ids(args: CurriculumArgs) -> list[str]:
-    """The environments of the run's curriculum, in the order of its stages or tasks; none without one."""
+    """Return the environments of the run's curriculum, in the order of its stages or tasks; [] without one."""
     return [stage.env_id for stage in _stages(args)]
 
 
 def settle(args: CurriculumArgs) -> None:
-    """A run is for the last of its stages; a resumption on another environment leaves the saved run's curriculum."""
+    """Set `env_id` to the last stage; a resumption on another environment drops the saved run's curriculum."""
     if args.curriculum_schedule and args.curriculum:
         raise SystemExit("--curriculum-schedule and --curriculum are both given; give one")
     env_ids = stage_ids(args)
@@ -37,7 +37,7 @@ def settle(args: CurriculumArgs) -> None:
 
 
 def course_of(args: CurriculumArgs, choosers: Any) -> Course | AutomaticCourse:
-    """The run's way through its curriculum; `choosers` makes who chooses in an automatic one, None where nobody can."""
+    """Return the run's course; `choosers` makes an automatic curriculum's task chooser, None if unavailable."""
     if not args.curriculum:
         return Course(_stages(args))
     if choosers is None:

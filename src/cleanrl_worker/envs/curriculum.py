@@ -1,4 +1,4 @@
-"""Curricula for grid worlds, ready to train through, and environments that change their task."""
+"""Ready-made curricula for grid worlds, and environments that change their task."""
 
 import json
 import os
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     BabyAITaskWrapper: Any
 
 Schedule = list[dict[str, Any]]
-"""stages as `curriculum_schedule` takes them (docs/curricula.md)"""
+"""stages as accepted by `curriculum_schedule` (docs/curricula.md)"""
 
 BABYAI_GOTO_CURRICULUM: Schedule = [
     {"env_id": "BabyAI-GoToRedBallNoDists-v0", "steps": 200_000},
@@ -23,9 +23,9 @@ BABYAI_GOTO_CURRICULUM: Schedule = [
     {"env_id": "BabyAI-GoToObj-v0", "steps": 200_000},
     {"env_id": "BabyAI-GoToLocal-v0"},
 ]
-# Of the largest return, 1, a solved room gives what is left after the way through it: about 0.95. A room is left with a
-# policy that is sure of it, not with the first good hundred episodes: one that still acts half at random finds no
-# reward in the next and forgets what it knew, since nothing but the entropy bonus is left to learn from.
+# A solved room returns about 0.95, the maximum of 1 less the cost of its steps. A stage ends with a reliable policy,
+# not after the first hundred good episodes: a half-random one finds no reward in the next room and forgets what it has
+# learned, since only the entropy bonus is left to learn from.
 BABYAI_DOORKEY_CURRICULUM: Schedule = [
     {"env_id": "MiniGrid-DoorKey-5x5-v0", "steps": 200_000, "condition": "steps>=60000 & episode_return>=0.95"},
     {"env_id": "MiniGrid-DoorKey-6x6-v0", "steps": 200_000, "condition": "steps>=40000 & episode_return>=0.95"},
@@ -35,15 +35,15 @@ BABYAI_DOORKEY_CURRICULUM: Schedule = [
 
 
 def make_curriculum_env(schedule: Schedule, render: bool = False) -> gym.Env[Any, Any]:
-    """One environment that plays any stage of a schedule: `change_task(index)`, and the next reset is in its world.
+    """Return one environment for all stages of a schedule: `change_task(index)` takes effect at the next reset.
 
-    It starts with the first. For Syllabus and for scripts; training with `curriculum_schedule` needs none of it.
+    It starts with the first stage. For Syllabus and for scripts; training with `curriculum_schedule` does not need it.
     """
     return TaskEnv([stage["env_id"] for stage in schedule], render)
 
 
 class TaskEnv(gym.Env[Any, Any]):
-    """Environments of the same spaces, one at a time; the one before is closed when another takes its place."""
+    """Environments with the same spaces, one at a time; the previous one is closed when the next is made."""
 
     def __init__(self, env_ids: list[str], render: bool = False) -> None:
         self.env_ids, self._render, self.task = list(env_ids), render, 0
@@ -53,7 +53,7 @@ class TaskEnv(gym.Env[Any, Any]):
         self.metadata, self.render_mode = self._env.metadata, self._env.render_mode
 
     def change_task(self, task: int) -> None:
-        """Play this one from the next reset on."""
+        """Switch to this task at the next reset."""
         if not 0 <= task < len(self.env_ids):
             raise ValueError(f"task {task}: there are {len(self.env_ids)}, 0 to {len(self.env_ids) - 1}")
         self.task = task
@@ -81,7 +81,7 @@ class TaskEnv(gym.Env[Any, Any]):
 
 
 def __getattr__(name: str) -> Any:
-    """`BabyAITaskWrapper` is made when it is first asked for: nothing else imports Syllabus."""
+    """Create `BabyAITaskWrapper` lazily: only it imports Syllabus."""
     if name != "BabyAITaskWrapper":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = _babyai_task_wrapper()
@@ -96,9 +96,9 @@ def _babyai_task_wrapper() -> type[Any]:
     task_space = syllabus.task_space.DiscreteTaskSpace
 
     class BabyAITaskWrapper(base):
-        """Syllabus's wrapper for levels of BabyAI and MiniGrid: a task is an index of `env_ids`, or one of them.
+        """A Syllabus wrapper for levels of BabyAI and MiniGrid: a task is an index of `env_ids`, or one of them.
 
-        Syllabus's own keeps the environment of every task open, and takes a seed for a task.
+        Syllabus's own keeps the environments of all tasks open, and treats a seed as a task.
         """
 
         def __init__(self, env_ids: list[str], render: bool = False) -> None:
@@ -120,7 +120,7 @@ def _babyai_task_wrapper() -> type[Any]:
 
 
 def look(env_ids: list[str], backend: str, atari: bool) -> dict[str, str]:
-    """The spaces of each environment as training would see them, or a `problem` in words."""
+    """Return the spaces of each environment as in training, or a `problem` as text."""
     found = {}
     for env_id in env_ids:
         try:
@@ -134,6 +134,6 @@ def look(env_ids: list[str], backend: str, atari: bool) -> dict[str, str]:
 
 if __name__ == "__main__":
     out = os.fdopen(os.dup(1), "w")
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what environments print is no answer
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # discard the environments' prints
     sys.path.append(sys.argv[2])
     out.write(json.dumps(look(**json.loads(sys.argv[1]))))

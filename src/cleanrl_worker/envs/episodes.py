@@ -1,4 +1,4 @@
-"""Steps of vector environments and the episodes they end; returns and lengths come from raw rewards."""
+"""Steps of vector environments and their episodes; returns and lengths are of raw rewards."""
 
 import random
 from collections.abc import Callable
@@ -9,11 +9,11 @@ import numpy as np
 from cleanrl_worker.envs import steps
 from cleanrl_worker.envs.finite import LARGE, Guard
 
-LARGEST = 1e37  # of a sum of squares: what is larger may be beyond float32
+LARGEST = 1e37  # of a sum of squares: a larger one may exceed float32
 
 
 class Episode(NamedTuple):
-    """A finished episode: its environment's index, the sum of its raw rewards, its steps."""
+    """A finished episode: its environment's index, the sum of its raw rewards, and its length."""
 
     env: int
     ret: float
@@ -21,21 +21,21 @@ class Episode(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What one action in every environment led to."""
+    """The result of one action in every environment."""
 
     obs: np.ndarray
-    """what to act on next: in an environment that has just ended an episode, the new episode's first observation"""
+    """the next observations to act on: after an ended episode, the new episode's first"""
     rewards: np.ndarray
     terminations: np.ndarray
     truncations: np.ndarray
     final_obs: np.ndarray
-    """what the action led to: `obs` itself, but for the environments that have just ended an episode"""
+    """the observations reached by the action: `obs` itself, or the last one of an ended episode"""
     episodes: list[Episode]
     """the episodes that ended in this step, with raw rewards"""
 
 
 class VectorEnvs(Protocol):
-    """What an algorithm sees of its environments, whoever runs them."""
+    """An algorithm's interface to its environments, for any backend."""
 
     backend: str
     num_envs: int
@@ -46,7 +46,7 @@ class VectorEnvs(Protocol):
     def episodes(self) -> "Episodes": ...
 
     def reset(self, seed: int, first: int = 0) -> np.ndarray:
-        """Start every environment anew, each with its own seed of `env_seeds`."""
+        """Reset every environment, each with its own seed of `env_seeds`."""
         ...
 
     def step(self, actions: np.ndarray) -> Step: ...
@@ -55,9 +55,9 @@ class VectorEnvs(Protocol):
 
 
 class StagedEnvs:
-    """The environments of one stage of a curriculum after the other; to an algorithm, a single vector.
+    """The environments of a curriculum, one stage after the other, presented as a single vector.
 
-    All of them change at once, in `enter`, which whoever calls it follows with a reset.
+    All of them change at once, in `enter`, which the caller must follow with a reset.
     """
 
     def __init__(self, make: Callable[[str, int], VectorEnvs], env_id: str) -> None:
@@ -77,7 +77,7 @@ class StagedEnvs:
             return
         self.envs.close()
         steps.hand_on()
-        # A resumed run makes them at another moment: whatever that draws must not be seen in the run's generators.
+        # A resumed run makes them at another time: random numbers drawn here must not change the run's generators.
         kept = random.getstate(), np.random.get_state()
         self._env_id, self._number = env_id, self._number + 1
         step, self.envs = self.envs.episodes.step, self._make(env_id, self._number)
@@ -101,13 +101,13 @@ class StagedEnvs:
 
 
 def spaces_of(envs: Any) -> str:
-    """What the networks depend on; backends differ in the type of numbers, which matters to none."""
+    """Return the spaces that the networks depend on, as text; float types are ignored, as backends differ in them."""
     actions = str(envs.single_action_space).replace("float64", "float32")
     return f"observations of shape {envs.single_observation_space.shape} and actions {actions}"
 
 
 class View(Protocol):
-    """How an algorithm sees an environment: `wrap` is Gymnasium's, a call and `pool` (id, options) are EnvPool's."""
+    """An observation transform: `wrap` is for Gymnasium; a call and `pool` (id, options) are for EnvPool."""
 
     def pool(self, env_id: str) -> tuple[str, dict[str, Any]]: ...
 
@@ -119,13 +119,13 @@ class View(Protocol):
 
 
 onlooker: Any = None
-"""the live view (`cleanrl_worker.fastlane.vector_wrapper`), where the launcher has let it in"""
+"""the live view (`cleanrl_worker.fastlane.vector_wrapper`), if the launcher has installed it"""
 choosers: Any = None
-"""who chooses tasks (`cleanrl_worker.envs.automatic`), where the launcher has let it in"""
+"""the task chooser (`cleanrl_worker.envs.automatic`), if the launcher has installed it"""
 
 
 class Episodes:
-    """Sums of the episodes under way; `add` hands out those that a step has ended, and guards what it is given."""
+    """Returns and lengths of the running episodes; `add` returns those that a step ended, and guards its inputs."""
 
     def __init__(self, num_envs: int) -> None:
         self.returns = np.zeros(num_envs)
@@ -133,12 +133,12 @@ class Episodes:
         self.log = steps.step_log(num_envs)
         self.guard = Guard()
         self.step = 0
-        """of the whole run"""
+        """the step of the whole run"""
 
     def add(self, rewards: np.ndarray, ends: np.ndarray | None, obs: np.ndarray | None = None) -> list[Episode]:
-        """Count one step of every environment; `ends` says which episodes it ended, None that it ended none."""
+        """Count one step of every environment; `ends` is the mask of ended episodes, None for none."""
         self.step += len(rewards)
-        # NaN and infinity spread into a product, which takes a third of a microsecond; only then each value is checked
+        # NaN and infinity propagate into a dot product, which costs 0.3 µs; only then each value is checked
         if not rewards.dot(rewards) < LARGE**2:
             self.guard.check_rewards(rewards, self.step)
         if obs is not None:
@@ -154,19 +154,19 @@ class Episodes:
         return finished
 
     def look(self, obs: np.ndarray) -> None:
-        """Guard observations; whole numbers are always finite."""
+        """Check observations for NaN and infinity; integers are always finite."""
         if obs.dtype.kind == "f":
             row = obs.reshape(-1)
             if not row.dot(row) < LARGEST:
                 self.guard.check_obs(obs, self.step)
 
     def clear(self) -> None:
-        """Forget the episodes under way (every environment was reset)."""
+        """Discard the running episodes (every environment was reset)."""
         self.returns[:] = self.lengths[:] = 0
 
 
 def env_seeds(seed: int, count: int, first: int = 0) -> list[int]:
-    """Return the seeds of `count` environments from number `first` on (31 bits: EnvPool's limit)."""
+    """Return the seeds of `count` environments starting at number `first` (31 bits: EnvPool's limit)."""
     return [int(word) >> 1 for word in np.random.SeedSequence(seed).generate_state(first + count)[first:]]
 
 
@@ -176,5 +176,5 @@ def episode_seed(seed: int, episode: int) -> int:
 
 
 def is_due(every: int, previous: int, step: int) -> bool:
-    """Whether a multiple of `every` lies in (previous, step]: true once per period for any number of environments."""
+    """Return True if (previous, step] has a multiple of `every`: once per period for any number of environments."""
     return every > 0 and step // every > previous // every

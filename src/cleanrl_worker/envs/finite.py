@@ -8,9 +8,9 @@ import numpy as np
 
 from mosaic.contract.errors import shown
 
-LARGE = 1e6  # a reward so large makes a value network's targets jump: hint at scaling once
-TOO_LARGE = 1e18  # of an observation: a layer sums squares and products of such numbers, which float32 cannot hold
-MAY_BE_NAN = ("losses/explained_variance",)  # of returns that are all alike
+LARGE = 1e6  # larger rewards make a value network's targets jump: suggest scaling once
+TOO_LARGE = 1e18  # of an observation: a layer's sums of squares and products would exceed float32
+MAY_BE_NAN = ("losses/explained_variance",)  # if all returns are equal
 
 
 class NotFinite(SystemExit):
@@ -18,17 +18,17 @@ class NotFinite(SystemExit):
 
 
 class Guard:
-    """Checks the numbers of one run. With `warn`, it counts what it finds and lets the run continue."""
+    """A check of a run's numbers. With `warn`, it counts non-finite values and lets the run continue."""
 
     def __init__(self, mode: Literal["stop", "warn"] = "stop", env_id: str = "the environment") -> None:
         self.stops, self.env_id = mode == "stop", env_id
         self.count = 0
         self.notes: list[str] = []
-        """warnings that the run has yet to emit; each kind once"""
+        """warnings not yet emitted by the run; each kind once"""
         self._hinted = False
 
     def check_rewards(self, rewards: np.ndarray, step: int) -> None:
-        """Refuse rewards that are not finite, also as the float32 that networks see; hint at very large ones."""
+        """Refuse rewards that are not finite, also as the networks' float32; warn of very large ones."""
         with np.errstate(over="ignore"):
             self._check(rewards.astype(np.float32), step, "reward", rewards)
         if not self._hinted and (abs(rewards) >= LARGE).any():
@@ -37,7 +37,7 @@ class Guard:
             self.notes.append(f"{self.env_id} gave a reward of {largest:g} at step {step:,}: scale rewards to about 1")
 
     def check_obs(self, obs: np.ndarray, step: int) -> None:
-        """Refuse observations that are not finite, also as the float32 that networks see."""
+        """Refuse observations that are not finite, also as the networks' float32."""
         with np.errstate(over="ignore"):
             seen = obs.astype(np.float32)
         self._check(np.where(abs(seen) > TOO_LARGE, np.inf, seen), step, "observation", obs)

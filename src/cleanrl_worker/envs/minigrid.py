@@ -1,4 +1,4 @@
-"""MiniGrid's and BabyAI's observations as one array: the cells around the agent and, if asked, the mission's words."""
+"""MiniGrid's and BabyAI's observations as one array: the cells around the agent and, optionally, the mission."""
 
 import contextlib
 import io
@@ -13,19 +13,19 @@ import gymnasium as gym
 import numpy as np
 
 WORDS = 72
-"""words of a mission that an observation holds; the longest of BabyAI's levels fit"""
-# A word becomes a number from 1 to 255 without a list of words: the first start of the checksum with which no two of
-# MiniGrid's and BabyAI's own words meet.
+"""maximum words of a mission in an observation; the longest of BabyAI's levels fit"""
+# Words are hashed to 1 to 255 without a vocabulary: the first initial checksum without collisions among MiniGrid's and
+# BabyAI's own words.
 SALT = 649
 
 
 def is_grid(env_id: str) -> bool:
-    """Whether an environment is one of MiniGrid's or BabyAI's."""
+    """Return True if an environment is one of MiniGrid's or BabyAI's."""
     return env_id.startswith(("MiniGrid-", "BabyAI-"))
 
 
 def view_of(env_id: str, args: Mapping[str, Any]) -> "GridView | None":
-    """How a run of these args sees this environment; None where observations are taken as they are."""
+    """Return the view of an environment for these args, None if observations are used unchanged."""
     network = args.get("network", "auto")
     if network != "grid" and not is_grid(env_id):
         return None
@@ -34,12 +34,12 @@ def view_of(env_id: str, args: Mapping[str, Any]) -> "GridView | None":
 
 @dataclass(frozen=True)
 class GridView:
-    """What an agent sees of a grid world, whoever runs it."""
+    """An agent's view of a grid world, for any backend."""
 
     mission: bool = False
-    """the words of the instruction follow the cells"""
+    """append the words of the instruction to the cells"""
     flat: bool = False
-    """one row of numbers, for a network that knows no grids"""
+    """flatten the cells, for a network that does not support grids"""
 
     def pool(self, env_id: str) -> tuple[str, dict[str, Any]]:
         return env_id, {}
@@ -48,7 +48,7 @@ class GridView:
         return GridObservation(env, self)
 
     def space(self, space: gym.Space[Any]) -> gym.spaces.Box:
-        """What becomes of an observation space; one line for what is no grid."""
+        """Return the view's observation space; refuse one that is not a grid."""
         cells = space["image"] if isinstance(space, gym.spaces.Dict) and "image" in space.spaces else None
         if not isinstance(cells, gym.spaces.Box) or len(cells.shape) != 3 or cells.shape[2] != 3:
             raise SystemExit(f"the grid network needs MiniGrid's observations, not {space}; use --network auto")
@@ -56,7 +56,7 @@ class GridView:
         return gym.spaces.Box(0, 255, (size,) if self.mission or self.flat else cells.shape, np.uint8)
 
     def __call__(self, obs: Mapping[str, Any]) -> np.ndarray:
-        """One observation of Gymnasium, or EnvPool's of many environments."""
+        """Return the view of one Gymnasium observation, or of EnvPool's batch."""
         cells: np.ndarray = obs["image"]
         many = cells.shape[:-3]
         if not self.mission:
@@ -67,7 +67,7 @@ class GridView:
 
 
 class GridObservation(gym.Wrapper[np.ndarray, Any, Any, Any]):
-    """A grid world seen through a `GridView`; what BabyAI prints while it looks for a level is dropped."""
+    """A grid world with a `GridView`; BabyAI's prints during level generation are discarded."""
 
     def __init__(self, env: gym.Env[Any, Any], view: GridView) -> None:
         super().__init__(env)
@@ -86,6 +86,6 @@ class GridObservation(gym.Wrapper[np.ndarray, Any, Any, Any]):
 
 @lru_cache(maxsize=4096)
 def word_numbers(mission: str) -> tuple[int, ...]:
-    """The words of a mission as numbers from 1 to 255, filled up with 0."""
+    """Return the words of a mission as numbers from 1 to 255, padded with 0."""
     words = re.findall(r"[a-z]+", mission.lower())[:WORDS]
     return (*(zlib.crc32(word.encode(), SALT) % 255 + 1 for word in words), *(0,) * (WORDS - len(words)))

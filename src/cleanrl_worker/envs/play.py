@@ -1,7 +1,7 @@
-"""Playing whole episodes with a policy, each with a seed of its own.
+"""Playing whole episodes with a policy, each with its own seed.
 
-An episode depends on its seed and the policy alone: it can be played again by itself. So each observation goes through
-the policy alone (the last bits of a matrix product depend on how many rows it has).
+An episode depends only on its seed and the policy, so it can be replayed. Therefore observations are never batched:
+the last bits of a matrix product depend on its number of rows.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Played(NamedTuple):
-    """A finished episode; its return is the sum of raw rewards. Reset with `seed`, it can be played again."""
+    """A finished episode; its return is the sum of raw rewards. A reset with `seed` replays it."""
 
     episode: int
     seed: int
@@ -33,17 +33,17 @@ class Played(NamedTuple):
 
 
 class Game(Protocol):
-    """One environment that plays one episode after the other; observations and actions are single rows."""
+    """An environment that plays one episode after the other; observations and actions are single rows."""
 
     single_observation_space: Any
     single_action_space: Any
     lost_life: bool
-    """whether the last step ended an episode for the learner alone: memories begin anew there, as in training"""
+    """true if the last step ended an episode only for the learner: memories are reset, as in training"""
 
     def start(self, episode: int, seed: int) -> np.ndarray: ...
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool]:
-        """Observation, raw reward, and whether the episode has ended."""
+        """Return the observation, the raw reward, and True if the episode has ended."""
         ...
 
     def close(self) -> None: ...
@@ -52,7 +52,7 @@ class Game(Protocol):
 def make_game(
     env_id: str, *, atari: bool, backend: str = "auto", video_folder: Path | None = None, view: View | None = None
 ) -> Game:
-    """The environment as it was in training, but with raw rewards and whole games."""
+    """Return the environment as in training, but with raw rewards and whole games."""
     if atari and pools.plays(env_id, backend):
         return VectorGame(pools.make_games(env_id, 1, 0, video_folder, clip=False, view=view))
     if atari or backend != "envpool":
@@ -61,7 +61,7 @@ def make_game(
 
 
 def for_episode(policy: Policy) -> Policy:
-    """The policy at the start of an episode; the `begin` of one that remembers gives one that has seen nothing."""
+    """Return the policy for a new episode; a recurrent one's `begin` returns one with an empty memory."""
     begin: Callable[[], Policy] = getattr(policy, "begin", lambda: policy)
     return begin()
 
@@ -77,9 +77,9 @@ def play_episode(
     stops: Sequence[threading.Event] = (),
     tell: Callable[[int], None] | None = None,
 ) -> Played | None:
-    """Play one episode to its end or to `max_steps` (0: no limit); None when stopped on the way.
+    """Play one episode to its end or to `max_steps` (0: no limit); return None if stopped early.
 
-    `tell` is called with the steps so far every now and then.
+    `tell` is called with the steps so far, every 100 steps.
     """
     rng = None if greedy else np.random.default_rng(seed)
     acting, obs = for_episode(policy), game.start(episode, seed)
@@ -101,7 +101,7 @@ def play_episode(
 
 
 class FlatGame:
-    """A Gymnasium environment as in training; filmed when a folder is given, by the order of its episodes."""
+    """A Gymnasium environment as in training; filmed if a folder is given, with episodes numbered in order."""
 
     lost_life = False
 
@@ -125,7 +125,7 @@ class FlatGame:
 
 
 class VectorGame:
-    """A vector of one environment, for those that come in no other shape."""
+    """A vector of one environment, for those only available as vectors."""
 
     lost_life = False
 

@@ -1,4 +1,4 @@
-"""Atari games for several players, from PettingZoo: one environment that all players act in at once."""
+"""PettingZoo's multiplayer Atari games: one environment in which all players act simultaneously."""
 
 import importlib
 import importlib.util
@@ -13,17 +13,17 @@ from cleanrl_worker.envs.atari import SIZE, SKIP, STACK, Shrinker
 from cleanrl_worker.envs.pools import nearest
 
 FRAMES = STACK
-"""screens that an observation stacks"""
+"""stacked screens of an observation"""
 
 
 def is_match(env_id: str) -> bool:
-    """Whether an id is written as PettingZoo's are: pong_v3, boxing_v2."""
+    """Return True if an id is spelled like PettingZoo's: pong_v3, boxing_v2."""
     name, _, version = env_id.rpartition("_v")
     return name.isidentifier() and name.islower() and version.isdecimal()
 
 
 def register(env_id: str) -> int:
-    """Let Gymnasium make this game, and tell how many play it; one line for what cannot be had."""
+    """Register this game with Gymnasium and return its number of players; refuse an unavailable game."""
     if env_id not in gym.registry:
         _register(env_id)
     match = Match(env_id)
@@ -44,10 +44,10 @@ def _register(env_id: str) -> None:
 
 
 class Match(gym.Env[np.ndarray, np.ndarray]):
-    """A game whose players act at once; the reward is the first player's, `rewards` holds those of all.
+    """A game with simultaneous actions; the reward is the first player's, `rewards` holds those of all.
 
-    What a player sees: four grey screens of 84×84 and, since all see the same, a plane for each player that is 1 in its
-    own and 0 in the others'. A game is over for all when it is over for one of them.
+    A player observes four grey screens of 84×84 and, as all see the same, one plane per player: 1 for its own, 0 for
+    the others. The game ends for all players when it ends for one.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 15}  # noqa: RUF012
@@ -55,12 +55,12 @@ class Match(gym.Env[np.ndarray, np.ndarray]):
     def __init__(self, game: str, render_mode: str | None = None) -> None:
         module = importlib.import_module(f"pettingzoo.atari.{game}")
         roms = Path(importlib.import_module("ale_py").__file__ or "").parent / "roms"
-        # the parallel game inside PettingZoo's turn-based one: its checks of every action are not needed here
+        # the parallel game inside PettingZoo's turn-based one, whose action checks are not needed here
         self._game: Any = module.raw_env(auto_rom_install_path=str(roms)).env
         self.players: list[str] = list(self._game.possible_agents)
         self.render_mode = render_mode
         self.rewards = np.zeros(len(self.players))
-        """of the last step, by player, also when it has ended the game"""
+        """rewards of the last step by player, even if it ended the game"""
         height, width, _ = self._game.observation_space(self.players[0]).shape
         self._shrink = Shrinker(height, width)
         planes = np.eye(len(self.players), dtype=np.uint8)[:, :, None, None]
@@ -75,7 +75,7 @@ class Match(gym.Env[np.ndarray, np.ndarray]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)
-        screens, _ = self._game.reset(seed=None if seed is None else seed % 2**31)  # the emulator's have 31 bits
+        screens, _ = self._game.reset(seed=None if seed is None else seed % 2**31)  # the emulator's seeds have 31 bits
         screen = self._seen(screens[self.players[0]])
         self._stack.extend([screen] * FRAMES)
         return self._obs(), {}
@@ -102,7 +102,7 @@ class Match(gym.Env[np.ndarray, np.ndarray]):
         self._game.close()
 
     def _seen(self, screen: np.ndarray) -> np.ndarray:
-        """The blue of a screen, 84×84: each pixel is the mean of the area it covers."""
+        """Return the blue channel of a screen, downsampled by area to 84×84."""
         return self._shrink(screen[:, :, 2])
 
     def _obs(self) -> np.ndarray:
@@ -111,7 +111,7 @@ class Match(gym.Env[np.ndarray, np.ndarray]):
 
 
 class MatchView:
-    """Observations as they are: one array with a part for each player. Keeps the matches that are made, in order."""
+    """A view with unchanged observations, one part per player. It keeps the created matches in order."""
 
     def __init__(self) -> None:
         self.matches: list[Match] = []

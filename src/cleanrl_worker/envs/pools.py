@@ -1,4 +1,4 @@
-"""EnvPool as a backend: imported family by family, presented as SAME_STEP like the others."""
+"""EnvPool as a backend: imported family by family, with SAME_STEP resets like the others."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from mosaic.contract.errors import nearest as nearest
 if TYPE_CHECKING:
     from cleanrl_worker.run.args import RunArgs
 
-# Procgen comes last: it may lack system libraries, which is nothing to those who ask for another family's.
+# Procgen is last: it may lack system libraries, which must not affect other families.
 FAMILIES = ("classic_control", "mujoco.gym", "atari", "toy_text", "box2d", "minigrid", "mujoco.dmc", "procgen")
 
-# Where EnvPool both matches Gymnasium and was measured faster, from how many environments on (docs/envpool_parity.md);
-# of grid worlds, which are seen through a view, how ids begin: their sizes are one and the same code.
+# Environments for which EnvPool matches Gymnasium and was measured faster, with the minimum number of environments
+# (docs/envpool_parity.md); for grid worlds, which need a view, prefixes of ids: all sizes share the same code.
 FASTER_FROM = {"Acrobot-v1": 4, "MountainCar-v0": 8, "HalfCheetah-v5": 8, "Hopper-v5": 4}
 _GRIDS = "BlockedUnlockPickup DoorKey Empty Fetch FourRooms GoToDoor KeyCorridor LavaGap Memory SimpleCrossing Unlock-"
 _LEVELS = "GoToLocal- GoToObj- GoToRedBall OpenRedDoor PickupDist- UnlockLocal-"
@@ -41,7 +41,7 @@ ATARI_FPS = 15  # 60 Hz screen, every 4th frame
 
 
 def is_better(args: RunArgs, video_folder: Path | None, view: View | None) -> bool:
-    """Whether `--env-backend auto` takes EnvPool for this run."""
+    """Return True if `--env-backend auto` selects EnvPool for this run."""
     counts = FASTER_FROM if view is None else FASTER_SEEN
     needed = next((count for name, count in counts.items() if args.env_id.startswith(name)), sys.maxsize)
     suits = args.num_envs >= needed and video_folder is None and args.vectorization == "sync"
@@ -49,7 +49,7 @@ def is_better(args: RunArgs, video_folder: Path | None, view: View | None) -> bo
 
 
 def make_seen(env_id: str, num_envs: int, seed: int, video_folder: Path | None, view: View | None) -> PoolEnvs:
-    """Environments as a view wants them, or as they are."""
+    """Return environments with a view's observations, or with their own."""
     name, options = view.pool(env_id) if view else (env_id, {})
     envs = PoolEnvs(lambda seeds: make_pool(name, seeds, **options), num_envs, seed, view=view)
     if video_folder is not None and not can_draw(name):
@@ -59,18 +59,18 @@ def make_seen(env_id: str, num_envs: int, seed: int, video_folder: Path | None, 
 
 
 def knows(env_id: str) -> bool:
-    """Whether EnvPool is here and has the environment."""
+    """Return True if EnvPool is installed and has the environment."""
     return find_spec("envpool") is not None and env_id in _import_envpool(env_id, FAMILIES).list_all_envs()
 
 
 def can_draw(env_id: str) -> bool:
-    """Whether EnvPool can draw an environment that it has made."""
+    """Return True if EnvPool can draw an environment that it has made."""
     specs = sys.modules["envpool.registration"].registry.specs
-    return env_id not in specs or specs[env_id][0] not in UNDRAWN.values()  # an Atari game goes by other names, too
+    return env_id not in specs or specs[env_id][0] not in UNDRAWN.values()  # an Atari game has other names as well
 
 
 def plays(env_id: str, backend: str, vectorization: str = "sync", num_envs: int = 1) -> bool:
-    """Whether EnvPool runs so many games: `auto` takes it for several, or where it alone is here; sync is no wish."""
+    """Return True if EnvPool runs these games; `auto` with sync selects it for several, or if only it is installed."""
     ours = env_id.startswith("mosaic/")
     if ours and backend == "envpool":
         raise SystemExit(f"EnvPool has no {env_id}; use --env-backend gymnasium or auto")
@@ -79,11 +79,11 @@ def plays(env_id: str, backend: str, vectorization: str = "sync", num_envs: int 
 
 
 def flat(space: Any) -> tuple[Any, Callable[[Any], np.ndarray]]:
-    """A row of numbers for a state's number or for named parts (ordered as Gymnasium's), and how batches get it."""
+    """Return the flat space of a discrete or dict space (in Gymnasium's order), and a function to flatten batches."""
     if isinstance(space, gym.spaces.Discrete):
         return gym.spaces.flatten_space(space), lambda obs: np.eye(int(space.n))[obs]
     if not isinstance(space, gym.spaces.Dict) or not all(isinstance(part, gym.spaces.Box) for part in space.values()):
-        return space, lambda obs: obs  # a row as it is; or an image or a grid world, which is never one
+        return space, lambda obs: obs  # already flat; or an image or a grid world, which is never flattened
     row, names = gym.spaces.flatten_space(gym.spaces.Dict(dict(space.spaces))), sorted(space.spaces)
     return row, lambda obs: np.concatenate([obs[name].reshape(len(obs[name]), -1) for name in names], axis=1)
 
@@ -91,7 +91,7 @@ def flat(space: Any) -> tuple[Any, Callable[[Any], np.ndarray]]:
 def make_games(
     env_id: str, num_envs: int, seed: int, video_folder: Path | None, *, clip: bool, view: View | None = None
 ) -> PoolEnvs:
-    """Atari games as `envs.vectors.atari` describes them; without `clip`, with raw rewards."""
+    """Return Atari games as described in `envs.vectors.atari`; without `clip`, with raw rewards."""
     game = find_game(env_id)
     options = {"episodic_life": True, "reward_clip": clip} | (view.pool(game)[1] if view else {})
     games = PoolEnvs(lambda seeds: make_pool(game, seeds, **options), num_envs, seed, lives=True)
@@ -100,12 +100,12 @@ def make_games(
 
 
 def find_game(env_id: str, pool: bool = True) -> str:
-    """An Atari game's id in EnvPool or, once ale-py is registered, in Gymnasium; refused where it is none."""
+    """Return an Atari game's id in EnvPool or, with ale-py registered, in Gymnasium; refuse any other id."""
     registered = (name for name in gym.registry if name.startswith("ALE/"))
     ids = list(_import_envpool(f"{atari_game(env_id)}-v5", ("atari",)).list_all_envs() if pool else registered)
     if found := same_game(env_id, ids):
         return found
-    spec = gym.registry.get(env_id)  # CartPole-v1 is nobody's way to write Earthworld-v5
+    spec = gym.registry.get(env_id)  # CartPole-v1 is not a misspelling of Earthworld-v5
     near = near_game(env_id, ids) if spec is None or "ale_py" in str(spec.entry_point) else ""
     raise SystemExit(
         f"{env_id!r} is no id of an Atari game here{near}{' O' if near else '; o'}ther environments: ppo and dqn"
@@ -114,9 +114,9 @@ def find_game(env_id: str, pool: bool = True) -> str:
 
 def make_pool(env_id: str, seeds: list[int], **options: Any) -> Any:
     """Make a pool with one environment for each seed."""
-    # Whether it may draw is a word of EnvPool's Python side only: it costs nothing until it is asked to.
+    # render_mode only affects EnvPool's Python side: it costs nothing until a frame is drawn.
     options = {"num_envs": len(seeds), "seed": seeds, "render_mode": "rgb_array", **options}
-    try:  # EnvPool knows Procgen's ids without Qt, and complains only when one of them is made
+    try:  # EnvPool lists Procgen's ids without Qt, and fails only when one of them is made
         envpool = _import_envpool(env_id, FAMILIES)
         if env_id in envpool.list_all_envs():
             made = [name for name, spec in gym.registry.items() if not callable(spec.entry_point)]  # as errors are
@@ -154,11 +154,11 @@ class PoolEnvs:
         self.single_observation_space, self.seen = (view.space(space), view) if view else flat(space)
         self.episodes = Episodes(self.num_envs)
         self.count: Callable[..., list[tuple[int, list[Episode]]]] | None = None
-        """set by whoever steps the pool inside a compiled function, and tells it what was paid and what ended"""
+        """set by a caller that steps the pool inside a compiled function; called with rewards and ends"""
 
     def reset(self, seed: int, first: int = 0) -> np.ndarray:
-        """A pool takes its seeds only when it is made, so a used one is made anew (0–0.5 s)."""
-        if self.film is not None:  # right after an end, the film has the picture of an episode that nobody plays
+        """Reset the pool; a used one is recreated (0–0.5 s), as it accepts seeds only at construction."""
+        if self.film is not None:  # right after an end, the film has the first frame of an episode that is never played
             self.film.cut() if self.episodes.lengths[0] else self.film.close()
         if (seeds := env_seeds(seed, self.num_envs, first)) != self._fresh:
             self.pool = self._make(seeds)
@@ -178,8 +178,8 @@ class PoolEnvs:
             self._shoot()
         if ends.any():
             final_obs = obs.copy()
-            # A step of just the ended ones is EnvPool's own autoreset: the action is ignored. reset(ids) would start a
-            # new game after a lost life, and the agent would only ever play its first one.
+            # A step of only the ended ones is EnvPool's own autoreset: the action is ignored. reset(ids) would start a
+            # new game after a lost life, so the agent would only ever play its first one.
             ids = np.flatnonzero(ends).astype(np.int32)
             obs[ids] = self.seen(self.pool.step(actions[ids], ids)[0])
         episodes = self.episodes.add(info["reward"] if self.lives else rewards, game_over, obs)
@@ -196,7 +196,7 @@ class PoolEnvs:
         self.pool = None
 
     def render(self, indices: list[int]) -> np.ndarray:
-        """Pictures of some of the environments; only where `can_draw` says so."""
+        """Return frames of some environments; only if `can_draw` returns True."""
         return np.asarray(self.pool.render(env_ids=indices))
 
     def _shoot(self) -> None:
@@ -205,10 +205,10 @@ class PoolEnvs:
 
 
 def _import_envpool(env_id: str, families: tuple[str, ...]) -> Any:
-    """EnvPool with the first of the families that knows the environment, or with all where none does.
+    """Import EnvPool with families until one has the environment, or with all if none does.
 
-    A plain `import envpool` loads all 17 families and JAX: 3 s and 220 MB. An empty stand-in for the module that pulls
-    them in, and none for its JAX bridge, leave 0.02 s and 7 MB.
+    A plain `import envpool` loads all 17 families and JAX: 3 s and 220 MB. An empty stub for the module that imports
+    them, and None for its JAX bridge, reduce this to 0.02 s and 7 MB.
     """
     if find_spec("envpool") is None:
         raise SystemExit(f"EnvPool is not installed: {extras.pip_line('envpool')}{_or_gymnasium(env_id, families)}")
@@ -228,7 +228,7 @@ def _import_envpool(env_id: str, families: tuple[str, ...]) -> Any:
 
 
 def _or_gymnasium(env_id: str, families: tuple[str, ...] = ()) -> str:
-    """The other way out, where it is one; Gymnasium has Atari's games under other ids."""
+    """Return the Gymnasium alternative if it has the environment; Atari's games have other ids there."""
     with contextlib.suppress(ImportError, gym.error.Error):  # a package is missing
         registration.register(env_id)
     known = ":" in env_id or env_id in gym.registry or "atari" in families[:1]

@@ -1,4 +1,4 @@
-"""Procgen's games under the names people write, with a choice of difficulty and levels; EnvPool makes them."""
+"""Procgen's games under their usual names, with a choice of difficulty and levels; EnvPool makes them."""
 
 import re
 from collections.abc import Mapping
@@ -19,36 +19,36 @@ GAMES = tuple(
 )
 Backend = Literal["auto", "gymnasium", "envpool"]
 MODES = ("easy", "hard", "extreme", "memory", "exploration")
-# starpilot and EnvPool's StarpilotEasy-v0; procgen-starpilot-v0 is the procgen package's own, hard unless told
+# starpilot and EnvPool's StarpilotEasy-v0; procgen-starpilot-v0 is the procgen package's own, hard by default
 _NAMES = re.compile(rf"(?:procgen:)?(procgen-)?({'|'.join(GAMES)})({'|'.join(MODES)})?(?:-v0)?", re.IGNORECASE)
 
 
 def is_procgen(env_id: str) -> bool:
-    """Whether an environment is one of Procgen's games."""
+    """Return True if an environment is one of Procgen's games."""
     return _NAMES.fullmatch(env_id) is not None
 
 
 def backend_of(env_id: str, asked: Backend) -> Backend:
-    """Who makes it where nobody was asked for: EnvPool makes Procgen's games, Gymnasium our image games."""
+    """Return the backend; for auto, EnvPool for Procgen's games and Gymnasium for our image games."""
     return asked if asked != "auto" else "gymnasium" if env_id in OWN else "envpool"
 
 
 def view_of(args: Mapping[str, Any]) -> "ProcgenView":
-    """How a run of these args plays Procgen's games."""
+    """Return the view of Procgen's games for these args."""
     given = {name: args[name] for name in ("distribution_mode", "start_level", "num_levels") if name in args}
     return ProcgenView(**given)
 
 
 @dataclass(frozen=True)
 class ProcgenView:
-    """Which levels of a game are played; images are taken as they are, channels first: 64×64 in colour from Procgen."""
+    """The levels of a game to play; images are unchanged, channels first: 64×64 in colour from Procgen."""
 
     distribution_mode: str = "auto"
     start_level: int = 0
     num_levels: int = 0
 
     def pool(self, env_id: str) -> tuple[str, dict[str, Any]]:
-        """EnvPool's name of the game, and its options."""
+        """Return EnvPool's name of the game, and its options."""
         found = _NAMES.fullmatch(env_id)
         if found is None:
             raise SystemExit(f"{env_id!r} is no game of Procgen{nearest(env_id, GAMES) or ': ' + ', '.join(GAMES)}")

@@ -1,4 +1,4 @@
-"""Counting the episodes of a whole rollout at once: step by step it would take a tenth of a compiled rollout's time."""
+"""Counting the episodes of a whole rollout at once: step by step it would cost a tenth of a compiled rollout."""
 
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -13,9 +13,9 @@ from cleanrl_worker.envs.finite import LARGE
 def add_rollout(
     episodes: Episodes, rewards: np.ndarray, ends: np.ndarray, real: np.ndarray | None = None
 ) -> list[tuple[int, list[Episode]]]:
-    """The episodes that ended, by the steps they ended in; all arrays are of shape (steps, environments).
+    """Return the ended episodes by their last steps; all arrays have shape (steps, environments).
 
-    Where `real` is false, a step only began an episode and is no part of its length.
+    A step with a false `real` only began an episode and does not count in its length.
     """
     found, first = [], 0
     for t in [*np.flatnonzero(ends.any(axis=1)).tolist(), len(ends)]:
@@ -29,8 +29,8 @@ def add_rollout(
 
 
 def _pass_by(episodes: Episodes, rewards: np.ndarray) -> None:
-    """Steps that end nothing."""
-    if hasattr(episodes.log, "flush"):  # a log that somebody reads wants each of them
+    """Count steps that end no episode."""
+    if hasattr(episodes.log, "flush"):  # an active log needs each of them
         for paid in rewards:
             episodes.add(paid, None)
         return
@@ -44,7 +44,7 @@ def _pass_by(episodes: Episodes, rewards: np.ndarray) -> None:
 
 
 class LastEpisodes:
-    """Returns and lengths of the last 20 episodes, as a part of a checkpoint."""
+    """Returns and lengths of the last 20 episodes, saved in checkpoints."""
 
     def __init__(self) -> None:
         self._returns: deque[float] = deque(maxlen=20)
@@ -56,7 +56,7 @@ class LastEpisodes:
             self._lengths.append(episode.length)
 
     def means(self) -> dict[str, float]:
-        """CleanRL's tags; nothing before the first episode has ended."""
+        """Return the means by CleanRL's tags, {} before the first episode has ended."""
         if not self._returns:
             return {}
         returns, lengths = float(np.mean(self._returns)), float(np.mean(self._lengths))

@@ -1,4 +1,4 @@
-"""Resets by seed: every episode can be played again from its own."""
+"""Seeded resets: every episode can be replayed from its own seed."""
 
 from typing import Any
 
@@ -8,15 +8,15 @@ from cleanrl_worker.envs.episodes import episode_seed
 
 
 class SeededEpisodes(gym.Wrapper[Any, Any, Any, Any]):
-    """Seeds every episode: the first after a seeded reset with that seed, the following by their number.
+    """A wrapper that seeds every episode: the first with a reset's seed, the following by their number.
 
-    With the state of its generator alone, an episode of BipedalWalker or dm_control cannot be played again. An
-    environment that only continues (`continues`: an Atari game after a lost life) is not seeded then.
+    The generator's state alone cannot replay an episode of BipedalWalker or dm_control. An environment that only
+    continues (`continues`: an Atari game after a lost life) is not reseeded.
     """
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
         super().__init__(env)
-        self.step = env.step  # type: ignore[method-assign]  # a wrapper's own call would cost every step
+        self.step = env.step  # type: ignore[method-assign]  # a wrapper's own method would slow down every step
         self._seed: int | None = None
         self._episode = 0
 
@@ -30,7 +30,7 @@ class SeededEpisodes(gym.Wrapper[Any, Any, Any, Any]):
 
 
 class NewWorld(gym.Wrapper[Any, Any, Any, Any]):
-    """Box2D's world remembers the contacts of past episodes: a reset by seed repeats itself only in a new one."""
+    """A wrapper that recreates Box2D's world at seeded resets: it keeps past contacts, so a seed would not repeat."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         inner: Any = self.unwrapped

@@ -1,4 +1,4 @@
-"""Steps as telemetry: gathered in the training process and handed to its shell in batches, where they are asked for."""
+"""Optional step telemetry, collected in the training process and sent to its shell in batches."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 from mosaic.contract import variables
 from mosaic.contract.events import to_line
 
-# A batch is a line of some kilobytes, a few of them a second: the loop must not wait for its own telemetry.
+# A batch is a line of some kilobytes, a few times a second: the loop must not wait for its own telemetry.
 BATCH_STEPS = 512
 BATCH_SECONDS = 0.25
 
 
 class StepLog:
-    """Writes (step, environment, reward, done) of every step to the file that a run's shell reads notes from."""
+    """A log of (step, environment, reward, done) of every step, written to the notes file of a run's shell."""
 
     def __init__(self, path: str, num_envs: int) -> None:
         self.step = 0
@@ -26,7 +26,7 @@ class StepLog:
         atexit.register(self.flush)
 
     def add(self, rewards: Any, ends: Any) -> None:
-        """One step of every environment; both are arrays, `ends` None where none ended."""
+        """Add one step of every environment; `ends` is None if no episode ended."""
         self.step += self._num_envs
         done = [False] * self._num_envs if ends is None else ends.tolist()
         self._gathered += [(self.step, env, reward, int(done[env])) for env, reward in enumerate(rewards.tolist())]
@@ -34,7 +34,7 @@ class StepLog:
             self.flush()
 
     def flush(self) -> None:
-        """Hand over what was gathered; a full disk costs these steps and nothing else."""
+        """Write the collected steps; on a full disk, only these steps are lost."""
         self._due = time.monotonic() + BATCH_SECONDS
         if not self._gathered:
             return
@@ -53,10 +53,10 @@ class StepLog:
 
 
 class NoLog:
-    """What a run gets that did not ask for steps."""
+    """A no-op log for a run without step telemetry."""
 
     def add(self, rewards: Any, ends: Any) -> None:
-        """Nothing is written."""
+        """Do nothing."""
 
 
 _logs: list[StepLog] = []
@@ -64,7 +64,7 @@ _handed_on: list[StepLog] = []
 
 
 def step_log(num_envs: int) -> StepLog | NoLog:
-    """A log for the environments that a process makes first, which are those it trains in."""
+    """Return a log for a process's first environments, which it trains in; a no-op log for others."""
     path = os.environ.get(variables.MOSAIC_STEP_LOG)
     if _handed_on:
         return _handed_on.pop()
@@ -75,11 +75,11 @@ def step_log(num_envs: int) -> StepLog | NoLog:
 
 
 def hand_on() -> None:
-    """The environments that had the log are closed: the same number of others, made next, go on with it."""
+    """Pass the log of closed environments to the next ones, which must be the same number."""
     _handed_on[:] = _logs
 
 
 def count_from(step: int) -> None:
-    """The run stands at this step: it was resumed, or its environments start anew."""
+    """Set the step count after a resumption or a reset of the environments."""
     for log in _logs:
         log.step = step

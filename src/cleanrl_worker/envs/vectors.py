@@ -1,7 +1,7 @@
-"""Vector environments: Gymnasium sync, async and native, and EnvPool, all with the same way of ending an episode.
+"""Vector environments: Gymnasium sync, async and native, and EnvPool, all with the same autoreset mode.
 
-Every backend is presented as SAME_STEP: the step that ends an episode returns the next episode's first observation as
-`obs` and the episode's last one in `final_obs`, so no transition ever crosses a reset.
+Every backend behaves as SAME_STEP: the step that ends an episode returns the next episode's first observation as `obs`
+and the episode's last one in `final_obs`, so no transition ever crosses a reset.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ ACTION_KINDS = {
     gym.spaces.Box: "continuous",
     gym.spaces.MultiDiscrete: "multi_discrete",
 }
-SMALLEST_SIDE = 36  # pixels that the three convolutions of an image network need
+SMALLEST_SIDE = 36  # minimum pixels for the three convolutions of an image network
 
 
 def vector(args: RunArgs, video_folder: Path | None = None, view: View | None = None) -> VectorEnvs:
-    """Environments from the backend that `--env-backend` names; their observations are flat, or what a view makes."""
+    """Return environments of the `--env-backend`, with flat observations or those of a view."""
     if args.env_backend == "auto" and all(map(only_envpool_has, courses.stage_ids(args) or [args.env_id])):
-        args.env_backend = "envpool"  # in its evaluations, too
+        args.env_backend = "envpool"  # also for its evaluations
     return _presented(args, video_folder, lambda args, folder: _driven(args, _vector(args, folder, view), view))
 
 
@@ -62,9 +62,10 @@ def _vector(args: RunArgs, video_folder: Path | None, view: View | None) -> Vect
 
 
 def atari(args: RunArgs, video_folder: Path | None = None, view: View | None = None) -> VectorEnvs:
-    """Games as DQN's authors prepared them: four grey 84×84 frames, lives as episodes, rewards clipped to ±1.
+    """Return games with DQN's preprocessing: four grey 84×84 frames, lives as episodes, rewards clipped to ±1.
 
-    Atari's, from EnvPool, from ale-py one by one (`--vectorization sync`) or as its own vector (`native`), and ours.
+    These are our own and Atari's: from EnvPool, from ale-py one by one (`--vectorization sync`) or as its own vector
+    (`native`).
     """
     return _presented(args, video_folder, lambda args, folder: _atari(args, folder, view))
 
@@ -88,7 +89,7 @@ def _atari(args: RunArgs, video_folder: Path | None, view: View | None) -> Vecto
 
 
 def _presented(args: RunArgs, folder: Path | None, make: Callable[[RunArgs, Path | None], VectorEnvs]) -> VectorEnvs:
-    """The environments as a run sees them: those of a curriculum one stage after the other, and maybe looked at."""
+    """Return a run's environments: with the guard and the live view, and a curriculum's stages one after the other."""
 
     def made(args: RunArgs, folder: Path | None, watch: bool = True) -> VectorEnvs:
         with plain_refusals(args.env_id):
@@ -102,7 +103,7 @@ def _presented(args: RunArgs, folder: Path | None, make: Callable[[RunArgs, Path
         lambda env_id, number: made(replace(args, env_id=env_id), folder and folder / f"stage-{number}"), env_ids[0]
     )
     one = replace(args, num_envs=1, vectorization="native" if args.vectorization == "native" else "sync")
-    for env_id in dict.fromkeys(env_ids[1:]):  # told now, not after hours of the stages before
+    for env_id in dict.fromkeys(env_ids[1:]):  # refuse now, not after hours of earlier stages
         looked_at = made(replace(one, env_id=env_id), None, watch=False)
         looked_at.close()
         staged.require_same_spaces(looked_at, env_id)
@@ -111,9 +112,9 @@ def _presented(args: RunArgs, folder: Path | None, make: Callable[[RunArgs, Path
 
 @dataclass(frozen=True)
 class EnvMaker:
-    """Makes one Gymnasium environment, flat or with a view; travels to the processes of an async vector.
+    """A picklable factory of one Gymnasium environment, flat or with a view.
 
-    With `frames` it is a game as `atari` describes them; with `lives`, a lost one ends an episode.
+    With `frames` it makes a game as described in `atari`; with `lives`, a lost life ends an episode.
     """
 
     env_id: str
@@ -124,13 +125,13 @@ class EnvMaker:
     lives: bool = False
 
     def __call__(self) -> gym.Env[Any, Any]:
-        if (run := multiprocessing.parent_process()) is not None and run.pid:  # told to stop, it still needs us
+        if (run := multiprocessing.parent_process()) is not None and run.pid:  # a stopping run still needs this process
             heed_only(run.pid)
         choose_gl(os.environ)
         game = self.frames and self.env_id not in OWN
         env_id = "mosaic/Atari-v0" if game else self.env_id
         register_plugins(env_id)
-        # an environment may not know the word render_mode: say it only when it is needed
+        # an environment may not accept render_mode: pass it only if needed
         drawn = self.render or self.video_folder is not None
         options: dict[str, Any] = {"render_mode": "rgb_array"} if drawn else {}
         options |= {"game": self.env_id, "lives": self.lives} if game else {}
@@ -146,10 +147,10 @@ class EnvMaker:
         return SeededEpisodes(env)
 
     def _flattened(self, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
-        """Refuse what has no fixed number of values (text, graphs, sequences), and images."""
+        """Return the environment with flat observations; refuse text, graphs, sequences and images."""
         if isinstance(env.observation_space, gym.spaces.Box) and len(env.observation_space.shape) == 1:
             return env
-        with contextlib.suppress(NotImplementedError):  # a space of the environment's own, such as MiniGrid's mission
+        with contextlib.suppress(NotImplementedError):  # a custom space, such as MiniGrid's mission
             flat = gym.wrappers.FlattenObservation(env)
             if isinstance(flat.observation_space, gym.spaces.Box) and not is_image(env.observation_space):
                 return flat
@@ -157,9 +158,9 @@ class EnvMaker:
 
 
 class SyncEnvs:
-    """Gymnasium environments stepped one after the other in this process.
+    """Gymnasium environments stepped sequentially in this process.
 
-    Gymnasium's own SyncVectorEnv gathers `info` and copies more than we need: 1.6 times this loop's time on CartPole.
+    Gymnasium's own SyncVectorEnv gathers `info` and copies more than needed: 1.6 times this loop's time on CartPole.
     """
 
     backend = "gymnasium"
@@ -174,7 +175,7 @@ class SyncEnvs:
         self._dtype: Any = self.single_observation_space.dtype
         self._single = self.single_observation_space.shape
         self.episodes = Episodes(self.num_envs)
-        self._nowhere = np.zeros(self.num_envs, dtype=bool)  # handed out by each step that ends no episode
+        self._nowhere = np.zeros(self.num_envs, dtype=bool)  # returned by each step that ends no episode
         self._nowhere.flags.writeable = False
 
     def reset(self, seed: int, first: int = 0) -> np.ndarray:
@@ -189,7 +190,7 @@ class SyncEnvs:
         obs = final_obs = np.empty(self._shape, self._dtype)
         rewards = np.empty(self.num_envs)
         terminations = truncations = self._nowhere
-        # tolist: plain ints are what the environments' own checks are fastest with
+        # tolist: the environments' own checks are fastest with plain ints
         for index, action in enumerate(actions.tolist() if self._discrete else actions):
             env = self.envs[index]
             seen, paid, terminated, truncated, _ = env.step(action)
@@ -222,7 +223,7 @@ class SyncEnvs:
             env.close()
 
     def _fitting(self, index: int, obs: Any, reward: Any = 0.0) -> Any:
-        """Return an observation of the declared shape and type; refuse any other in one line."""
+        """Return an observation of the declared shape and dtype; refuse any other in one line."""
         kind: Any = getattr(obs, "dtype", self._dtype)
         if np.shape(obs) != self._single or not np.can_cast(kind, self._dtype, "same_kind"):
             raise self._wrong(index, obs, reward)
@@ -232,12 +233,12 @@ class SyncEnvs:
         return wrong_step(self.episodes.guard.env_id, index, self.single_observation_space, obs, reward)
 
     def _over(self, ends: np.ndarray) -> np.ndarray:
-        """Which of the ends are those of an episode."""
+        """Return the mask of the ends that end an episode."""
         return ends
 
 
 class GameEnvs(SyncEnvs):
-    """Games one after the other; a lost life ends an episode for the learner only, and rewards are clipped for it."""
+    """Games stepped sequentially; for the learner only, a lost life ends an episode and rewards are clipped."""
 
     def step(self, actions: np.ndarray) -> Step:
         reached = super().step(actions)
@@ -250,8 +251,8 @@ class GameEnvs(SyncEnvs):
 class GymnasiumEnvs:
     """A Gymnasium vector environment in SAME_STEP mode; with `lives`, a lost life ends an episode for the learner only.
 
-    ale-py's own `episodic_life` starts a new game after each life, and the agent would only ever play its first one:
-    the game goes on here, and a fall of `lives` is reported as a termination.
+    ale-py's own `episodic_life` starts a new game after each life, so the agent would only ever play its first one:
+    here the game continues, and a decrease of `lives` is reported as a termination.
     """
 
     backend = "gymnasium"
@@ -267,7 +268,7 @@ class GymnasiumEnvs:
 
     def reset(self, seed: int, first: int = 0) -> np.ndarray:
         self.episodes.clear()
-        # a native vector seeds its environments itself, one after the other
+        # a native vector seeds its environments itself, with consecutive seeds
         ours = isinstance(self.envs, AsyncVectorEnv)
         seeds: Any = env_seeds(seed, self.num_envs, first) if ours else seed + first
         obs, info = self.envs.reset(seed=seeds)
@@ -298,14 +299,14 @@ class GymnasiumEnvs:
 
 
 def make_native(env_id: str, num_envs: int, **options: Any) -> gym.vector.VectorEnv[Any, Any, Any]:
-    """The environment's own vector version, refused where it cannot reset in the step that ends an episode."""
+    """Return the environment's own vector version; refuse one that cannot reset in the step that ends an episode."""
     register_plugins(env_id)
     if gym.spec(env_id).vector_entry_point is None:
         raise SystemExit(f"{env_id} has no vector version of its own; use --vectorization sync or async")
     same_step: dict[str, Any] = {"autoreset_mode": AutoresetMode.SAME_STEP}
     try:
         envs = gym.make_vec(env_id, num_envs, vectorization_mode="vector_entry_point", **same_step, **options)
-    except TypeError:  # its constructor knows no autoreset_mode
+    except TypeError:  # its constructor has no autoreset_mode
         envs = gym.make_vec(env_id, num_envs, vectorization_mode="vector_entry_point", **options)
     if envs.metadata.get("autoreset_mode") != AutoresetMode.SAME_STEP:
         raise SystemExit(
@@ -316,19 +317,19 @@ def make_native(env_id: str, num_envs: int, **options: Any) -> gym.vector.Vector
 
 
 def register_plugins(env_id: str) -> None:
-    """Register what an id needs registered; SystemExit for a package that is missing."""
+    """Register the environments behind an id; raise SystemExit if a package is missing."""
     with plain_refusals(env_id):
         registration.register(env_id)
 
 
 def only_envpool_has(env_id: str) -> bool:
-    """Whether EnvPool is here and makes an environment that Gymnasium does not know."""
+    """Return True if EnvPool is installed and has an environment that Gymnasium does not know."""
     register_plugins(env_id)
     return ":" not in env_id and env_id not in gym.registry and pools.knows(env_id)
 
 
 def not_flat(env_id: str, space: Any) -> SystemExit:
-    """What is no row of numbers; learning from an image as one would only look as if it went on."""
+    """Return the refusal of observations that cannot be flat; learning from a flattened image would silently fail."""
     images = "; for images take ppo_jax, ppo_atari, ppo_procgen or others of: mosaic algos" * is_image(space)
     return SystemExit(f"the observations of {env_id} cannot be made flat: {space}{images}")
 
@@ -340,7 +341,7 @@ def is_image(space: Any) -> bool:
 
 @contextlib.contextmanager
 def plain_refusals(env_id: str) -> Iterator[None]:
-    """An id that nobody knows, or a package that is not there, as one line."""
+    """Refuse an unknown id or a missing package in one line."""
     try:
         yield
     except (gym.error.Error, ImportError) as error:
@@ -351,14 +352,14 @@ def plain_refusals(env_id: str) -> Iterator[None]:
 
 
 def _or_envpool(env_id: str) -> str:
-    """The other way out, where it is one or may be one."""
+    """Return the EnvPool alternative if it has or may have the environment."""
     if importlib.util.find_spec("envpool") is None:
         return f" (ids of EnvPool alone need {extras.pip_line('envpool')})"
     return " (ids of EnvPool alone need --env-backend envpool)" * pools.knows(env_id)
 
 
 def _driven(args: RunArgs, envs: VectorEnvs, view: View | None) -> VectorEnvs:
-    """Refuse what is no row without a view, and actions that are not of the ACTION_SPACES of the algorithm's file."""
+    """Refuse observations that are not flat without a view, and actions outside the algorithm's ACTION_SPACES."""
     for what, space in (("observation", envs.single_observation_space), ("action", envs.single_action_space)):
         if 0 in (getattr(space, "shape", None) or ()):
             envs.close()

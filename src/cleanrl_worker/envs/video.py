@@ -1,4 +1,4 @@
-"""Training videos: mp4 files written frame by frame, so that an episode never lies in memory."""
+"""Training videos: mp4 files written frame by frame, so that an episode is never held in memory."""
 
 from fractions import Fraction
 from pathlib import Path
@@ -9,7 +9,7 @@ import numpy as np
 
 
 def is_filmed(episode: int) -> bool:
-    """Episodes 0, 1, 8, 27, … up to 1000, then every 1000th: dense while learning is fast."""
+    """Return True for episodes 0, 1, 8, 27, … up to 1000, then every 1000th: dense while learning is fast."""
     return round(episode ** (1 / 3)) ** 3 == episode if episode < 1000 else episode % 1000 == 0
 
 
@@ -23,7 +23,7 @@ class EpisodeFilm:
 
     @property
     def rolling(self) -> bool:
-        """Whether the episode under way is filmed: render only then."""
+        """Return True if the current episode is filmed: render only then."""
         return is_filmed(self.episode)
 
     def add(self, frame: np.ndarray) -> None:
@@ -40,7 +40,7 @@ class EpisodeFilm:
         self._container.mux(self._stream.encode(picture))
 
     def cut(self) -> None:
-        """End the episode under way and its file."""
+        """End the current episode and its file."""
         self.close()
         self.episode += 1
 
@@ -52,7 +52,7 @@ class EpisodeFilm:
 
 
 class FilmWrapper(gym.Wrapper[Any, Any, Any, Any]):
-    """Films an environment made with `render_mode="rgb_array"`."""
+    """A wrapper that films an environment made with `render_mode="rgb_array"`."""
 
     def __init__(self, env: gym.Env[Any, Any], folder: Path) -> None:
         super().__init__(env)

@@ -1,4 +1,4 @@
-"""How a run sees its environments, chosen by their ids and the run's args."""
+"""Views of a run's environments, chosen by their ids and the run's args."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ from cleanrl_worker.envs.vectors import SMALLEST_SIDE, is_image, register_plugin
 
 
 def view_of(env_id: str, args: Mapping[str, Any]) -> View | None:
-    """How a run of these args sees this environment; None where it is taken as it is."""
-    if procgen.is_procgen(env_id) or "distribution_mode" in args:  # an algorithm for Procgen: images as they are
+    """Return the view of an environment for these args, None if it is used unchanged."""
+    if procgen.is_procgen(env_id) or "distribution_mode" in args:  # an algorithm for Procgen: unchanged images
         return procgen.view_of(args)
     if players.is_match(env_id):
         players.register(env_id)
@@ -27,26 +27,26 @@ def view_of(env_id: str, args: Mapping[str, Any]) -> View | None:
 
 
 def shows_images(env_id: str) -> bool:
-    """Whether an environment gives images; where nobody here knows it, no."""
+    """Return True if an environment returns images; False if it is unknown."""
     if procgen.is_procgen(env_id) or atari.is_game(env_id):
         return True
     try:
         register_plugins(env_id)
         env = gym.make(env_id, disable_env_checker=True)
-    except (gym.error.Error, ImportError, SystemExit):  # whoever makes the environments says what is wrong
+    except (gym.error.Error, ImportError, SystemExit):  # reported when the environments are made
         return False
     env.close()
     return is_image(env.observation_space)
 
 
 def plays_frames(families: Sequence[str], env_id: str | None, args: Mapping[str, Any]) -> bool:
-    """Whether an algorithm for these families sees this environment as a game of four stacked frames."""
+    """Return True if an algorithm for these families uses this environment with four stacked frames."""
     return "atari" in families or (args.get("network") == "image" and env_id is not None and atari.is_game(env_id))
 
 
 @dataclass(frozen=True)
 class ImageView:
-    """Images as they come."""
+    """A view with unchanged images."""
 
     def pool(self, env_id: str) -> tuple[str, dict[str, Any]]:
         return env_id, {}
@@ -67,7 +67,7 @@ class ImageView:
 
 @dataclass(frozen=True)
 class StickyView:
-    """A game of frames whose actions stick: now and then the last one is taken again instead of the new one."""
+    """A view of a game with sticky actions: at random, the last action is repeated instead of the new one."""
 
     probability: float
 

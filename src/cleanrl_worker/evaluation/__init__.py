@@ -1,4 +1,4 @@
-"""Saved policies, evaluated."""
+"""Evaluation of saved policies."""
 
 from cleanrl_worker.evaluation.batched import EvalArgs as EvalArgs
 from cleanrl_worker.evaluation.batched import main as main

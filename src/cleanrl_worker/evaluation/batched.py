@@ -28,43 +28,43 @@ from mosaic.contract.tensorboard import ScalarWriter
 GAMMA = 0.99
 AT_ONCE = 4
 EXIT_REFUSED = 2
-STOP_SECONDS = 0.2  # how long a request to stop may go unseen between two episodes
+STOP_SECONDS = 0.2  # maximum delay of a stop request between two episodes
 # In eval_summary.json, and under eval/ in TensorBoard.
 BATCH_NUMBERS = ("episodes", "avg_return", "min_return", "max_return", "median_return", "std_return", "duration_sec")
 
 
 @dataclass(kw_only=True)
 class EvalArgs:
-    """What to evaluate, and how."""
+    """Settings of an evaluation."""
 
     policy_path: Path
-    """the policy: a .cleanrl_model of ours or of CleanRL"""
+    """policy to evaluate: a .cleanrl_model of ours or of CleanRL"""
     run_dir: Path
     """folder the evaluation writes into"""
     algo: str | None = None
-    """algorithm of the policy (default: as its sidecar or its keys tell)"""
+    """algorithm of the policy (default: from its sidecar or its keys)"""
     env_id: str | None = None
     """environment to play (default: the one it was trained on)"""
     seed: int = 1
     """seed from which every episode's own is derived"""
     episodes: int = 50
-    """episodes to play in all"""
+    """total number of episodes"""
     batch_size: int = 50
-    """episodes that one summary is made of"""
+    """episodes per summary"""
     repeat: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """go on with batch after batch until stopped"""
+    """continue with batch after batch until stopped"""
     greedy: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
-    """take the likeliest or best action instead of a sampled one"""
+    """use the most likely or best action instead of a sampled one"""
     gamma: float | None = None
-    """discount of the discounted return (default: the one of training)"""
+    """discount factor of the discounted return (default: as in training)"""
     max_episode_steps: int = 0
-    """cut episodes at this length (0: only the environment ends them)"""
+    """truncate episodes at this length (0: only the environment ends them)"""
     capture_video: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """film episodes 0, 1, 8, 27, … into videos/<run>-eval/"""
     num_envs: int = 0
-    """environments that play at once (0: four for Atari, else one); changes no result"""
+    """environments played in parallel (0: four for Atari, else one); does not change results"""
     env_backend: Literal["auto", "gymnasium", "envpool"] | None = None
-    """who runs the environment (default: as in training)"""
+    """backend of the environment (default: as in training)"""
     tensorboard_dir: Path | None = None
     """folder for TensorBoard files (default: tensorboard_eval/ in the run folder)"""
     num_threads: int = 1
@@ -82,7 +82,7 @@ class EvaluationBatch:
     seconds: float
 
     def summary(self) -> dict[str, Any]:
-        """As eval_summary.json holds it."""
+        """Return the content of eval_summary.json."""
         returns = [episode.ret for episode in self.played]
         return {
             "batch_index": self.index,
@@ -98,19 +98,19 @@ class EvaluationBatch:
 
 
 def main(args: EvalArgs | None = None) -> None:
-    """Evaluate as the command line says; a refusal is one line on stderr, and exit code 2 where nothing was written."""
+    """Evaluate by the command line; an error is one line on stderr, with exit code 2 if nothing was written."""
     args = args or tyro.cli(EvalArgs, description=__doc__)
     stop = threading.Event()
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, lambda *_: stop.set())
     try:
         run_batched_evaluation(args, stop)
-    except ConfigError as error:  # of the policy, which is read before anything is written
+    except ConfigError as error:  # from the policy, which is read before anything is written
         print(" ".join(str(error).split()), file=sys.stderr, flush=True)
         raise SystemExit(EXIT_REFUSED) from error
     except MosaicError as error:
         raise SystemExit(" ".join(str(error).split())) from error
-    if stop.is_set() and not args.repeat:  # stopping is how a repeated evaluation ends; others were cut
+    if stop.is_set() and not args.repeat:  # a repeated evaluation ends by a stop; others were interrupted
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTERM)
 
@@ -166,7 +166,7 @@ def _play_batches(
             log.episode(episode)
             played.append(episode)
         if len(played) < last - first:
-            break  # stopped within the batch
+            break  # stopped during the batch
         batch = EvaluationBatch(len(summaries), tuple(played), time.monotonic() - started)
         summaries.append(log.batch(batch))
         first = last
@@ -192,10 +192,10 @@ def _make_games(args: EvalArgs, saved: SavedPolicy) -> list[play.Game]:
 
 
 def games_at_once(episodes: int, *, atari: bool, filming: bool) -> int:
-    """How many environments to play with, unless somebody says so.
+    """Return the default number of parallel environments.
 
-    A convolution is worth several threads; the steps of flat environments are mostly Python, and no faster in them
-    (HalfCheetah: 0.43 s with one, 0.64 s with four). Some machines hang when several threads draw.
+    Convolutions benefit from several threads; steps of flat environments are mostly Python, and do not (HalfCheetah:
+    0.43 s with one, 0.64 s with four). Some machines hang when several threads draw.
     """
     return max(1, min(AT_ONCE, os.cpu_count() or 1, episodes)) if atari and not filming else 1
 
@@ -211,10 +211,10 @@ def play_all(
     max_steps: int = 0,
     stop: threading.Event | None = None,
 ) -> Iterator[play.Played]:
-    """Play these episodes of an evaluation and hand them out in order; ends early when `stop` is set.
+    """Play these episodes of an evaluation and yield them in order; end early when `stop` is set.
 
-    Every game gets its episodes in advance, every n-th: whoever is handed the next one when free would play more of the
-    short ones, and the mean would be theirs.
+    Each game gets every n-th episode in advance: assigning the next one to whichever game is free would favour short
+    episodes and bias the mean.
     """
     stop = stop or threading.Event()
     halt = threading.Event()
@@ -254,7 +254,7 @@ def play_all(
 def _in_order(
     done: "queue.SimpleQueue[play.Played | BaseException]", episodes: range, stop: threading.Event
 ) -> Iterator[play.Played]:
-    """Episodes by their number, as soon as all before them have ended; a player's error is raised here."""
+    """Yield episodes by number, as soon as all earlier ones have ended; a player's error is raised here."""
     waiting: dict[int, play.Played] = {}
     for episode in episodes:
         while episode not in waiting:
@@ -278,7 +278,7 @@ def _set_threads(num_threads: int) -> None:
 
 
 class _Log:
-    """What an evaluation leaves: rows of metrics.jsonl, TensorBoard scalars, eval_summary.json, lines on stdout."""
+    """The outputs of an evaluation: rows of metrics.jsonl, TensorBoard scalars, eval_summary.json, lines on stdout."""
 
     def __init__(self, args: EvalArgs) -> None:
         folder = args.run_dir.absolute()

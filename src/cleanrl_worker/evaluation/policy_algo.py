@@ -1,4 +1,4 @@
-"""The algorithm of a policy file that no description names, found by playing: asked by the shell (`policy_ask`)."""
+"""Detection of a policy file's algorithm by playing, if no description names it; used by the shell (`policy_ask`)."""
 
 import argparse
 import contextlib
@@ -18,7 +18,7 @@ EXIT_REFUSED = 2
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Print algorithm and environment as one line of JSON; a refusal is one line on stderr and exit code 2."""
+    """Print algorithm and environment as one line of JSON; an error is one line on stderr with exit code 2."""
     parser = argparse.ArgumentParser(prog="python -m cleanrl_worker.evaluation.policy_algo", allow_abbrev=False)
     parser.add_argument("--policy-path", type=Path, required=True)
     parser.add_argument("--env-id")
@@ -42,7 +42,7 @@ def find_algo(path: Path, env_id: str | None = None, prefer: Sequence[str] = ())
         try:
             return _acting(saved, saved.candidates, games)
         except ConfigError as refusal:
-            if saved.algo not in preferred(path, saved.args, prefer):  # every algorithm was asked
+            if saved.algo not in preferred(path, saved.args, prefer):  # every algorithm was tried
                 raise
             others = matches(path, saved.state, saved.args, every=True)
             with contextlib.suppress(ConfigError):
@@ -54,7 +54,7 @@ def find_algo(path: Path, env_id: str | None = None, prefer: Sequence[str] = ())
 
 
 def _acting(saved: SavedPolicy, algos: Sequence[str], games: dict[bool, play.Game]) -> SavedPolicy:
-    """Return the policy as that of the first algorithm that acts; `games` keeps the environments that this made."""
+    """Return the policy with the first algorithm that acts; add the created environments to `games`."""
     refusal = ConfigError("")
     for algo in algos:
         one = replace(saved, algo=algo, candidates=(algo,))

@@ -1,4 +1,4 @@
-"""Saved policies: reading ours and CleanRL's files without running anything in them, and making them act."""
+"""Saved policies: reading our and CleanRL's files without executing their code, and acting with them."""
 
 import importlib
 import math
@@ -24,12 +24,12 @@ from mosaic.contract.kinds import PARAMETERS
 from mosaic.contract.sidecars import read_sidecar, sidecar_of
 from mosaic.contract.typed import refuse_untyped, typed_for
 
-WIDTH = 64  # at least, of the layer before a network's outputs
+WIDTH = 64  # minimum of the layer before a network's outputs
 
 
 @dataclass(frozen=True)
 class SavedPolicy:
-    """A policy as its file and sidecar hold it; CleanRL's files have no sidecar, so much may be unknown."""
+    """The content of a policy's file and sidecar; CleanRL's files have no sidecar, so much may be unknown."""
 
     path: Path
     algo: str
@@ -40,15 +40,15 @@ class SavedPolicy:
     statistics: dict[str, np.ndarray] | None = None
     state: dict[str, Any] = field(default_factory=dict, repr=False)
     trained_on: str | None = None
-    """the environment of its training, where another may be played"""
+    """the environment of its training; another one may be played"""
     spaces: str | None = None
-    """of its training, as `spaces_of` tells them"""
+    """the spaces of its training, as returned by `spaces_of`"""
     candidates: tuple[str, ...] = ()
-    """algorithms whose networks have its keys, where no file names the algorithm; `algo` is the first"""
+    """algorithms whose networks have its keys, if no file names the algorithm; `algo` is the first"""
 
     @property
     def is_atari(self) -> bool:
-        """Whether it sees four stacked frames of a game instead of flat observations."""
+        """Return True if the policy observes four stacked frames of a game instead of flat observations."""
         module = f"{algorithms.__name__}.{self.algo}"
         families = getattr(importlib.import_module(module), "FAMILIES", ()) if self.algo in policy_algos() else ()
         return plays_frames(families, self.env_id, self.args)
@@ -57,9 +57,9 @@ class SavedPolicy:
 def read_policy(
     path: Path | str, *, algo: str | None = None, env_id: str | None = None, prefer: Iterable[str] | None = None
 ) -> SavedPolicy:
-    """Read a policy file; `algo` and `env_id` win over the sidecar's. ConfigError, one line, for what is refused.
+    """Read a policy file; `algo` and `env_id` override the sidecar's. Raise a one-line ConfigError if refused.
 
-    With `prefer`, the keys of the file decide on the algorithm, whatever its sidecar names: the preferred ones first.
+    With `prefer`, the file's keys determine the algorithm regardless of the sidecar; preferred ones are tried first.
     """
     path = Path(path)
     if not path.is_file():
@@ -90,7 +90,7 @@ def read_policy(
 
 
 def build_policy(saved: SavedPolicy, spaces: Any) -> Policy:
-    """Return the policy behind its frozen observation statistics, tried once on an observation of `spaces`."""
+    """Return the policy with its frozen observation statistics, tried once on an observation of `spaces`."""
     refusal = None
     for algo in saved.candidates or (saved.algo,):
         try:
@@ -155,7 +155,7 @@ def _state_of(content: Any, path: Path) -> tuple[dict[str, Any], dict[str, Any]]
         numbers = sum(math.prod(one.shape) for one in content.values())
         if (atoms := args.get("n_atoms")) is not None and atoms > numbers:
             raise ConfigError(f"args.n_atoms is {atoms}, more than the numbers in the file")
-        for name in content.keys() & {"atoms", "support"}:  # a network is made with as many outputs for each action
+        for name in content.keys() & {"atoms", "support"}:  # a network has this many outputs for each action
             if math.prod(content[name].shape) * WIDTH > numbers:
                 raise ConfigError(f"{name} is too long for a network of {numbers} numbers")
     except (TypeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Which algorithms a saved state dict is of, asked from the `load_policy` of each algorithm file."""
+"""Matching of a saved state dict to algorithms, by the `load_policy` of each algorithm file."""
 
 import importlib
 import pkgutil
@@ -20,7 +20,7 @@ from mosaic.contract.extras import pip_line
 
 Loader = Callable[[dict[str, Any], Any, Mapping[str, Any]], Policy]
 
-# Spaces of each kind that an algorithm file lists; a network for others differs in the shapes of its tensors alone.
+# Example spaces of each kind in algorithm files; a network for other spaces differs only in the shapes of its tensors.
 _OBSERVATIONS: dict[str, gym.Space[Any]] = {
     "vector": gym.spaces.Box(-1.0, 1.0, (4,), np.float32),
     "image": gym.spaces.Box(0, 255, (4, 84, 84), np.uint8),
@@ -31,15 +31,15 @@ _ACTIONS: dict[str, gym.Space[Any]] = {
     "continuous": gym.spaces.Box(-1.0, 1.0, (1,), np.float32),
     "multi_discrete": gym.spaces.MultiDiscrete([2, 2]),
 }
-# What torch's and our readers say of a network's names and of a tensor's shape.
+# Error messages of torch's and our readers about a network's names and a tensor's shape.
 _MISSING = re.compile(r"Missing key\(s\) in state_dict: (.*?)\. (?=\s|$)|it has no ([\w./-]+)", re.S)
 _UNEXPECTED = re.compile(r"Unexpected key\(s\) in state_dict: (.*?)\. (?=\s|$)|the network has no ([\w./-]+)", re.S)
 _SHAPE = re.compile(r"size mismatch for ([\w./-]+)")
-_NAMED = 4  # keys that a refusal lists
+_NAMED = 4  # keys listed in an error
 
 
 def policy_algos() -> tuple[str, ...]:
-    """Return every algorithm whose policies act here."""
+    """Return every algorithm whose policies can act here."""
     modules = pkgutil.iter_modules(algorithms.__path__)
     return tuple(module.name for module in modules if not module.name.startswith("_"))
 
@@ -51,12 +51,12 @@ def loader_of(algo: str) -> Loader:
         raise ConfigError(f"algo {algo!r} has no policies here{nearest(algo, known)} (known: {', '.join(known)})")
     try:
         loader: Loader = importlib.import_module(f"{algorithms.__name__}.{algo}").load_policy
-    except SystemExit as error:  # a file in JAX, where JAX is missing
+    except SystemExit as error:  # a JAX algorithm without JAX installed
         raise ConfigError(f"policies of {algo!r}: {error}") from None
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         raise ConfigError(f"policies of {algo!r} need {package}: {pip_line(package)}") from error
-    if "jax" in sys.modules:  # policies act on the CPU, as torch's do: JAX would take most of a GPU's memory
+    if "jax" in sys.modules:  # policies act on the CPU, like torch's: JAX would allocate most of a GPU's memory
         sys.modules["jax"].config.update("jax_platforms", "cpu")
     return loader
 
@@ -64,10 +64,10 @@ def loader_of(algo: str) -> Loader:
 def matches(
     path: Path, state: Mapping[str, Any], args: Mapping[str, Any], prefer: Iterable[str] = (), *, every: bool = False
 ) -> list[str]:
-    """Return the algorithms whose networks have the keys of `state`; ConfigError lists the keys that fit none.
+    """Return the algorithms whose networks have the keys of `state`; if none fits, raise ConfigError with the keys.
 
-    Those that `prefer`, the `exp_name` of the args or the file's name tell come first: if they fit, no other algorithm
-    is asked, unless `every` one is.
+    Those named by `prefer`, the `exp_name` of the args or the file's name are tried first: if one fits, the others are
+    not tried, unless `every` is set.
     """
     asked = preferred(path, args, prefer)
     algos = [algo for algo in policy_algos() if ("_jax" in algo) == any("/" in key for key in state)]
@@ -87,13 +87,13 @@ def preferred(path: Path, args: Mapping[str, Any], prefer: Iterable[str] = ()) -
 
 
 _Misfit = tuple[list[str], list[str]]
-"""keys that a network lacks, and keys that it needs"""
+"""keys that a network does not have, and keys that it needs"""
 
 
 def _fitting(
     algos: Iterable[str], state: Mapping[str, Any], args: Mapping[str, Any], unfit: dict[str, _Misfit]
 ) -> list[str]:
-    """Return those of the algorithms that have the keys; `unfit` takes what is wrong with the others."""
+    """Return the algorithms that have the keys; add the misfits of the others to `unfit`."""
     found = []
     for algo in algos:
         if (misfit := _misfit(algo, state, args)) is None:
@@ -104,7 +104,7 @@ def _fitting(
 
 
 def _misfit(algo: str, state: Mapping[str, Any], args: Mapping[str, Any]) -> _Misfit | None:
-    """Return the keys that the network lacks and those that it needs; None if it has the keys of `state`."""
+    """Return the keys that the network does not have and those that it needs; None if it has the keys of `state`."""
     load, worst = loader_of(algo), (list(state), [""])  # its packages may be missing: ConfigError
     for spaces in _spaces_of(algo):
         try:
@@ -123,7 +123,7 @@ def _misfit(algo: str, state: Mapping[str, Any], args: Mapping[str, Any]) -> _Mi
 
 
 def _spaces_of(algo: str) -> Iterator[Any]:
-    """Yield spaces of each kind that an algorithm takes."""
+    """Yield example spaces of each kind that an algorithm supports."""
     module = importlib.import_module(f"{algorithms.__name__}.{algo}")
     for kind in module.OBSERVATION_SPACES:
         for actions in module.ACTION_SPACES:

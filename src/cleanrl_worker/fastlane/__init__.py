@@ -1,4 +1,4 @@
-"""The live view of a run, drawn while somebody watches."""
+"""The live view of a run, drawn only while watched."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ _PUBLIC = ("FastLaneTelemetryWrapper", "make", "maybe_wrap_env")
 
 
 def __getattr__(name: str) -> Any:
-    """Import the wrapper when it is asked for: the worker's shell takes no numpy and no Gymnasium for its settings."""
+    """Import the wrapper lazily: the worker's shell needs the settings without importing numpy and Gymnasium."""
     if name not in _PUBLIC:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from cleanrl_worker.fastlane import gym_wrapper

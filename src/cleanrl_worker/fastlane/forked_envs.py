@@ -1,6 +1,6 @@
-"""What the environments of a run share over forks: which there are, how far they are, and their tiles of a grid.
+"""Memory shared by a run's forked environments: their registration, step counts and grid tiles.
 
-Loaded by file path inside people's own interpreters, too: Python 3.8, standard library, numpy.
+Also loaded by file path inside users' own interpreters: Python 3.8, standard library, numpy.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import Any
 
 import numpy as np
 
-ENVS = 1024  # environments whose steps are counted
-ROUND_SECONDS = 1.0  # how long a grid waits for an environment that has stopped stepping
+ENVS = 1024  # maximum number of environments with step counts
+ROUND_SECONDS = 1.0  # a grid's timeout for an environment that has stopped stepping
 
-# Words of the stage: four of its own, then eight for each environment.
+# Words of the stage: four of its own, then eight per environment.
 ROUND, TARGET, LEADER, OPEN = range(4)
 ALIVE, STEPS, TICKS, TILE_ROUND, TILE_HEIGHT, TILE_WIDTH = range(6)
 _FIRST, _EACH = 8, 8
 
 
 class SharedTiles:
-    """Shared by forked processes: which environments there are, how far they are, and their tiles of a grid."""
+    """The environments, step counts and grid tiles shared by forked processes."""
 
     def __init__(self, tiles: int, max_dim: int) -> None:
         rows = max(1, int(tiles**0.5))
@@ -32,7 +32,7 @@ class SharedTiles:
         self._side = (max_dim // rows, max_dim // max(1, columns))
         self._room = self._side[0] * self._side[1] * 3
         self._start = 8 * (_FIRST + _EACH * ENVS)
-        # Without a name, so that nothing is left of it; pages that nobody writes to take no memory.
+        # Anonymous, so that nothing is left behind; untouched pages use no memory.
         self._memory = mmap.mmap(-1, self._start + tiles * self._room)
         self._lock = tempfile.TemporaryFile()
         self._bytes = memoryview(self._memory)
@@ -40,12 +40,12 @@ class SharedTiles:
         self.opened_at = 0.0
 
     def base(self, index: int) -> int:
-        """Where an environment's words begin."""
+        """Return the offset of an environment's words."""
         return _FIRST + _EACH * min(index, ENVS - 1)
 
     def enter(self, wanted: int | None) -> int:
-        """An index for a new environment: the wanted one, else the lowest that is free."""
-        fcntl.lockf(self._lock, fcntl.LOCK_EX)  # POSIX's kind: forked processes exclude each other by it
+        """Return an index for a new environment: the wanted one if free, else the lowest free one."""
+        fcntl.lockf(self._lock, fcntl.LOCK_EX)  # a POSIX lock, which excludes forked processes from each other
         try:
             alive = [bool(self.words[self.base(index) + ALIVE]) for index in range(ENVS)]
             free = alive.index(False) if False in alive else ENVS
@@ -57,16 +57,16 @@ class SharedTiles:
             fcntl.lockf(self._lock, fcntl.LOCK_UN)
 
     def leave(self, index: int) -> None:
-        """Give an index back."""
+        """Release an index."""
         self.words[self.base(index) + ALIVE] = 0
         self._choose_leader()
 
     def steps(self) -> int:
-        """Steps of all environments together."""
+        """Return the total steps of all environments."""
         return int(sum(self.words[_FIRST + STEPS : _FIRST + STEPS + _EACH * ENVS : _EACH]))
 
     def put(self, index: int, tile: Any, number: int) -> None:
-        """Leave an environment's tile for round `number`: a picture, a physics state, or None for black."""
+        """Store an environment's tile for round `number`: a frame, a physics state, or None for black."""
         base, at = self.base(index), self._start + index * self._room
         if tile is None:
             data, shape = b"", (0, 0)
@@ -83,12 +83,12 @@ class SharedTiles:
         self.words[base + TILE_ROUND] = number
 
     def is_complete(self, number: int) -> bool:
-        """Whether every environment has left its tile, or those that have not are not stepped any more."""
+        """Return True if every environment has stored its tile, or the round has timed out."""
         waiting = any(self.words[self.base(index) + TILE_ROUND] != number for index in self._shown())
         return not waiting or time.monotonic() - self.opened_at > ROUND_SECONDS
 
     def frames(self) -> list[np.ndarray | None]:
-        """The tiles as pictures, None where none is."""
+        """Return the tiles as frames, None for a missing one."""
         found: list[np.ndarray | None] = []
         shown = set(self._shown())
         for index in range(max(shown, default=0) + 1):
@@ -101,7 +101,7 @@ class SharedTiles:
         return found
 
     def states(self) -> list[np.ndarray]:
-        """The tiles as physics states; empty where they are pictures."""
+        """Return the tiles as physics states; empty if they are frames."""
         found = []
         for index in self._shown():
             height, length = (self.words[self.base(index) + word] for word in (TILE_HEIGHT, TILE_WIDTH))

@@ -1,7 +1,7 @@
-"""FastLane at a single environment: the Gymnasium wrapper, what `gymnasium.make` becomes, and the grid of several.
+"""FastLane for single environments: the Gymnasium wrapper, the replacement of `gymnasium.make`, and the grid.
 
-Loaded by file path inside people's own interpreters, too: Python 3.8, Gymnasium 0.28 and later. Environments that lie
-in forked processes (an AsyncVectorEnv's) share the ring, their counts and their tiles with the algorithm's process.
+Also loaded by file path inside users' own interpreters: Python 3.8, Gymnasium 0.28 and later. Environments in forked
+processes (an AsyncVectorEnv's) share the ring, their counts and their tiles with the algorithm's process.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ else:
     from cleanrl_worker.fastlane.mujoco_process import Physics, Renderer
     from cleanrl_worker.fastlane.pacer import PATIENCE, Lane, Settings, as_colours, tiled
 
-LOOK_FOR_SLOT = 100  # steps after which the chosen environment should have been made, too
-_WORKER = re.compile(r"Worker<.*>-(\d+)$")  # what Gymnasium calls the processes of an AsyncVectorEnv
+LOOK_FOR_SLOT = 100  # steps after which the chosen environment should exist
+_WORKER = re.compile(r"Worker<.*>-(\d+)$")  # Gymnasium's name for the processes of an AsyncVectorEnv
 
-# Environments that offer pictures and could not be made with them, and why.
+# Environments that offer rgb_array but could not be made with it, and the reason.
 _refused: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 _view: EnvPicture | None = None
 _asked = False
 
 
 def current() -> EnvPicture | None:
-    """This run's live view, opened at the first call; None where it is off."""
+    """Return this run's live view, opened at the first call; None if it is off."""
     global _view, _asked
     if not _asked:
         _asked = True
@@ -52,13 +52,13 @@ def current() -> EnvPicture | None:
 
 
 def maybe_wrap_env(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
-    """The environment, to be watched where the run's live view is on."""
+    """Return the environment, wrapped for watching if the run's live view is on."""
     view = current()
     return env if view is None or not view.wraps_here else FastLaneTelemetryWrapper(env, view)
 
 
 def make(original: Callable[..., gym.Env[Any, Any]], *args: Any, **kwargs: Any) -> gym.Env[Any, Any]:
-    """What `gymnasium.make` does in a run with a live view: the same environment, able to draw itself."""
+    """Replace `gymnasium.make` in a run with a live view: return the same environment, made with rgb_array."""
     view, env_id = current(), args[0] if args else kwargs.get("id")
     if view is None or env_id is None or kwargs.get("render_mode") is not None:
         return maybe_wrap_env(original(*args, **kwargs))
@@ -72,7 +72,7 @@ def make(original: Callable[..., gym.Env[Any, Any]], *args: Any, **kwargs: Any) 
     if offers is not False:
         try:
             return maybe_wrap_env(original(*args, **{**kwargs, "render_mode": "rgb_array"}))
-        except Exception as error:  # it does not take the word, or finds no GL: no reason not to train
+        except Exception as error:  # it rejects the argument, or finds no GL: training must continue
             trouble = f"cannot be made with rgb_array: {type(error).__name__}: {error}"
     env = original(*args, **kwargs)
     if trouble:
@@ -81,24 +81,24 @@ def make(original: Callable[..., gym.Env[Any, Any]], *args: Any, **kwargs: Any) 
 
 
 def _offers_pictures(env_id: Any) -> bool | None:
-    """Whether an environment has an rgb_array mode; None where only making it tells."""
+    """Return True if an environment has an rgb_array mode, None if only making it can show that."""
     try:
         spec = env_id if not isinstance(env_id, str) else gym.spec(env_id)
         if spec.kwargs.get("render_mode") is not None:
-            return False  # its registration has chosen
+            return False  # set in its registration
         point = spec.entry_point
         creator = gym.envs.registration.load_env_creator(point) if isinstance(point, str) else point
-    except Exception:  # `module:Id` before its module is imported, or an id that making it will refuse
+    except Exception:  # `module:Id` before its module is imported, or an id that `make` will refuse
         return None
     modes = (getattr(creator, "metadata", None) or {}).get("render_modes")
     return None if modes is None else "rgb_array" in modes
 
 
 class EnvPicture:
-    """What the environments of a run share: its lane, the camera, the counts, the tiles.
+    """The shared state of a run's environments: lane, camera, counts and tiles.
 
-    Made before the processes of an AsyncVectorEnv are forked; `wraps` says that single environments are watched here,
-    not whole vectors of them by somebody else.
+    Created before an AsyncVectorEnv forks its processes; with `wraps`, single environments are watched here, rather
+    than whole vectors elsewhere.
     """
 
     def __init__(self, lane: Lane, wraps: bool) -> None:
@@ -114,9 +114,9 @@ class EnvPicture:
 
 
 class FastLaneTelemetryWrapper(gym.Wrapper):
-    """Shows an environment on the run's live view; what it returns is the environment's own, unchanged.
+    """A wrapper that shows an environment on the run's live view and returns every value unchanged.
 
-    Without a live view it does nothing at all.
+    Without a live view it is a no-op.
     """
 
     def __init__(self, env: gym.Env[Any, Any], view: EnvPicture | None = None, index: int | None = None) -> None:
@@ -137,11 +137,11 @@ class FastLaneTelemetryWrapper(gym.Wrapper):
         self._round = 0
         self._failures = 0
         self._told = (0.0, 0, 0.0)  # reward, steps and time of its newest tile
-        # An AsyncVectorEnv of Gymnasium 1 spends a whole tick on a reset, earlier ones and our own do not.
+        # An AsyncVectorEnv of Gymnasium 1 spends a whole tick on a reset; earlier ones and our own do not.
         self._reset_ticks = self._view.wraps and int(gym.__version__.split(".")[0]) >= 1
         if self._shown and (reason := why_no_picture(env)):
             self._view.lane.explain(reason)
-            self._shown = self._grid  # black there: the others may be drawn
+            self._shown = self._grid  # black tile: the others may be drawn
             self._failures = PATIENCE
 
     def step(self, action: Any) -> Any:
@@ -168,7 +168,7 @@ class FastLaneTelemetryWrapper(gym.Wrapper):
 
     @property
     def spec(self) -> Any:  # type: ignore[override]
-        """The environment's own: whoever makes it anew is not to make this wrapper."""
+        """Return the environment's own spec, so that remaking it does not add this wrapper."""
         return self.env.spec
 
     def _look_for_slot(self, view: EnvPicture) -> None:
@@ -190,7 +190,7 @@ class FastLaneTelemetryWrapper(gym.Wrapper):
             lane.show(lambda: view.camera.picture([self.env], reward, view.stage.steps()), reward, view.stage.steps())
 
     def _tick(self, reward: float) -> None:
-        """Take part in the grid: the leader opens a round for the next tick, all draw then, the leader shows it."""
+        """Participate in the grid: the leader opens a round for the next tick, all draw, the leader shows it."""
         assert self._view is not None
         view, words = self._view, self._words
         words[self._base + TICKS] += 1
@@ -219,7 +219,7 @@ class FastLaneTelemetryWrapper(gym.Wrapper):
         try:
             stage.put(self._index, self._view.camera.tile(self.env) if self._failures < PATIENCE else None, number)
             self._failures = self._failures if self._failures >= PATIENCE else 0
-        except Exception as error:  # people's own environments may raise anything; the grid shows black
+        except Exception as error:  # users' own environments may raise anything; the grid shows black
             self._failures += 1
             if self._failures >= PATIENCE:
                 lane.explain(f"drawing failed: {type(error).__name__}: {error}")
@@ -228,7 +228,7 @@ class FastLaneTelemetryWrapper(gym.Wrapper):
 
 
 class Camera:
-    """Draws environments: by themselves, or through the renderer where MuJoCo simulates them."""
+    """Drawing of environments: by their own `render`, or by the renderer process for MuJoCo."""
 
     def __init__(self, lane: Lane) -> None:
         self._lane = lane
@@ -237,7 +237,7 @@ class Camera:
         self._drawn = 0
 
     def picture(self, envs: Sequence[Any], reward: float, steps: int) -> Any:
-        """A frame of one environment or of several; None when the renderer draws it."""
+        """Return a frame of one or several environments, None if the renderer draws it."""
         physics = [each for each in map(self._physics_of, envs) if each is not None]
         if physics:
             return self._hand_over(physics[0], lambda: [each.state() for each in physics], reward, steps)
@@ -246,23 +246,23 @@ class Camera:
         return tiled([env.render() for env in envs], self._lane.settings.max_dim)
 
     def tile(self, env: Any) -> Any:
-        """What an environment adds to a grid: its frame, or its physics state."""
+        """Return an environment's tile for a grid: its frame, or its physics state."""
         physics = self._physics_of(env)
         return as_colours(env.render()) if physics is None else (physics, physics.state())
 
     def composed(self, stage: SharedTiles, reward: float, steps: int) -> Any:
-        """The grid of what the stage holds; None when the renderer draws it, or nobody could draw."""
+        """Return the grid of the stage's tiles, None if the renderer draws it or all tiles are missing."""
         states = stage.states()
         if states:
             physics = next(each for each in self._physics.values() if each is not None)
             return self._hand_over(physics, lambda: states, reward, steps)
         frames = stage.frames()
         if all(frame is None for frame in frames):
-            return None  # the header holds the reason
+            return None  # the ring's header has the reason
         return tiled(frames, self._lane.settings.max_dim)
 
     def close(self) -> None:
-        """End the renderer; the next picture starts another."""
+        """Stop the renderer; the next frame starts a new one."""
         if self._renderer is not None:
             self._renderer.close()
         self._renderer = None
@@ -276,7 +276,7 @@ class Camera:
     def _hand_over(
         self, physics: Physics, states_of_now: Callable[[], Sequence[np.ndarray]], reward: float, steps: int
     ) -> None:
-        """Have the states of now drawn, unless earlier ones still are: none ever waits to be drawn when it is old."""
+        """Request a frame of the current states unless the renderer is busy, so that no outdated state is drawn."""
         lane = self._lane
         assert lane.writer is not None
         if self._renderer is None:
@@ -294,7 +294,7 @@ class Camera:
             lane.flowing(time.monotonic())
         states = states_of_now()
         if physics.changed and not self._renderer.fits(physics, states[0]):
-            self.close()  # the next frame finds one that does
+            self.close()  # the next frame starts one that fits
             return
         numbers = (reward, lane.rolling_return, lane.step_rate_hz)
         steps += lane.settings.first_step
@@ -302,7 +302,7 @@ class Camera:
 
 
 def why_no_picture(env: Any) -> str | None:
-    """Why an environment cannot be shown, where that is so."""
+    """Return why an environment cannot be shown, None if it can."""
     name = env.spec.id if getattr(env, "spec", None) is not None else type(env.unwrapped).__name__
     if env.render_mode == "rgb_array":
         return None
@@ -316,6 +316,6 @@ def why_no_picture(env: Any) -> str | None:
 
 
 def _own_index() -> int | None:
-    """In a process of an AsyncVectorEnv: the number of its environment."""
+    """Return the environment's number in a process of an AsyncVectorEnv, else None."""
     found = _WORKER.match(multiprocessing.current_process().name)
     return int(found.group(1)) if found else None

@@ -1,6 +1,6 @@
-"""A MuJoCo model and the GL buffer it is drawn in, with as much detail as there is time for; lives in the renderer.
+"""A MuJoCo model and its GL buffer, drawn with as much detail as time allows; used in the renderer process.
 
-Loaded by file path inside people's own interpreters, too: Python 3.8, numpy, MuJoCo.
+Also loaded by file path inside users' own interpreters: Python 3.8, numpy, MuJoCo.
 """
 
 from __future__ import annotations
@@ -12,28 +12,28 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-DRAW_SECONDS = 0.025  # a viewer looks every 17 to 33 ms: so what it finds is seldom older than 50
+DRAW_SECONDS = 0.025  # a viewer polls every 17 to 33 ms, so a frame is rarely older than 50
 
-# What a task may move or colour within its model: targets, mostly.
+# Model fields that a task may move or colour, mostly targets.
 LOOKS = (
     *(f"{kind}_{what}" for kind in ("body", "geom", "site") for what in ("pos", "quat")),
     *(f"{kind}_{what}" for kind in ("geom", "site") for what in ("size", "rgba")),
     "mat_rgba",
 )
-# What a GL context keeps a copy of.
+# Model fields that a GL context copies.
 HELD = ("mesh_vert", "hfield_data", "tex_data", "tex_rgb", "skin_vert")
 
 
 def moving_parts(model: Any, data: Any) -> list[np.ndarray]:
-    """All that a picture of a model depends on, besides its shapes, as views."""
+    """Return views of all that a frame of a model depends on, except its shapes."""
     return [data.qpos, data.qvel, data.mocap_pos, data.mocap_quat, *(getattr(model, name) for name in LOOKS)]
 
 
-QUICK_ONES = 60  # after two seconds of pictures that a quarter of the time was enough for, a finer one is tried
+QUICK_ONES = 60  # after two seconds of frames within a quarter of the time, try a higher detail
 
 
 class Detail(NamedTuple):
-    """How finely is drawn: samples of a pixel, a shadow's side, slices of a ball, mirrors; every n-th pixel."""
+    """The level of detail: samples per pixel, a shadow's side, slices of a ball, mirrors; every n-th pixel."""
 
     samples: int
     shadow: int
@@ -42,8 +42,8 @@ class Detail(NamedTuple):
     every: int = 1
 
 
-# The first is as the model has it, which a GPU has time for. In software, on one core, the first four draw HalfCheetah
-# in 70, 17, 10 and 6 ms, and eight of it (960×480) in 437, 73, 31 and 16.
+# The first is the model's own, fast enough on a GPU. In software, on one core, the first four draw HalfCheetah in 70,
+# 17, 10 and 6 ms, and eight of them (960×480) in 437, 73, 31 and 16.
 DETAILS = (
     Detail(64, 1 << 16, 1000, True),
     Detail(0, 1024, 28, True),
@@ -55,10 +55,10 @@ DETAILS = (
 
 
 class Pace:
-    """Chooses the detail: the next lower one when even the quickest of three pictures took too long, a higher one after
-    many that took no time; one that proved too slow at a second try is not tried again.
+    """Choice of the detail: a lower one if the fastest of three frames took too long, a higher one after many fast
+    frames; a level that is too slow at the second try is not tried again.
 
-    The quickest, as a busy machine slows down even what is on its cores; the very first compiles shaders.
+    The fastest counts because a busy machine slows down even running processes. The very first compiles shaders.
     """
 
     def __init__(self) -> None:
@@ -68,13 +68,13 @@ class Pace:
         self.begin()
 
     def begin(self) -> None:
-        """Something else is drawn from now on, or otherwise."""
+        """Reset the measurements for a new subject or detail."""
         self._fresh = True
         self._quick = 0
         self._times: deque[float] = deque(maxlen=3)
 
     def took(self, seconds: float) -> None:
-        """Note how long a picture took."""
+        """Record the duration of a frame."""
         if self._fresh:
             self._fresh = False
             return
@@ -86,7 +86,7 @@ class Pace:
             self._move(-1)
 
     def at_most(self, level: int) -> None:
-        """Draw no more finely than this."""
+        """Limit the detail to this level."""
         self.level, self._best = max(self.level, level), max(self._best, level)
 
     def _move(self, by: int) -> None:
@@ -98,9 +98,9 @@ class Pace:
 
 
 class MujocoPicture:
-    """Draws states of a model side by side, in floor(sqrt(n)) rows, no side longer than `max_dim`.
+    """A tiled drawing of a model's states in floor(sqrt(n)) rows, with no side longer than `max_dim`.
 
-    `about` tells the size and the camera, `clock` the seconds of this thread.
+    `about` holds the size and the camera, `clock` returns the seconds of this thread.
     """
 
     def __init__(self, about: Mapping[str, Any], max_dim: int, clock: Callable[[], float]) -> None:
@@ -108,13 +108,13 @@ class MujocoPicture:
 
         self._mujoco, self._about, self._max_dim, self._clock = mujoco, about, max_dim, clock
         self._pace = Pace()
-        self._open_for: tuple[int, int] | None = None  # how many states, at which detail
+        self._open_for: tuple[int, int] | None = None  # number of states and level of detail
         self._held = -1
         self._gl: Any = None
         self._context: Any = None
 
     def load(self, saved: bytes) -> None:
-        """Take a model, compiled, in the place of the one before: some tasks change their shapes."""
+        """Load a compiled model in place of the previous one: some tasks change their shapes."""
         self._model = self._mujoco.MjModel.from_binary_path("model.mjb", {"model.mjb": saved})
         quality = self._model.vis.quality
         self._own = Detail(quality.offsamples, quality.shadowsize, quality.numslices, True)
@@ -123,19 +123,19 @@ class MujocoPicture:
         self._parts = moving_parts(self._model, self._data)
         self._camera = self._chosen_camera()
         held = zlib.crc32(b"".join(getattr(self._model, name).tobytes() for name in HELD if hasattr(self._model, name)))
-        if held != self._held:  # else the buffer stays: making one takes as long as ten pictures
+        if held != self._held:  # else keep the buffer: making one takes as long as ten frames
             self._held, self._open_for = held, None
 
     def open(self, count: int) -> None:
-        """Have a buffer for so many states; whatever is wrong with GL is raised here."""
+        """Allocate a buffer for this number of states; GL errors are raised here."""
         if count > 1:
-            self._pace.at_most(1)  # what is lost there cannot be seen in a tile
+            self._pace.at_most(1)  # the lost detail is not visible in a tile
         if self._open_for != (count, self._pace.level):
             self._make_buffer(count, DETAILS[self._pace.level])
             self._open_for = (count, self._pace.level)
 
     def draw(self, states: np.ndarray) -> np.ndarray:
-        """One picture of these states, a row each, as `Physics.state` gives them."""
+        """Return one frame of these states, one per row as returned by `Physics.state`."""
         mujoco, count = self._mujoco, len(states)
         self.open(count)
         started = self._clock()
@@ -190,9 +190,9 @@ class MujocoPicture:
         self._scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = detail.reflection
 
     def _chosen_camera(self) -> Any:
-        """The camera that the environment names, else the model's own that follows its agent, else a free one.
+        """Return the environment's camera, else the model's own that follows the agent, else a free one.
 
-        Gymnasium takes the free one by default, and a cheetah has run out of its picture within seconds.
+        Gymnasium uses the free one by default, and a cheetah runs out of its frame within seconds.
         """
         mujoco, model = self._mujoco, self._model
         camera, kinds = mujoco.MjvCamera(), mujoco.mjtCamera

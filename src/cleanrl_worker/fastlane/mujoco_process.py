@@ -1,8 +1,8 @@
-"""The renderer of MuJoCo's pictures: a process of its own, on a copy of the model set to the same physics state.
+"""MuJoCo renderer: a separate process with a copy of the model, set to the same physics state.
 
-One such picture takes tens of milliseconds on a CPU, and on some GPUs drawing hangs: neither may happen to training.
-The training side only copies a few numbers into a block of shared memory; this process draws and writes into the ring.
-Loaded by file path inside people's own interpreters, too: Python 3.8, standard library, numpy; MuJoCo where it is used.
+A frame takes tens of milliseconds on a CPU, and on some GPUs drawing hangs: neither may affect training. The training
+side only copies a few numbers to shared memory; this process draws and writes to the ring. Also loaded by file path
+inside users' own interpreters: Python 3.8, standard library, numpy; MuJoCo if used.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 
 if __name__ == "__main__":
-    del sys.path[0]  # this file's folder: its names would shadow other people's
+    del sys.path[0]  # this file's folder: its names would shadow other modules
 
 import contextlib
 import importlib
@@ -44,9 +44,9 @@ CAMERA_AT, CAMERA_ROOM = 2048, 2000
 
 
 class Physics:
-    """The MuJoCo model and state behind an environment, and the camera that looks at it.
+    """The MuJoCo model and state of an environment, and its camera.
 
-    `of_now` gives both as they are now: some tasks of DM Control compile another model for each episode.
+    `of_now` returns the current model and state: some DM Control tasks compile a new model for each episode.
     """
 
     def __init__(self, of_now: Callable[[], Tuple[Any, Any]], camera: dict[str, Any]) -> None:
@@ -57,7 +57,7 @@ class Physics:
 
     @classmethod
     def of(cls, env: Any) -> Physics | None:
-        """None for an environment that MuJoCo does not simulate."""
+        """Return an environment's physics, None if MuJoCo does not simulate it."""
         inner = env.unwrapped
         if _is_mujoco(getattr(inner, "model", None)):
             drawer = getattr(inner, "mujoco_renderer", None)
@@ -68,7 +68,7 @@ class Physics:
                 "camera_id": getattr(drawer, "camera_id", None),
                 "config": {key: np.asarray(value).tolist() for key, value in config.items()},
             }
-            seen = weakref.proxy(inner)  # whoever keeps this by its environment must not keep that alive
+            seen = weakref.proxy(inner)  # a cache keyed by the environment must not keep it alive
             return cls(lambda: (seen.model, seen.data), camera)
         simulated: Any = getattr(inner, "_env", None)  # DM Control behind Shimmy
         if not _is_mujoco(getattr(getattr(getattr(simulated, "physics", None), "model", None), "ptr", None)):
@@ -77,7 +77,7 @@ class Physics:
         return cls(lambda: (simulated.physics.model.ptr, simulated.physics.data.ptr), camera)
 
     def state(self) -> np.ndarray:
-        """All that a picture depends on, but for the shapes in the model; notes where those have changed."""
+        """Return all that a frame depends on except the model's shapes; set `changed` if those differ."""
         model, data = self._of_now()
         if model is not self.model or data is not self.data:
             self._take(model, data)
@@ -86,7 +86,7 @@ class Physics:
         return np.concatenate([[data.time], *(part.ravel() for part in self._parts)])
 
     def saved_model(self) -> np.ndarray:
-        """The model, compiled, as bytes."""
+        """Return the compiled model as bytes."""
         import mujoco
 
         buffer = np.empty(mujoco.mj_sizeModel(self.model), np.uint8)
@@ -100,7 +100,7 @@ class Physics:
 
 
 class Renderer:
-    """The training side: starts the process, hands states over, and ends it when it has been silent too long."""
+    """The training side: starts the process, sends states, and kills it if it does not respond."""
 
     def __init__(self, ring_name: str, physics: Physics, limit: int, max_dim: int) -> None:
         length = physics.state().size
@@ -124,7 +124,7 @@ class Renderer:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 pass_fds=(file.fileno(),),
-                # Mesa draws with as many threads as there are cores; training needs the others.
+                # By default Mesa draws with one thread per core, but training needs the cores.
                 env={**os.environ, "LP_NUM_THREADS": "0", "OMP_NUM_THREADS": "1"},
             )
         assert self._process.stdin is not None
@@ -133,23 +133,23 @@ class Renderer:
 
     @property
     def idle(self) -> bool:
-        """Whether it has drawn all that it was asked for."""
+        """Return True if it has drawn all requested frames."""
         return bool(self._block.words[READY] and self._block.words[DONE] == self._block.words[ASKED])
 
     @property
     def drawn(self) -> int:
-        """How many pictures it has published."""
+        """Return the number of published frames."""
         return int(self._block.words[DONE])
 
     def fits(self, physics: Physics, state: np.ndarray) -> bool:
-        """Whether it can draw what this is now: a model of another size needs a process with room for it."""
+        """Return True if it can draw the current model: a model of another size needs a new process."""
         import mujoco
 
         words = self._block.words
         return bool(state.size == words[LENGTH] and mujoco.mj_sizeModel(physics.model) == words[MODEL_BYTES])
 
     def ask(self, states: Sequence[np.ndarray], numbers: Sequence[float], step: int, model: np.ndarray | None) -> None:
-        """Have these states drawn, tiled where there are several; only while `idle`. `model` replaces a changed one."""
+        """Request a frame of these states, tiled if several; only while `idle`. `model` replaces a changed one."""
         block = self._block
         alike = [state for state in states if state.size == block.words[LENGTH]]
         flat = np.concatenate(alike)
@@ -165,7 +165,7 @@ class Renderer:
         self._wake()
 
     def trouble(self) -> str | None:
-        """Why no picture can be expected any more, once that is so; a process that hangs is ended."""
+        """Return why no more frames will come, else None; kill a hanging process."""
         code = self._process.poll()
         if code is not None:
             said = self._block.read_text("reason")
@@ -173,7 +173,7 @@ class Renderer:
             return said or f"the renderer died ({how}; MUJOCO_GL={os.environ.get('MUJOCO_GL', 'unset')})"
         patience = SILENCE_SECONDS if self._block.words[READY] else START_SECONDS
         now = time.monotonic()
-        # What passes while nobody asks (an update, a pause that stops the renderer, too) counts as a second of silence.
+        # Time without calls (an update, a pause that also stops the renderer) counts as one second of silence.
         self._asked_at += max(0.0, now - self._looked_at - 1.0)
         self._looked_at = now
         if self.idle or now - self._asked_at < patience:
@@ -182,7 +182,7 @@ class Renderer:
         return f"the renderer hung: nothing for {patience:.0f} s; its process was ended, training goes on"
 
     def close(self) -> None:
-        """End the process."""
+        """Kill the process."""
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait()
@@ -197,12 +197,12 @@ class Renderer:
 
     def _wake(self) -> None:
         assert self._process.stdin is not None
-        with contextlib.suppress(BlockingIOError, BrokenPipeError):  # awake already; dead, which `trouble` tells
+        with contextlib.suppress(BlockingIOError, BrokenPipeError):  # already awake; or dead, which `trouble` reports
             os.write(self._process.stdin.fileno(), b"\n")
 
 
 def main() -> None:
-    """Draw what the block asks for until the pipe from the training side ends."""
+    """Draw the requested frames until the pipe from the training side closes."""
     descriptor, name, max_dim, ring_file = int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]
     package = types.ModuleType("_mosaic")
     package.__path__ = [os.path.dirname(os.path.abspath(__file__)), os.path.dirname(ring_file)]
@@ -216,12 +216,12 @@ def main() -> None:
         canvas = drawing.MujocoPicture(about, max_dim, lane.ThreadClock().now)
         canvas.load(_model_of(block))
         canvas.open(1)
-    except Exception as error:  # GL fails in as many ways as there are drivers
+    except Exception as error:  # each GL driver fails differently
         block.write_text("reason", _no_gl(error))
         raise SystemExit(1) from error
     writer = ring.FastLaneWriter.stand_in(name)
     block.words[READY] = 1
-    os.nice(5)  # training comes first; not before, or a busy machine would never let this one start
+    os.nice(5)  # training has priority; not earlier, or the start would never finish on a busy machine
     shown_at, rate = 0.0, 0.0
     while True:
         if block.words[DONE] == block.words[ASKED] and not os.read(0, 4096):

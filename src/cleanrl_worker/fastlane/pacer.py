@@ -1,6 +1,6 @@
-"""One run's live view in this process: when a frame is due, what it may cost, and why there is none.
+"""A run's live view in this process: the frame schedule, the drawing budget, and the reason for missing frames.
 
-Loaded by file path inside people's own interpreters, too: Python 3.8, standard library, numpy.
+Also loaded by file path inside users' own interpreters: Python 3.8, standard library, numpy.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ else:
     from mosaic.contract.ring import FastLaneWriter, RingError
 
 INTERVAL_MS = 33
-MAX_DIM = 1024  # as wide as the widest page shows it; CartPole's 600×400 stays whole
+MAX_DIM = 1024  # the width of the widest page; CartPole's 600×400 is not reduced
 BUDGET = 0.03
 GRID_LIMIT = 8
-MOST_TILES, MOST_DIM = 256, 8192  # what the shell lets pass: looking through more tiles would take longer than a step
-PATIENCE = 3  # failures in a row after which drawing is given up
+MOST_TILES, MOST_DIM = 256, 8192  # the shell's limits: scanning more tiles would take longer than a step
+PATIENCE = 3  # consecutive failures after which drawing stops
 SMOOTHING = 0.1  # weight of a new episode in the rolling return
 RATE_SECONDS = 0.5
-# A picture of a megabyte pushes what training was working on out of the processor's caches; fetching that again falls
-# into the steps that follow, not into the time that a frame is seen to take.
+# A frame of a megabyte evicts the training's data from the CPU caches; reloading it slows down the following steps and
+# is not part of a frame's measured time.
 AFTERMATH = 1.25
 
 
 class NoPicture(Exception):
-    """What is to be shown cannot be drawn at all; the text says why."""
+    """An environment that cannot be drawn at all; the text gives the reason."""
 
 
 class Settings(NamedTuple):
-    """How a run is shown, as its environment variables say."""
+    """Live-view settings from the environment variables."""
 
     mode: str
     slot: int
@@ -49,11 +49,11 @@ class Settings(NamedTuple):
     max_dim: int
     budget: float
     first_step: int = 0
-    """where a script's phase goes on counting"""
+    """first step of a script's phase"""
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> Settings | None:
-        """None where the live view is off."""
+        """Return the settings, None if the live view is off."""
         mode = environment.get("GYM_GUI_FASTLANE_VIDEO_MODE") or "single"
         if environment.get("GYM_GUI_FASTLANE_ENABLED") != "1" or mode == "off":
             return None
@@ -69,10 +69,10 @@ class Settings(NamedTuple):
 
 
 class Lane:
-    """Decides when to draw and publishes what was drawn; `due` is all that an unwatched step costs.
+    """Scheduling and publishing of frames; an unwatched step only costs a call of `due`.
 
-    `next` is the time of the next frame: a loop that is stepped ten thousand times a second compares it itself. For one
-    thread at a time. Without a writer (no room in shared memory) nothing is ever due.
+    `next` is the time of the next frame: a loop with ten thousand steps a second compares it itself. Not thread-safe.
+    Without a writer (no room in shared memory) no frame is ever due.
     """
 
     def __init__(self, settings: Settings, writer: FastLaneWriter | None, folder: Path) -> None:
@@ -84,13 +84,13 @@ class Lane:
         self._clock = ThreadClock()
         self._notes = folder / "logs" / "notes.jsonl"
         self._said: set[str] = set()
-        self._passing = ""  # a reason that ends by itself
+        self._passing = ""  # a temporary reason
         self._counted = (time.monotonic(), 0)
         self._shown_at = 0.0
         self.begin()
 
     def begin(self, label: str = "") -> None:
-        """Show something else from now on: training, an evaluation, a probe."""
+        """Reset the view for a new subject: training, an evaluation, a probe."""
         self.next = 0.0 if self.writer is not None else math.inf
         self.rolling_return, self._episodes = 0.0, 0
         self._spent = self._clear_at = 0.0
@@ -101,14 +101,14 @@ class Lane:
             self.writer.tell(label=label)
 
     def due(self) -> bool:
-        """Whether a frame is to be drawn now: its time has come, and somebody looks."""
+        """Return True if a frame is due and the view is watched."""
         return time.monotonic() >= self.next and self.is_watched()
 
     def show(self, picture: Callable[[], Any], last_reward: float, steps: int, drawn_at: float | None = None) -> None:
-        """Draw and publish; whatever goes wrong costs a frame, never the training.
+        """Draw and publish a frame; an error costs the frame, never the training.
 
-        `picture` returns a frame, or None when it handed the drawing over to the renderer; `drawn_at` is for one whose
-        drawing began before.
+        `picture` returns a frame, or None if the renderer draws it; `drawn_at` is for a frame whose drawing began
+        earlier.
         """
         assert self.writer is not None
         started, clock = time.monotonic(), self._clock.now()
@@ -120,7 +120,7 @@ class Lane:
             self._failures = 0
         except (RingError, NoPicture) as error:
             self.give_up(str(error))
-        except Exception as error:  # people's own environments may raise anything
+        except Exception as error:  # users' own environments may raise anything
             self.writer.drop()
             self._failures += 1
             if self._failures >= PATIENCE:
@@ -128,7 +128,7 @@ class Lane:
         self._charge(started, clock)
 
     def publish(self, frame: Any, last_reward: float, steps: int, drawn_at: float) -> None:
-        """Put a drawn frame into the ring."""
+        """Write a drawn frame to the ring."""
         assert self.writer is not None
         colours = fitted(as_colours(frame), self.settings.max_dim)
         self.flowing(drawn_at)
@@ -145,7 +145,7 @@ class Lane:
         )
 
     def flowing(self, now: float) -> None:
-        """Note that a frame comes: the rate, and an end to reasons why none does."""
+        """Update the frame rate for a new frame, and clear the reason for missing frames."""
         if self.writer is not None and self.writer.reason:
             self.writer.tell(reason="")
         gap, self._shown_at = now - self._shown_at, now
@@ -153,21 +153,21 @@ class Lane:
         self.frame_rate_hz = 0.9 * self.frame_rate_hz + 0.1 * rate if self.frame_rate_hz and gap < 1.0 else rate
 
     def clock(self) -> float:
-        """Seconds by which drawing is charged."""
+        """Return the time in seconds by which drawing is charged."""
         return self._clock.now()
 
     def spend(self, seconds: float) -> None:
-        """Time, by `clock`, that went into the frame under way before `show`."""
+        """Charge time, by `clock`, that was spent on the current frame before `show`."""
         self._spent += seconds
 
     def episode(self, ret: float) -> None:
-        """An episode has ended with this return."""
+        """Update the rolling return with an ended episode's return."""
         self._episodes += 1
         weight = 1.0 if self._episodes == 1 else SMOOTHING
         self.rolling_return += weight * (ret - self.rolling_return)
 
     def explain(self, reason: str, quietly: bool = False) -> None:
-        """Say why no frame comes: in the ring's header and, unless it will pass, once as a warning event."""
+        """Report the reason for missing frames: in the ring's header and, unless temporary, once as a warning event."""
         reason = " ".join(reason.split())[:500]
         self._passing = reason if quietly else ""
         if self.writer is not None:
@@ -183,12 +183,12 @@ class Lane:
             print(f"no live view: {reason}", file=sys.stderr)
 
     def give_up(self, reason: str) -> None:
-        """Draw no more of what is shown now, and say why."""
+        """Stop drawing the current subject, and report the reason."""
         self.explain(reason)
         self.next = math.inf
 
     def is_watched(self) -> bool:
-        """Whether somebody looks; when nobody does, the next look is a frame's time away."""
+        """Return True if the view is watched and within budget; if unwatched, check again a frame interval later."""
         if self.next == math.inf or self.writer is None:
             return False
         if self.writer.watched:
@@ -198,16 +198,16 @@ class Lane:
             return short <= 0
         self.next = time.monotonic() + self.settings.interval
         if self._passing and self.writer.reason == self._passing:
-            self.writer.tell(reason="")  # there is something to be seen, only nobody who looks
+            self.writer.tell(reason="")  # frames are available, but the view is not watched
         self._passing = ""
         self.writer.beat()
         return False
 
     def _charge(self, started: float, clock: float) -> None:
-        """Put the next frame so far off that drawing stays within its share of the thread."""
+        """Schedule the next frame late enough to keep drawing within its share of the thread."""
         now = self._clock.now()
         cost, self._spent = now - clock + self._spent, 0.0
-        if self._warm:  # the first one opens windows and loads fonts: no measure of the next
+        if self._warm:  # exclude the first, which opens windows and loads fonts
             self._costs.append(cost)
         self._warm = True
         usual = AFTERMATH * usual_cost(self._costs)
@@ -223,7 +223,7 @@ class Lane:
 
 
 def usual_cost(costs: Sequence[float]) -> float:
-    """What a frame costs on average; one that met a page fault or a collection of garbage counts as three at most."""
+    """Return the mean cost of a frame, outliers (page faults, garbage collection) clipped to three times the median."""
     if not costs:
         return 0.0
     middle = sorted(costs)[len(costs) // 2]
@@ -231,11 +231,11 @@ def usual_cost(costs: Sequence[float]) -> float:
 
 
 class ThreadClock:
-    """Seconds of this thread without those in which it waited for a core.
+    """A clock of this thread in seconds, without its waits for a core.
 
-    On a crowded machine a frame is drawn between two preemptions, while training is what gets preempted: by the wall
-    clock drawing would take more than its share of what the thread gets. Where the system does not tell how long it
-    waited, this is the wall clock.
+    On a busy machine a frame is drawn between two preemptions, while the training is preempted: by the wall clock,
+    drawing would get more than its share of the thread's time. If the system does not report the waits, this is the
+    wall clock.
     """
 
     def __init__(self) -> None:
@@ -243,7 +243,7 @@ class ThreadClock:
         self._file = -1
 
     def now(self) -> float:
-        if self._pid != os.getpid():  # a fork has a thread of its own
+        if self._pid != os.getpid():  # a fork has another thread
             self._pid = os.getpid()
             try:
                 self._file = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
@@ -257,7 +257,7 @@ class ThreadClock:
 
 
 def tiled(frames: Sequence[Any], max_dim: int) -> np.ndarray:
-    """Frames side by side in floor(sqrt(n)) rows, each in a cell of the largest one's size; black where none is."""
+    """Return frames tiled in floor(sqrt(n)) rows, in cells of the largest frame's size; missing ones are black."""
     pictures = [None if frame is None else as_colours(frame) for frame in frames]
     rows = math.isqrt(len(pictures))
     columns = -(-len(pictures) // rows)
@@ -275,13 +275,13 @@ def tiled(frames: Sequence[Any], max_dim: int) -> np.ndarray:
 
 
 def fitted(frame: np.ndarray, max_dim: int) -> np.ndarray:
-    """Every n-th pixel, so that no side is longer than allowed."""
+    """Return a frame downsampled to every n-th pixel, with no side longer than `max_dim`."""
     every = -(-max(frame.shape[:2]) // max_dim)
     return frame[::every, ::every] if every > 1 else frame
 
 
 def as_colours(frame: Any) -> np.ndarray:
-    """A picture as bytes of shape (height, width, 3); ValueError for what is none."""
+    """Return a frame as uint8 of shape (height, width, 3); raise ValueError if it is not an image."""
     if not isinstance(frame, np.ndarray) or frame.dtype != np.uint8 or frame.ndim not in (2, 3) or not frame.size:
         raise ValueError(f"render() gave no picture of bytes but {_described(frame)}")
     if frame.ndim == 2:
@@ -299,7 +299,7 @@ def _described(frame: Any) -> str:
 
 
 def _number(environment: Mapping[str, str], name: str, default: float) -> float:
-    """A variable's number; one that cannot be read is as good as absent (the shell has refused it before)."""
+    """Return a variable's number, the default if it is unreadable (the shell has refused it before)."""
     try:
         value = float(environment.get(name) or default)
     except ValueError:

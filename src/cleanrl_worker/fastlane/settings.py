@@ -1,4 +1,4 @@
-"""The shell's part in the live view: its settings, a ring that says why there is none, and sweeping up."""
+"""The shell's part of the live view: its settings, a ring that reports a disabled view, and cleanup."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 MODES = ("single", "grid", "off")
 OFF = "the live view is off (fastlane_video_mode off)"
-WAITING = "no environment has been "  # how the reasons begin that a first step puts an end to
-SILENT_SECONDS = 30.0  # a script may load for long before it makes its environments
-# A waiting sh takes 1 MB. It reads a line when the worker ends on its own. The end of the pipe means a killed worker:
-# a Python then removes the rings, once the algorithm's process is dead, too.
+WAITING = "no environment has been "  # prefix of the reasons that end with the first step
+SILENT_SECONDS = 30.0  # a script may load for a long time before it makes its environments
+# A waiting sh needs 1 MB. It reads a line when the worker ends on its own. EOF means a killed worker: a Python then
+# removes the rings, after the algorithm's process has died as well.
 _SWEEP = "import sys; from mosaic.contract.frames import sweep; sweep(sys.argv[1])"
 _REMOVER = 'read -r line || { sleep 2; exec "$0" -P -c "$1" "$2"; }'
 
 
 def fastlane_variables(extras: Mapping[str, Any], inherited: Mapping[str, str]) -> dict[str, str]:
-    """The algorithm's variables for FastLane: extras beat the environment, the environment beats the defaults."""
+    """Return the algorithm's FastLane variables: extras override the environment, which overrides the defaults."""
     mode = _one_of(extras, "fastlane_video_mode", "video_mode") or _inherited_mode(inherited)
     given = {
         variables.GYM_GUI_FASTLANE_ENABLED: int(mode != "off"),
@@ -42,19 +42,19 @@ def fastlane_variables(extras: Mapping[str, Any], inherited: Mapping[str, str]) 
 
 
 def is_on(environment: Mapping[str, str]) -> bool:
-    """Whether an algorithm with these variables is to be watched."""
+    """Return True if these variables enable the live view."""
     return environment.get(variables.GYM_GUI_FASTLANE_ENABLED) == "1"
 
 
 @contextlib.contextmanager
 def keeping_clean(paths: RunPaths, environment: Mapping[str, str]) -> Iterator[None]:
-    """While inside, a run that is not to be watched says so to viewers; afterwards nothing of its rings is left."""
+    """Report a disabled live view to viewers while inside, and remove the run's rings afterwards."""
     from mosaic.contract.frames import FastLaneWriter, RingError, sweep
 
-    sweep()  # of every run whose shell was killed, where no daemon has swept up
+    sweep()  # rings of all runs whose shell was killed, if no daemon has removed them
     writer: FastLaneWriter | None = None
     if not is_on(environment):
-        with contextlib.suppress(RingError, OSError):  # a full /dev/shm: the warning event says it anyway
+        with contextlib.suppress(RingError, OSError):  # a full /dev/shm: the warning event reports it anyway
             writer = FastLaneWriter.create(paths.run_id, paths.fastlane)
             writer.tell(reason=OFF)
     remover = _start_remover(paths.run_id)
@@ -63,30 +63,30 @@ def keeping_clean(paths: RunPaths, environment: Mapping[str, str]) -> Iterator[N
     finally:
         if writer is not None:
             writer.close()
-        sweep(paths.run_id)  # what a killed algorithm could not remove itself
+        sweep(paths.run_id)  # rings that a killed algorithm could not remove itself
         if remover is not None:
-            with contextlib.suppress(OSError):  # somebody ended it
+            with contextlib.suppress(OSError):  # it was killed
                 remover.communicate(b"\n")
 
 
 def _start_remover(run_id: str) -> subprocess.Popen[bytes] | None:
-    """Start a process that removes the rings of this run should the worker be killed where no daemon does it."""
+    """Start a process that removes this run's rings if the worker is killed without a daemon to do so."""
     try:
         return subprocess.Popen(
             ["/bin/sh", "-c", _REMOVER, sys.executable, _SWEEP, run_id],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,  # what ends the worker's group, or its terminal, does not end this process
+            start_new_session=True,  # signals to the worker's group or its terminal do not reach this process
         )
-    except OSError:  # no sh, or no process to be had: the next run or daemon removes them
+    except OSError:  # no sh, or the process limit: the next run or daemon removes them
         return None
 
 
 class Silence:
-    """Says once, after a while, that a script which runs on has made no environment that could be watched.
+    """A one-time warning, after a timeout, that a running script has not made an environment to watch.
 
-    One that ends sooner leaves the word itself, in its notes (`sitecustomize`).
+    A script that ends earlier reports it itself, in its notes (`sitecustomize`).
     """
 
     def __init__(self, paths: RunPaths, warn: Callable[[str], None], seconds: float = SILENT_SECONDS) -> None:
@@ -94,7 +94,7 @@ class Silence:
         self._due = time.monotonic() + seconds
 
     def poll(self) -> None:
-        """Look, when it is time."""
+        """Check once the timeout has passed."""
         if time.monotonic() < self._due:
             return
         self._due = math.inf
@@ -106,7 +106,7 @@ class Silence:
                 self._warn(f"no live view: {reason}")
 
 
-# Variables that hold a number, the least and the most it may be.
+# Numeric variables with their minimum and maximum.
 _NUMBERS = {
     variables.GYM_GUI_FASTLANE_SLOT: (0, 1_000_000),
     variables.GYM_GUI_FASTLANE_GRID_LIMIT: (0, 256),  # 0 is the default; more tiles would be a few pixels each

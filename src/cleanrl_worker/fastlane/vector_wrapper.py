@@ -1,4 +1,4 @@
-"""The live view of our own algorithms: whole vectors of environments, evaluations, and probes where those cannot draw.
+"""The live view of our own algorithms: vectors of environments, evaluations, and probes if those cannot be drawn.
 
 The launcher installs it (`envs.episodes.onlooker`) after importing an algorithm and before calling `main`. Its wrappers
 forward every call unchanged; an unwatched step costs one comparison of times.
@@ -25,23 +25,23 @@ from cleanrl_worker.learn.normalize import RunningStatistics
 from cleanrl_worker.run.args import RunArgs
 from cleanrl_worker.run.policy import Policy, normalized
 
-POLICY_SECONDS = 2.0  # how old the policy of a probe may grow
+POLICY_SECONDS = 2.0  # maximum age of a probe's policy
 EVAL, PROBE = "(Eval)", "(Probe)"
 
 Picture = Callable[[float, int], Any]
-"""Reward and steps so far to a frame, or to None when the renderer draws it."""
+"""A map from reward and steps so far to a frame, or None if the renderer draws it."""
 
 
 def install() -> None:
-    """Look on from now on, where this run's live view is on."""
+    """Install the onlooker if this run's live view is on."""
     view = current()
     if view is not None:
-        view.wraps = False  # vectors are watched as a whole; only what an async one makes in its processes is not
+        view.wraps = False  # vectors are watched as a whole, except an async one's environments in their processes
         episodes.onlooker = Onlooker(view)
 
 
 class Onlooker:
-    """Receives the environments of a run, its learner, and the evaluation at its end."""
+    """A hook that receives a run's environments, its learner, and its final evaluation."""
 
     def __init__(self, view: EnvPicture) -> None:
         self._view = view
@@ -50,7 +50,7 @@ class Onlooker:
         self._evaluated = False
 
     def training(self, envs: VectorEnvs, args: RunArgs) -> VectorEnvs:
-        """The environments, to be watched while they are stepped; of a curriculum, those of a stage as it begins."""
+        """Return the environments wrapped for watching; in a curriculum, called for each stage as it begins."""
         if args.curriculum_schedule or args.curriculum:
             self._view.lane.begin(f"({args.env_id})")
         if isinstance(envs, GymnasiumEnvs) and isinstance(envs.envs, AsyncVectorEnv):
@@ -70,7 +70,7 @@ class Onlooker:
         return self._watched
 
     def evaluation(self, game: play.Game, env_id: str) -> play.Game:
-        """The first game of an evaluation, to be watched while it is played; others run beside it unseen."""
+        """Return an evaluation's first game wrapped for watching; parallel games are not watched."""
         lane = self._view.lane
         if self._evaluated:
             return game
@@ -88,11 +88,11 @@ class Onlooker:
         return game
 
     def learner(self, parts: Mapping[str, Any], args: RunArgs) -> None:
-        """Who learns: the parts of its state, of which a probe takes the policy."""
+        """Register the parts of the training state; a probe uses the policy."""
         self._parts = parts
 
     def note(self, text: str) -> None:
-        """A line to show beneath the picture."""
+        """Show a line below the frame."""
         if self._view.lane.writer is not None:
             self._view.lane.writer.tell(note=text)
 
@@ -113,7 +113,7 @@ class Onlooker:
         if isinstance(envs, GymnasiumEnvs):
             native: Any = envs.envs.unwrapped
             if "rgb_array" in (native.metadata.get("render_modes") or ()) and hasattr(native, "render_mode"):
-                native.render_mode = "rgb_array"  # said here, since not every vector version takes the word
+                native.render_mode = "rgb_array"  # set here, since not every vector version accepts it as an argument
                 return lambda reward, steps: (
                     native.render()[shown[0]]
                     if one
@@ -123,7 +123,7 @@ class Onlooker:
 
 
 class WatchedEnvs:
-    """A vector of environments with somebody looking on; every value is the environments' own."""
+    """A watched vector of environments that returns every value unchanged."""
 
     def __init__(self, envs: VectorEnvs, view: EnvPicture, picture: Picture, shown: int, ticks: int = 0) -> None:
         self.envs = envs
@@ -133,7 +133,7 @@ class WatchedEnvs:
         self._step, self._lane = envs.step, view.lane
         self._view, self._picture, self._shown = view, picture, shown
         self.ticks = ticks
-        """steps of each environment, those of earlier stages included"""
+        """steps of each environment, including earlier stages"""
 
     @property
     def episodes(self) -> Episodes:
@@ -154,7 +154,7 @@ class WatchedEnvs:
         return reached
 
     def count(self, rewards: np.ndarray, ends: np.ndarray, *real: np.ndarray) -> list[tuple[int, list[Episode]]]:
-        """Of a rollout that was stepped inside a compiled function: the same, once for all of its steps."""
+        """Count a rollout that was stepped inside a compiled function; show at most one frame of it."""
         ended: list[tuple[int, list[Episode]]] = self.envs.count(rewards, ends, *real)  # type: ignore[attr-defined]
         self.ticks += len(rewards)
         for _, some in ended:
@@ -173,7 +173,7 @@ class WatchedEnvs:
 
 
 class WatchedGame:
-    """A game with somebody looking on."""
+    """A watched game that returns every value unchanged."""
 
     lost_life = False
 
@@ -207,9 +207,9 @@ class WatchedGame:
 
 
 class Probe:
-    """An environment of its own that the newest policy plays in, a step for each frame; it is labelled so.
+    """A separate environment, labelled as a probe, in which the newest policy plays one step per frame.
 
-    Its policy is a copy, its randomness its own: training never notices it.
+    Its policy is a copy and its random generator separate: training is not affected.
     """
 
     def __init__(self, view: EnvPicture, args: RunArgs, parts: Callable[[], Mapping[str, Any]]) -> None:
@@ -255,7 +255,7 @@ class Probe:
         self._policy = self._policy and play.for_episode(self._policy)
 
     def _newest(self) -> Policy:
-        """The policy as it is now, behind the observation statistics of now; built anew every few seconds."""
+        """Return the policy with the current weights and observation statistics; rebuilt every few seconds."""
         if self._policy is None or monotonic() - self._renewed > POLICY_SECONDS:
             parts = self._parts()
             with _torch_untouched():
@@ -268,7 +268,7 @@ class Probe:
 
 
 def _undrawn(env_id: str) -> str:
-    """Why a task of EnvPool is not seen, and where it would be: to draw its MuJoCo ends the process."""
+    """Return why an EnvPool task is not shown, and an alternative: drawing its MuJoCo ends the process."""
     known = env_id in gym.registry
     instead = "env_backend gymnasium" if known else "env_id dm_control/…-v0, the same task in Gymnasium,"
     return f"EnvPool cannot draw {env_id}: with {instead} it can be watched"
@@ -276,7 +276,7 @@ def _undrawn(env_id: str) -> str:
 
 @contextlib.contextmanager
 def _torch_untouched() -> Any:
-    """Building a network draws from torch's generator; training must find it as it was."""
+    """Restore torch's generator afterwards: building a network samples from it, which must not affect training."""
     torch = sys.modules.get("torch")
     with contextlib.nullcontext() if torch is None else torch.random.fork_rng(devices=[]):
         yield

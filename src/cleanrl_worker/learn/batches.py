@@ -1,4 +1,4 @@
-"""Samples of a replay memory as tensors, where the networks are."""
+"""Samples of a replay memory as tensors on the networks' device."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
@@ -8,10 +8,10 @@ import torch
 
 from cleanrl_worker.learn.buffers import ReplayBuffer, Transitions, twins
 
-# Smaller ones are not worth a twin, and could be written round while they are still on their way.
+# Smaller ones are not worth a twin, and could wrap around during a transfer.
 SMALLEST_TWIN = 4096
 LARGEST_TWIN = twins.LARGEST_TWIN
-BLOCK = 64  # frames sent in one piece: more than come between two draws
+BLOCK = 64  # frames per transfer: more than arrive between two draws
 
 
 class Batch(NamedTuple):
@@ -25,10 +25,10 @@ class Batch(NamedTuple):
 
 
 class Batches:
-    """Draws from a replay memory, the same rows on every device.
+    """Samples of a replay memory, with the same rows on every device.
 
-    On a GPU that has room, the memory has a twin there: a draw sends the transitions that are new and the numbers of
-    the rows, nothing else. Where there is no room the sample itself is sent, through page-locked memory.
+    If the GPU has room, the memory has a twin there: a draw only sends the new transitions and the row numbers.
+    Otherwise the sample itself is sent, through pinned memory.
     """
 
     def __init__(self, replay: ReplayBuffer, size: int, device: torch.device) -> None:
@@ -53,11 +53,11 @@ class Batches:
         self._stream, self._copied = torch.cuda.current_stream(), torch.cuda.Event()
 
     def draw(self, rng: np.random.Generator) -> torch.Tensor:
-        """What `at` makes a batch of; on a GPU always the same tensor, filled anew."""
+        """Sample the input of `at`; on a GPU always the same tensor, refilled."""
         chosen = rng.integers(0, len(self._replay), self._size)
         if not self._on_gpu:
             return torch.from_numpy(chosen)
-        self._copied.synchronize()  # page-locked memory is ours again when the draw before has been sent
+        self._copied.synchronize()  # pinned memory is reusable once the previous draw has been sent
         if self._twin is not None:
             self._staged[:] = chosen
             self._send(self._twin)
@@ -70,14 +70,14 @@ class Batches:
         return self._drawn
 
     def at(self, drawn: torch.Tensor) -> Batch:
-        """The batch of a draw. It may be called inside an update that is recorded."""
+        """Return the batch of a draw. It may be called inside a recorded update."""
         if not self._on_gpu:
             return Batch(*(torch.from_numpy(part) for part in self._replay.take(drawn.numpy())))
         rows = drawn if self._twin is None else self._twin.index_select(0, drawn)
         return Batch(*(_column(rows, self._row, name) for name in Transitions._fields))
 
     def _send(self, twin: torch.Tensor) -> None:
-        """What the twin does not have yet: one slice of the ring, or two where it wraps."""
+        """Send the new transitions to the twin: one slice of the ring, or two if it wraps."""
         added, capacity = self._replay.added, self._replay.capacity
         count = min(added - self._sent, capacity)
         first = (added - count) % capacity
@@ -85,13 +85,13 @@ class Batches:
         twin[first : first + until_end].copy_(self._ring[first : first + until_end], non_blocking=True)
         if count > until_end:
             twin[: count - until_end].copy_(self._ring[: count - until_end], non_blocking=True)
-        if 2 * count > capacity:  # so many at once could be written over before the next draw looks
+        if 2 * count > capacity:  # so many could be overwritten before the next draw synchronizes
             self._stream.synchronize()
         self._sent = added
 
 
 class Frames(Protocol):
-    """A replay memory that keeps each frame once (`learn.frame_buffer`)."""
+    """A replay memory that stores each frame once (`learn.frame_buffer`)."""
 
     capacity: int
     seen: int
@@ -110,10 +110,10 @@ class Frames(Protocol):
 
 
 class FrameBatches:
-    """Draws from a memory of frames, the same transitions on every device; observations are bytes.
+    """Samples of a memory of frames, with the same transitions on every device; observations are uint8.
 
-    On a GPU that has room, the frames have a twin there (a million of Atari's take 7.5 GB): a draw sends the frames
-    that are new and which of them a transition is made of. Where there is no room it sends the frames of the sample.
+    If the GPU has room, the frames have a twin there (a million of Atari's take 7.5 GB): a draw sends the new frames
+    and the transitions' frame numbers. Otherwise it sends the frames of the sample.
     """
 
     def __init__(self, replay: Frames, size: int, device: torch.device) -> None:
@@ -135,17 +135,17 @@ class FrameBatches:
         self._stream, self._copied = torch.cuda.current_stream(), torch.cuda.Event()
 
     def draw(self, rng: np.random.Generator) -> torch.Tensor:
-        """What `at` makes a batch of; on a GPU always the same tensor, filled anew."""
+        """Sample the input of `at`; on a GPU always the same tensor, refilled."""
         return self.send(self._replay.first + rng.integers(0, len(self._replay), self._size))
 
     def send(self, chosen: np.ndarray) -> torch.Tensor:
-        """The same of transitions by number, as many as a draw has."""
+        """Prepare these transitions like a draw; their number must be the batch size."""
         replay = self._replay
         if not self._on_gpu:
             return torch.from_numpy(chosen)
         where = chosen % replay.capacity
         slots = replay.stacks[where] % len(replay.frames)
-        self._copied.synchronize()  # page-locked memory is ours again when the draw before has been sent
+        self._copied.synchronize()  # pinned memory is reusable once the previous draw has been sent
         if self._has_twin:
             self._send_new()
         else:
@@ -160,7 +160,7 @@ class FrameBatches:
         return self._drawn
 
     def at(self, drawn: torch.Tensor) -> Batch:
-        """The batch of a draw. It may be called inside an update that is recorded."""
+        """Return the batch of a draw. It may be called inside a recorded update."""
         if not self._on_gpu:
             return Batch(*(torch.from_numpy(part) for part in self._replay.take(drawn.numpy())))
         slots, *others = (_column(drawn, self._row, name) for name in ("stacks", "actions", "rewards", "terminations"))
@@ -169,12 +169,12 @@ class FrameBatches:
         return Batch(shown[:, :-1], actions, rewards, shown[:, 1:], terminations)
 
     def _send_new(self) -> None:
-        """The frames that the twin does not have yet: as a rule one piece, for which the staging memory is free."""
+        """Send the new frames to the twin: usually one piece, for which the staging memory is free."""
         frames, seen = self._replay.frames, self._replay.seen
         self._sent = first = max(self._sent, seen - len(frames))
         while self._sent < seen:
             if self._sent > first:
-                self._stream.synchronize()  # the piece before has been sent
+                self._stream.synchronize()  # the previous piece has been sent
             start = self._sent % len(frames)
             count = min(BLOCK, seen - self._sent, len(frames) - start)
             self._frame_staging.numpy()[:count] = frames[start : start + count]
@@ -183,18 +183,18 @@ class FrameBatches:
 
 
 def _room(device: torch.device) -> float:
-    """How many bytes of a GPU a twin may take."""
+    """Return the maximum size of a twin on a GPU, in bytes."""
     return twins.room(torch.cuda.mem_get_info(device)[0], LARGEST_TWIN)
 
 
 def _row_type(replay: ReplayBuffer | Frames, names: Sequence[str]) -> np.dtype:
-    """A transition in one piece."""
+    """Return the packed dtype of a transition."""
     arrays = ((name, getattr(replay, name)) for name in names)
     return np.dtype([(name, array.dtype, array.shape[1:]) for name, array in arrays], align=True)
 
 
 def _column(rows: torch.Tensor, row: np.dtype, name: str) -> torch.Tensor:
-    """One field of packed rows, as a view of its own type and shape."""
+    """Return one field of packed rows, as a view of its own dtype and shape."""
     assert row.fields is not None
     kind, start = row.fields[name][:2]
     words = rows[:, start // 4 : (start + kind.itemsize) // 4]

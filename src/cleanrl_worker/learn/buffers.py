@@ -9,7 +9,7 @@ from mosaic.contract import twins as twins
 
 
 class Transitions(NamedTuple):
-    """A sample, first axis the batch; `terminations` is 1.0 where the episode really ended, 0.0 also when truncated."""
+    """A sample, batch axis first; `terminations` is 1.0 if the episode terminated, 0.0 also if truncated."""
 
     obs: np.ndarray
     actions: np.ndarray
@@ -19,7 +19,7 @@ class Transitions(NamedTuple):
 
 
 class ReplayBuffer:
-    """The newest `capacity` transitions; environments write side by side, sampling is uniform."""
+    """The newest `capacity` transitions; environments are interleaved, sampling is uniform."""
 
     def __init__(
         self, capacity: int, obs_shape: tuple[int, ...], action_shape: tuple[int, ...], action_dtype: type
@@ -32,7 +32,7 @@ class ReplayBuffer:
         self.terminations = np.zeros(capacity, np.float32)
         self.added = 0
         self.saved_to = 0
-        """transitions up to this count lie in `segments`, the files of the checkpoints so far"""
+        """transitions up to this count are in `segments`, the files of the checkpoints so far"""
         self.segments: list[dict[str, Any]] = []
 
     def __len__(self) -> int:
@@ -41,7 +41,7 @@ class ReplayBuffer:
     def add(
         self, obs: np.ndarray, actions: np.ndarray, rewards: np.ndarray, next_obs: np.ndarray, terminations: np.ndarray
     ) -> None:
-        """One transition per environment; `next_obs` must be what the action led to, never a reset's observation."""
+        """Add one transition per environment; `next_obs` must be the action's result, never a reset's observation."""
         count = len(rewards)
         first = self.added % self.capacity
         # a slice is much cheaper than an index array, and only the ring's last write can need one
@@ -59,16 +59,16 @@ class ReplayBuffer:
         return self.take(rng.integers(0, len(self), size))
 
     def take(self, rows: np.ndarray) -> Transitions:
-        # take with clip is twice as fast as an index array: it need not look for bad rows
+        # take with clip is twice as fast as an index array: it skips the bounds check
         return Transitions(*(array.take(rows, axis=0, mode="clip") for array in self._arrays().values()))
 
     def rows(self, first: int, end: int) -> dict[str, np.ndarray]:
-        """Copies of the transitions that were added as number `first` up to `end`."""
+        """Return copies of the transitions from number `first` up to `end`."""
         where = np.arange(first, end) % self.capacity
         return {name: array[where] for name, array in self._arrays().items()}
 
     def put(self, first: int, rows: Mapping[str, np.ndarray]) -> None:
-        """Write transitions back to where those numbers lay; older ones than the memory holds are left out."""
+        """Restore transitions by number; skip those older than the memory holds."""
         skip = max(0, len(rows["rewards"]) - self.capacity)
         where = np.arange(first + skip, first + len(rows["rewards"])) % self.capacity
         for name, array in self._arrays().items():

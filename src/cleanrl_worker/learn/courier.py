@@ -1,4 +1,4 @@
-"""What an agent sees and does, on its way to the networks and back."""
+"""Transfers of observations to the networks' device, and of their outputs back."""
 
 from collections.abc import Callable, Hashable
 from typing import NamedTuple
@@ -13,23 +13,23 @@ Network = Callable[[torch.Tensor], torch.Tensor]
 
 
 class Courier:
-    """Takes arrays to where the networks are, and brings their answers back.
+    """Transfers of arrays to the networks' device, and of their outputs back.
 
-    A GPU is reached through page-locked memory, and arrays of one shape always arrive in the same tensor, so that what
-    reads it can be recorded as a CUDA graph. On the CPU nothing is copied.
+    Transfers to a GPU use pinned memory, and arrays of one shape always arrive in the same tensor, so that a CUDA graph
+    can read it. On the CPU nothing is copied.
     """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._on_gpu = device.type == "cuda"
         self._pairs: dict[Hashable, tuple[torch.Tensor, torch.Tensor]] = {}
-        """by what is carried: the page-locked tensor, and the one on the GPU"""
+        """by shape and dtype: the pinned tensor, and the one on the GPU"""
         self._back: dict[Hashable, torch.Tensor] = {}
         if self._on_gpu:
             self._stream, self._sent = torch.cuda.current_stream(), torch.cuda.Event()
 
     def send(self, array: np.ndarray) -> torch.Tensor:
-        """The array as a tensor; on a GPU the next one of its shape takes its place."""
+        """Return the array as a tensor; on a GPU, the next array of its shape overwrites it."""
         if not self._on_gpu:
             return torch.from_numpy(array)
         key = array.shape, array.dtype
@@ -37,14 +37,14 @@ class Courier:
             here = torch.from_numpy(np.empty_like(array)).pin_memory()
             self._pairs[key] = here, torch.empty_like(here, device=self._device)
         here, there = self._pairs[key]
-        self._sent.synchronize()  # page-locked memory is ours again when what was in it has been sent
+        self._sent.synchronize()  # pinned memory is reusable once its last transfer is complete
         here.numpy()[...] = array
         there.copy_(here, non_blocking=True)
         self._sent.record(self._stream)
         return there
 
     def fetch(self, tensor: torch.Tensor) -> np.ndarray:
-        """The tensor as an array, once it has been computed."""
+        """Return the tensor as an array; wait until it is computed."""
         if not self._on_gpu:
             return tensor.numpy()
         key = tensor.shape, tensor.dtype
@@ -52,11 +52,11 @@ class Courier:
             self._back[key] = torch.empty_like(tensor, device="cpu", pin_memory=True)
         here = self._back[key]
         here.copy_(tensor, non_blocking=True)
-        self._stream.synchronize()  # this copy is the last thing it was given
+        self._stream.synchronize()  # this copy is its last operation
         return here.numpy().copy()
 
     def both_ways(self, run: Run) -> Callable[[Network], Callable[[np.ndarray], "Answer"]]:
-        """The function below, asked with arrays; on a GPU the ways there and back are recorded with it."""
+        """Return a decorator for networks called with arrays; on a GPU, both transfers are recorded with them."""
 
         def wrap(network: Network) -> Callable[[np.ndarray], Answer]:
             if self._on_gpu and not getattr(run.args, "compile", False):
@@ -73,20 +73,20 @@ class Courier:
 
 
 class Answer(NamedTuple):
-    """What a network was asked for: on its way, while the program goes on."""
+    """A pending output of a network, computed asynchronously."""
 
     fetch: Callable[[], np.ndarray]
-    """as an array, once it has been computed; to be called before the network is asked again"""
+    """wait for the output as an array; must be called before the network is called again"""
 
 
 class Messenger:
-    """Asks a network on a GPU: a copy there, the network and a copy back, which a CUDA graph makes one launch of."""
+    """Calls of a network on a GPU: both copies and the network as one launch, with a CUDA graph."""
 
     def __init__(self, network: Network, run: Run) -> None:
         self._device, self._network = run.device, network
         self._sent: dict[Hashable, torch.Tensor] = {}
         self._back: dict[Hashable, torch.Tensor] = {}
-        """by what is asked: the page-locked tensors of the question and of the answer"""
+        """by input shape: the pinned tensors of the outputs"""
         self._carry = graphs.captured(run)(self._there_and_back)
         self._stream, self._told = torch.cuda.current_stream(), torch.cuda.Event()
 
@@ -94,7 +94,7 @@ class Messenger:
         if array.shape not in self._sent:
             self._sent[array.shape] = torch.from_numpy(np.empty_like(array)).pin_memory()
         sent = self._sent[array.shape]
-        self._told.synchronize()  # page-locked memory is ours again when the question before has been answered
+        self._told.synchronize()  # pinned memory is reusable once the previous call is complete
         sent.numpy()[...] = array
         told = self._carry(sent)
         self._told.record(self._stream)

@@ -1,6 +1,6 @@
-"""Policy files of DQNs for images, in numpy alone: whoever wrote them, torch or flax can take their weights.
+"""Policy files of image DQNs, read with numpy only and converted between torch and flax.
 
-A torch process need not import jax for a file of flax's, nor a JAX process torch for one of torch's.
+A torch process need not import jax for a flax file, nor a JAX process torch for a torch file.
 """
 
 import itertools
@@ -12,7 +12,7 @@ import numpy as np
 
 from cleanrl_worker.run import policy_files
 
-# Layers of torch's networks and of flax's: DQN's own, and that of IMPALA. The first linear layer is the last but one.
+# Layer names in torch and in flax: DQN's own network, and IMPALA's. The first linear layer is the last but one.
 NATURE = {f"network.{place}": f"Conv_{number}" for number, place in enumerate((0, 2, 4))}
 NATURE |= {"network.7": "Dense_0", "network.9": "Dense_1"}
 IMPALA = {f"network.{number}.conv": f"ConvSequence_{number}/Conv_0" for number in range(3)}
@@ -39,7 +39,7 @@ def is_flax(state: Mapping[str, Any]) -> bool:
 
 
 def layers_of(state: Mapping[str, Any]) -> Mapping[str, str]:
-    """The layers of the network that these names are of, torch's name of each and flax's."""
+    """Return the layers of the network with these names, mapping torch's name to flax's."""
     for layers in (NATURE, IMPALA):
         names = [name for pair in layers.items() for name in (f"{pair[0]}.weight", f"params/{pair[1]}/kernel")]
         if sum(name in state for name in names) == len(layers):
@@ -48,14 +48,14 @@ def layers_of(state: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 def as_flax(state: Mapping[str, np.ndarray]) -> State:
-    """The arrays as our JAX policies have them."""
+    """Return the arrays in the layout of our JAX policies."""
     if is_flax(state):
         return dict(state)
     layers, found = layers_of(state), {}
     channels = _channels(layers, lambda torch_name, _: len(state[f"{torch_name}.weight"]))
     for torch_name, name in layers.items():
         weight = state[f"{torch_name}.weight"]
-        if name == "Dense_0":  # it sees the last convolution's outputs, in torch channel by channel
+        if name == "Dense_0":  # its inputs are the last convolution's outputs, in torch channel by channel
             weight = weight.reshape(len(weight), channels, *_square(weight.shape[1] / channels))
         kernel = weight.transpose(2, 3, 1, 0) if weight.ndim == 4 else weight.T
         found[f"params/{name}/kernel"] = kernel.reshape(-1, len(weight)) if name == "Dense_0" else kernel
@@ -64,7 +64,7 @@ def as_flax(state: Mapping[str, np.ndarray]) -> State:
 
 
 def as_torch(state: Mapping[str, np.ndarray]) -> State:
-    """The arrays as our torch policies have them."""
+    """Return the arrays in the layout of our torch policies."""
     if not is_flax(state):
         return dict(state)
     layers, found = layers_of(state), {}
@@ -80,7 +80,7 @@ def as_torch(state: Mapping[str, np.ndarray]) -> State:
 
 
 def _channels(layers: Mapping[str, str], outputs: Any) -> int:
-    """Outputs of the last convolution."""
+    """Return the output channels of the last convolution."""
     return int(outputs(*[pair for pair in layers.items() if "Conv" in pair[1]][-1]))
 
 

@@ -1,4 +1,4 @@
-"""Replay memory for stacked frames: each frame is kept once, and a transition names the frames it is made of."""
+"""Replay memory for stacked frames: each frame is stored once, and transitions hold frame numbers."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,49 +10,49 @@ from cleanrl_worker.learn.buffers import Transitions
 
 
 class FrameReplay:
-    """The newest `capacity` transitions of environments that show their last frames; sampling is uniform.
+    """The newest `capacity` transitions of environments with stacked frames; sampling is uniform.
 
-    A million of Atari's take 7.6 GB, not the 56 of whole stacks. Transitions are numbered from 0 in the order of their
-    coming. A memory whose frames run out first (episodes of under 16 steps) holds fewer than `capacity`.
+    A million of Atari's take 7.6 GB instead of 56 for whole stacks. Transitions are numbered from 0 in order of
+    arrival. If the frames run out first (episodes of under 16 steps), the memory holds fewer than `capacity`.
     """
 
     def __init__(self, capacity: int, obs_shape: tuple[int, ...]) -> None:
         self.capacity = capacity
-        # a frame per transition; an episode needs one more for its end, and one or two for what its first stack holds
+        # a frame per transition; an episode needs one more for its end, and one or two for its first stack
         self.frames = np.zeros((capacity + max(capacity // 16, 1024), *obs_shape[1:]), np.uint8)
         self.stacks = np.zeros((capacity, obs_shape[0] + 1), np.int64)
-        """numbers of the frames of the observation, then of the one that the action led to"""
+        """numbers of the observation's frames, then of the next frame"""
         self.lowest = np.zeros(capacity, np.int64)
-        """lowest number of a frame that this or a later transition needs"""
+        """lowest frame number that this or a later transition needs"""
         self.ahead = np.zeros(capacity, np.int32)
-        """how many transitions later the same episode goes on; 0: never"""
+        """offset to the next transition of the same episode; 0: none"""
         self.actions = np.zeros(capacity, np.int64)
         self.rewards = np.zeros(capacity, np.float32)
         self.terminations = np.zeros(capacity, np.float32)
         self.added = self.seen = self._first = 0
         self.saved_to = 0
-        """transitions up to this count lie in `segments`, the files of the checkpoints so far"""
+        """transitions up to this count are in `segments`, the files of the checkpoints so far"""
         self.segments: list[dict[str, Any]] = []
         self._shown = np.zeros((0, obs_shape[0]), np.int64)
-        """numbers of the frames that each environment shows now"""
+        """frame numbers of each environment's current stack"""
         self._last: Step | None = None
-        """what the environments did last; None where all were reset since"""
+        """the last step of the environments; None if all were reset since"""
 
     def __len__(self) -> int:
         return self.added - self.first
 
     @property
     def first(self) -> int:
-        """The oldest transition that is still whole."""
+        """Return the number of the oldest complete transition."""
         self._first = max(self._first, self.added - self.capacity)
         while self._first < self.added and self.lowest[self._first % self.capacity] < self.seen - len(self.frames):
             self._first += 1
         return self._first
 
     def add(self, obs: np.ndarray, actions: np.ndarray, reached: Step) -> None:
-        """One transition per environment. Other observations than the last step's mean that all were reset."""
+        """Add one transition per environment. Observations other than the last step's mean that all were reset."""
         count = len(actions)
-        if self.capacity < 8 * count:  # the stacks under way alone need five frames each
+        if self.capacity < 8 * count:  # the current stacks alone need five frames each
             raise SystemExit(f"--buffer-size: 8 * num_envs ({8 * count}) or more is needed, not {self.capacity}")
         if not np.array_equal(obs[:, 1:], reached.final_obs[:, :-1]):
             raise SystemExit("these observations are no stacks of frames: a step must add one and drop the oldest")
@@ -61,21 +61,21 @@ class FrameReplay:
         where = places(self.added, count, self.capacity)
         self.stacks[where, :-1], self.stacks[where, -1] = shown, new
         self.lowest[where] = shown.min()
-        self.ahead[where] = count  # until it turns out that another episode began
+        self.ahead[where] = count  # until a new episode is detected
         self.actions[where], self.rewards[where] = actions, reached.rewards
         self.terminations[where] = reached.terminations
         self.added += count
         self._shown, self._last = self.stacks[where, 1:].copy(), reached
 
     def forget(self) -> None:
-        """Hold nothing any more; numbers go on."""
+        """Discard all transitions; the numbering continues."""
         self._first, self._last = self.added, None
 
     def sample(self, size: int, rng: np.random.Generator) -> Transitions:
         return self.take(self.first + rng.integers(0, len(self), size))
 
     def take(self, numbers: np.ndarray) -> Transitions:
-        """Transitions by number; both observations are views of the same frames, as bytes."""
+        """Return transitions by number; both observations are uint8 views of the same frames."""
         where = numbers % self.capacity
         seen = self.frames.take(self.stacks.take(where, axis=0) % len(self.frames), axis=0, mode="clip")
         return Transitions(
@@ -83,12 +83,12 @@ class FrameReplay:
         )
 
     def after(self, numbers: np.ndarray) -> np.ndarray:
-        """The next transition of the same episode, or -1 where it has ended or nothing more is known."""
+        """Return the next transitions of the same episodes, -1 after an end or if not yet added."""
         later = numbers + self.ahead[numbers % self.capacity]
         return np.where((later > numbers) & (later < self.added), later, -1)
 
     def rows(self, first: int, end: int) -> dict[str, np.ndarray]:
-        """Copies of these transitions and their frames, for a checkpoint, after which all environments are reset."""
+        """Return copies of transitions and frames for a checkpoint, after which all environments are reset."""
         if self._last is not None:
             under_way = np.arange(self.added - len(self._shown), self.added)
             self.ahead[under_way % self.capacity], self._last = 0, None
@@ -99,7 +99,7 @@ class FrameReplay:
         return {**rows, "frames": frames}
 
     def put(self, first: int, rows: Mapping[str, np.ndarray]) -> None:
-        """Write transitions back to where those numbers lay; older ones than the memory holds are left out."""
+        """Restore transitions by number; skip those older than the memory holds."""
         end, self.seen = first + len(rows["rewards"]), int(rows["stacks"][:, -1].max()) + 1
         where = np.arange(first, end)[-self.capacity :] % self.capacity
         self._first, self.added = self._first if self.added else first, end
@@ -117,7 +117,7 @@ class FrameReplay:
         return {name: getattr(self, name) for name in names}
 
     def _follow(self, obs: np.ndarray) -> np.ndarray:
-        """Numbers of the frames that each environment shows; those of new episodes are kept now."""
+        """Return the frame numbers of each environment's stack; store the frames of new episodes."""
         count, last = len(obs), self._last
         if last is None:
             begun, self._shown = np.ones(count, bool), np.full((count, obs.shape[1]), -1)
@@ -132,8 +132,8 @@ class FrameReplay:
         return self._shown
 
     def _begin(self, stack: np.ndarray, shown: np.ndarray) -> None:
-        """Number the frames of a first observation: many repeat the one before, or go on after a lost life."""
-        # where all episodes begin alike and end at once, one frame would be shown for ever, and all of them need it
+        """Number the frames of a first observation: many repeat the previous one, or continue after a lost life."""
+        # if all episodes start alike and end at once, one frame would be reused forever, and all of them need it
         oldest = max(self.seen - len(self.frames) // 2, 0)
         for index, frame in enumerate(stack):
             if shown[index] >= oldest and np.array_equal(frame, self.frames[shown[index] % len(self.frames)]):
@@ -148,6 +148,6 @@ class FrameReplay:
 
 
 def places(first: int, count: int, size: int) -> slice | np.ndarray:
-    """Where consecutive numbers lie in a ring; a slice, which is several times faster to write to, unless they wrap."""
+    """Return the ring indices of consecutive numbers; a slice, several times faster to write, unless they wrap."""
     start = first % size
     return slice(start, start + count) if start + count <= size else np.arange(first, first + count) % size

@@ -1,26 +1,26 @@
-"""An update recorded as a CUDA graph: hundreds of launches become one."""
+"""Updates recorded as CUDA graphs: hundreds of launches become one."""
 
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar, cast
 
 from cleanrl_worker.run.training import Run
 
-WARM_UP = 3  # calls that run as they are: the libraries set themselves up in them, which cannot be recorded
+WARM_UP = 3  # unrecorded calls: library initialisation cannot be recorded
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
 
 
 def captured(run: Run) -> Callable[[Callable[Given, Result]], Callable[Given, Result]]:
-    """The update below as `--compile` and `--cudagraphs` want it: compiled, recorded or, on a CPU, as it is.
+    """Return a decorator that compiles or records an update for `--compile` and `--cudagraphs`; no-op on a CPU.
 
-    It takes tensors, changes tensors that stay where they are, and never looks at their values. Its next call may
-    overwrite what it has returned.
+    The update must accept tensors, modify tensors in place, and never read their values. Its next call may overwrite
+    its result.
     """
     import torch
 
     def wrap(update: Callable[Given, Result]) -> Callable[Given, Result]:
         if getattr(run.args, "compile", False):
-            torch._dynamo.config.suppress_errors = True  # what cannot be compiled runs as it is, and torch says so
+            torch._dynamo.config.suppress_errors = True  # uncompilable code runs uncompiled, and torch logs it
             update = torch.compile(update)
         if run.device.type == "cuda" and getattr(run.args, "cudagraphs", False):
             return cast(Callable[Given, Result], Recorder(update, run))
@@ -30,7 +30,7 @@ def captured(run: Run) -> Callable[[Callable[Given, Result]], Callable[Given, Re
 
 
 class Recorder:
-    """Calls a function a few times, then records it and replays that: a recording for every shape of arguments."""
+    """A function that is recorded after a few calls and then replayed, once per shape of its arguments."""
 
     def __init__(self, update: Callable[..., Any], run: Any) -> None:
         self._update, self._run = update, run
@@ -45,7 +45,7 @@ class Recorder:
                 return self._update(*given)
         graph, inputs, result = self._recordings[shapes]
         for mine, tensor in zip(inputs, given, strict=True):
-            if mine is not tensor:  # a replay reads where the recorded call read
+            if mine is not tensor:  # a replay reads the recorded call's tensors
                 mine.copy_(tensor, non_blocking=True)
         graph.replay()
         return result
@@ -58,9 +58,9 @@ class Recorder:
         try:
             with torch.cuda.graph(graph, capture_error_mode="thread_local"):
                 result = self._update(*given)
-        except RuntimeError as error:  # torch's and CUDA's alike
-            generator.graphsafe_set_state(untouched)  # the one in use waits for the recording to end
-            self._run.args.cudagraphs = False  # earlier recordings draw from that one
+        except RuntimeError as error:  # both torch's and CUDA's
+            generator.graphsafe_set_state(untouched)  # the current state is tied to the failed recording
+            self._run.args.cudagraphs = False  # earlier recordings use the old state
             message = f"updates run without CUDA graphs: one cannot be recorded ({str(error).splitlines()[0]})"
             self._run.tell("warning", {"message": message})
             return False

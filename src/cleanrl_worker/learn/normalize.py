@@ -1,4 +1,4 @@
-"""Running statistics that keep observations and rewards near unit scale."""
+"""Running normalization of observations and rewards."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,23 +9,23 @@ from cleanrl_worker.run.policy import scaled
 
 
 class RunningStatistics:
-    """Mean and variance of everything seen, merged batch by batch (Chan et al. 1979)."""
+    """Mean and variance of all samples, merged batch by batch (Chan et al. 1979)."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.mean = np.zeros(shape)
         self.var = np.ones(shape)
-        self.count = 1e-4  # a whiff of the prior, so that the first division is defined
+        self.count = 1e-4  # a small prior, so that the first division is defined
 
     def update(self, batch: np.ndarray) -> None:
-        """Rows of `batch` are samples."""
-        if len(batch) == 1:  # one environment, the usual case in continuous control: no sums over rows
+        """Update the statistics; rows of `batch` are samples."""
+        if len(batch) == 1:  # one environment, the usual case in continuous control: no reduction needed
             self.merge(batch[0], 0.0, 1)
         else:
             mean = batch.mean(axis=0)
             self.merge(mean, ((batch - mean) ** 2).sum(axis=0), len(batch))
 
     def merge(self, mean: np.ndarray, spread: Any, rows: int) -> None:
-        """Take `rows` samples into account, of which the mean and the sum of squared distances from it are known."""
+        """Merge `rows` samples, given their mean and their sum of squared deviations from it."""
         total = self.count + rows
         delta = mean - self.mean
         spread = self.var * self.count + spread
@@ -45,18 +45,18 @@ class RunningStatistics:
 
 
 class ObservationNormalizer:
-    """Observations to zero mean and unit variance, clipped to ±10; the statistics travel with the policy."""
+    """Observations scaled to zero mean and unit variance, clipped to ±10; the policy file includes the statistics."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.statistics = RunningStatistics(shape)
 
     def observe(self, obs: np.ndarray) -> np.ndarray:
-        """Take new observations into the statistics and normalise them."""
+        """Update the statistics with new observations and normalise them."""
         self.statistics.update(obs)
         return self.apply(obs)
 
     def frozen(self) -> dict[str, np.ndarray]:
-        """What a saved policy needs of the statistics."""
+        """Return the statistics for a saved policy."""
         return {"mean": self.statistics.mean, "var": self.statistics.var}
 
     def apply(self, obs: np.ndarray) -> np.ndarray:
@@ -74,16 +74,16 @@ class RewardNormalizer:
     def observe(self, rewards: np.ndarray, ends: np.ndarray) -> np.ndarray:
         self.returns = self.returns * self.gamma + rewards
         self.statistics.update(self.returns)
-        self.returns[ends] = 0.0  # the next episode's sum starts anew
+        self.returns[ends] = 0.0  # the next episode's sum starts at 0
         small = rewards / np.sqrt(self.statistics.var + 1e-8)
         return np.minimum(np.maximum(small, -10.0), 10.0)
 
     def restart(self) -> None:
-        """Every environment was reset: all sums start anew."""
+        """Reset all sums after a reset of every environment."""
         self.returns[:] = 0.0
 
     def state_dict(self) -> dict[str, Any]:
-        """Without the sums of the episodes under way: whoever restores this starts new ones."""
+        """Return the state without the sums of running episodes: a restored run starts new ones."""
         return {"statistics": self.statistics.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Adam (arXiv:1412.6980) and RAdam (arXiv:1908.03265) over one flat vector that holds all parameters of a network."""
+"""Adam (arXiv:1412.6980) and RAdam (arXiv:1908.03265) over one flat vector of all parameters of a network."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,26 +8,25 @@ import numpy as np
 import torch
 from torch import nn
 
-# Units that never fire have no gradient, and their moments fade into numbers too small for a float's usual form, on
-# which a CPU takes a hundred times as long: a fifth of those of TD3 after 2,000 updates. They fade to this: its square,
-# times 1 - beta2 (0.001), is above 1e-38, and it moves a weight by less than 1e-6 in a million updates.
+# Dead units have no gradient, and their moments decay to denormal floats, which are a hundred times slower on a CPU: a
+# fifth of TD3's moments after 2,000 updates. With this, they stay normal: its square times 1 - beta2 (0.001) is above
+# 1e-38, and it moves a weight by less than 1e-6 in a million updates.
 TINY = 1e-17
-# The fused kernel gives each tensor one block of a GPU for every 65,536 numbers: of a small network's one vector that
-# would keep two or three of its hundred multiprocessors busy. One launch takes 36 pieces with CUDA 12; each parameter
-# may leave one that is short.
+# The fused kernel runs one GPU block per 65,536 numbers of a tensor: a small network's single vector would use two or
+# three of a hundred multiprocessors. With CUDA 12, one launch accepts 36 pieces; each parameter may leave a short one.
 PIECE, PIECES = 4096, 24
 
 
 class FlatAdam:
-    """Same updates as `torch.optim.Adam`, on parameters that become views of one vector: a step is a few operations.
+    """An optimizer equal to `torch.optim.Adam`, with parameters as views of one vector: a step is a few operations.
 
-    For small networks that is three times faster than a loop over tensors, and the 1–2 s that torch.optim spends on
-    importing its compiler at the first step are saved. On a GPU the count of steps and the step size lie there too, so
-    that a step can be recorded as a CUDA graph: a number of Python's would be the same at every replay.
+    For small networks this is three times faster than a loop over tensors, and saves the 1–2 s that torch.optim spends
+    on importing its compiler at the first step. On a GPU the step count and the learning rate are tensors, so that a
+    step can be recorded as a CUDA graph: a Python number would be constant in every replay.
     """
 
     replayable: bool | None = None
-    """whether a step can be recorded (None: on a GPU)"""
+    """True if a step can be recorded (None: only on a GPU)"""
 
     def __init__(
         self,
@@ -48,11 +47,11 @@ class FlatAdam:
         self.variance = torch.zeros_like(self.flat)
 
     def step(self, loss: torch.Tensor, max_grad_norm: float | None = None) -> None:
-        """Differentiate the loss, shorten the gradient to `max_grad_norm`, and move the parameters."""
+        """Differentiate the loss, clip the gradient to `max_grad_norm`, and update the parameters."""
         self.apply(torch.autograd.grad(loss, self.parameters), max_grad_norm)
 
     def apply(self, gradients: Sequence[torch.Tensor], max_grad_norm: float | None = None) -> None:
-        """Shorten the gradient to `max_grad_norm`, and move the parameters."""
+        """Clip the gradient to `max_grad_norm`, and update the parameters."""
         with torch.no_grad():
             self._steps += 1
             pieces = [gradient.reshape(-1) for gradient in gradients]
@@ -72,22 +71,22 @@ class FlatAdam:
             steps = torch.tensor(float(self._steps))
             self._fused([self.flat], [gradient], [self.mean], [self.variance], steps, self.lr)
             return
-        # torch.compile refuses the fused operation, and makes one of these
+        # torch.compile refuses the fused operation, and fuses these instead
         mean_bias, variance_bias = self._average(gradient)
         unbiased = (self.variance / variance_bias).sqrt_().add_(self.eps)
         self.flat.addcdiv_(self.mean, unbiased, value=-self.lr / mean_bias)
 
     def _average(self, gradient: torch.Tensor) -> tuple[float, float]:
-        """Let the gradient enter the moments; how far they have come from their start at 0 (1: all the way)."""
+        """Update the moments with the gradient; return their bias corrections (1: no bias)."""
         beta1, beta2 = self.betas
         self.mean.lerp_(gradient, 1 - beta1)
         self.variance.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
         return 1 - beta1**self._steps, 1 - beta2**self._steps
 
     def _move_at_once(self, gradients: Sequence[torch.Tensor], rate: torch.Tensor) -> None:
-        """By one kernel, which takes the count and the step size as tensors."""
-        piece = max(PIECE, len(self.flat) // PIECES // 4 * 4)  # of whole fours, which the kernel reads at once
-        if torch.compiler.is_compiling():  # what is compiled copies every piece
+        """Update by one kernel, with the step count and the learning rate as tensors."""
+        piece = max(PIECE, len(self.flat) // PIECES // 4 * 4)  # a multiple of four, which the kernel reads at once
+        if torch.compiler.is_compiling():  # compiled code copies every piece
             gradients, piece = [torch.cat(list(gradients))], len(self.flat)
         sizes = [len(gradient) for gradient in gradients]
         parameters, means, variances = (
@@ -104,7 +103,7 @@ class FlatAdam:
         steps: torch.Tensor,
         rate: float | torch.Tensor,
     ) -> None:
-        """What `torch.optim.Adam(fused=True)` calls: each number is read and written once."""
+        """Call the kernel of `torch.optim.Adam(fused=True)`: each number is read and written once."""
         beta1, beta2 = self.betas
         torch._fused_adam_(
             parameters,
@@ -134,19 +133,19 @@ class FlatAdam:
 
     @property
     def steps(self) -> int:
-        """Steps made so far; on a GPU, reading it waits for all that was asked of it."""
+        """Return the step count; on a GPU, this synchronizes."""
         return int(self._steps)
 
     @steps.setter
     def steps(self, steps: int) -> None:
-        self._steps += steps - self.steps  # a recording knows the tensor by its place
+        self._steps += steps - self.steps  # in place: a recording refers to this tensor's memory
 
     def state_dict(self) -> dict[str, Any]:
         return {"mean": self.mean, "variance": self.variance, "steps": self.steps}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         for name in ("mean", "variance"):
-            if np.shape(state[name]) != tuple(self.flat.shape):  # one of size 1 would be copied to all places
+            if np.shape(state[name]) != tuple(self.flat.shape):  # size 1 would be broadcast
                 raise ValueError(f"size mismatch for {name}: {np.shape(state[name])}, not {tuple(self.flat.shape)}")
         self.mean.copy_(torch.from_numpy(np.array(state["mean"])))
         self.variance.copy_(torch.from_numpy(np.array(state["variance"])))
@@ -154,7 +153,7 @@ class FlatAdam:
 
 
 class FlatRAdam(FlatAdam):
-    """Same updates as `torch.optim.RAdam`: plain momentum until the variance is known well enough to divide by."""
+    """An optimizer equal to `torch.optim.RAdam`: plain momentum until the variance estimate is reliable."""
 
     def _move(self, gradient: torch.Tensor) -> None:
         beta2 = self.betas[1]
@@ -169,7 +168,7 @@ class FlatRAdam(FlatAdam):
         self.flat.addcdiv_(self.mean, self.variance.sqrt().add_(self.eps), value=-rate)
 
     def _move_at_once(self, gradients: Sequence[torch.Tensor], rate: torch.Tensor) -> None:
-        """The same without a look at the count: both moves are worked out, and the one that is due is made."""
+        """Do the same without reading the step count: compute both updates, and apply the right one."""
         gradient = torch.cat(list(gradients))
         beta1, beta2 = self.betas
         self.mean.lerp_(gradient, 1 - beta1)
@@ -180,13 +179,13 @@ class FlatRAdam(FlatAdam):
         longest = 2 / (1 - beta2) - 1
         length = longest - 2 * steps * faded / variance_bias
         rectified = (length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length)
-        scale = (rectified * variance_bias).sqrt().float()  # not a number where it is not used
+        scale = (rectified * variance_bias).sqrt().float()  # NaN where unused
         divided = self.mean / self.variance.sqrt().add_(self.eps) * scale
         self.flat -= torch.where(length > 5, divided, self.mean) * (rate / mean_bias).float()
 
 
 def flattened(parameters: Iterable[nn.Parameter]) -> torch.Tensor:
-    """One vector that the parameters become views of: what is done to it is done to all of them."""
+    """Return one vector and make the parameters views of it, so that its changes apply to all of them."""
     given = list(parameters)
     with torch.no_grad():
         flat = torch.cat([parameter.reshape(-1) for parameter in given])

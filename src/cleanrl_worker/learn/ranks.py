@@ -1,6 +1,6 @@
-"""Several processes that train one agent: each a rank with environments of its own, gradients shared between them.
+"""Distributed training of one agent: each process is a rank with its own environments, and gradients are shared.
 
-The first rank is the run: it starts the others, writes the logs and the checkpoints, and ends when one of them dies.
+The first rank is the run: it starts the others, writes the logs and checkpoints, and ends when one of them dies.
 Under torchrun, which starts all of them, each finds its number in the environment.
 """
 
@@ -27,18 +27,18 @@ from cleanrl_worker.learn.optim import FlatAdam
 from cleanrl_worker.run.args import RunArgs, as_json
 
 RANK, WORLD_SIZE, ADDRESS, PORT = "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"  # torchrun's names
-AGENT_STORE = "TORCHELASTIC_USE_AGENT_STORE"  # torchrun has a store of its own
+AGENT_STORE = "TORCHELASTIC_USE_AGENT_STORE"  # torchrun has its own store
 HOST = "127.0.0.1"
 PR_SET_PDEATHSIG = 1
-ABANDONED = 76  # exit code of a rank that found another one gone
-PATIENCE = 10.0  # seconds for the training loop to notice that a rank is gone, and for ranks to end by themselves
+ABANDONED = 76  # exit code of a rank that lost another one
+PATIENCE = 10.0  # seconds for the training loop to notice a dead rank, and for ranks to end by themselves
 HOURS = timedelta(hours=6)  # ranks wait while the first one saves, evaluates or is paused
-# Where the run writes is the first rank's matter.
+# Only the first rank handles the run's outputs.
 OWN = ("run_dir", "tensorboard_dir", "track", "capture_video", "save_model", "upload_model", "resume", "world_size")
 
 
 class Ranks:
-    """This process among those that train together; every rank must make the same calls in the same order."""
+    """The group of training processes; every rank must make the same calls in the same order."""
 
     def __init__(self, args: RunArgs, world_size: int, backend: str) -> None:
         self.rank = int(os.environ.get(RANK, 0))
@@ -48,14 +48,14 @@ class Ranks:
         if self.size == 1:
             return
         if RANK not in os.environ and sys.platform.startswith("linux"):
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # a machine's own name need not have an address
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # a machine's hostname may not resolve
         store = self._store(args)
         if self.is_first:
             atexit.register(self._end_others)
         else:
             _follow_first()
         threading.Thread(target=self._watch, name="ranks", daemon=True).start()
-        # gloo carries what lies in the machine's memory, whoever carries gradients
+        # gloo handles CPU tensors, whichever backend handles the gradients
         kinds = "gloo" if backend == "gloo" else f"cpu:gloo,cuda:{backend}"
         with self._together():
             dist.init_process_group(kinds, store=store, rank=self.rank, world_size=self.size, timeout=HOURS)
@@ -65,7 +65,7 @@ class Ranks:
         return self.rank == 0
 
     def leave(self) -> None:
-        """Training is over: the others end by themselves."""
+        """End the training: wait for the other ranks, then kill those still running."""
         self._leaving.set()
         for process in self._others.values():
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -75,7 +75,7 @@ class Ranks:
             dist.destroy_process_group()
 
     def device(self, cuda: bool, device_ids: Sequence[int]) -> torch.device:
-        """The GPU that is this rank's: of those named, or its number where there are enough, else the first."""
+        """Return this rank's GPU: the one in `device_ids`, else its number if enough GPUs exist, else the first."""
         if not cuda or not torch.cuda.is_available():
             return torch.device("cpu")
         if device_ids:
@@ -83,7 +83,7 @@ class Ranks:
         return torch.device("cuda", self.rank if torch.cuda.device_count() >= self.size else 0)
 
     def mean(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The mean over all ranks."""
+        """Return the mean over all ranks."""
         if self.size > 1:
             with self._together():
                 dist.all_reduce(tensor)
@@ -91,11 +91,11 @@ class Ranks:
         return tensor
 
     def mean_gradient(self, loss: torch.Tensor, parameters: Sequence[torch.Tensor]) -> torch.Tensor:
-        """The gradient of the mean of all ranks' losses, as one vector."""
+        """Return the gradient of the mean of all ranks' losses, as one vector."""
         return self.mean(torch.cat([piece.reshape(-1) for piece in torch.autograd.grad(loss, parameters)]))
 
     def agree(self, value: float) -> float:
-        """What the first rank has."""
+        """Return the first rank's value."""
         if self.size == 1:
             return value
         shared = torch.tensor([value], dtype=torch.float64)
@@ -104,7 +104,7 @@ class Ranks:
         return float(shared[0])
 
     def share_state(self, optimizer: FlatAdam) -> None:
-        """Give every rank the first one's parameters and optimizer: it alone has read a checkpoint."""
+        """Broadcast the first rank's parameters and optimizer state: only it has read a checkpoint."""
         if self.size > 1:
             with self._together():
                 for tensor in (optimizer.flat, optimizer.mean, optimizer.variance):
@@ -112,7 +112,7 @@ class Ranks:
             optimizer.steps = int(self.agree(optimizer.steps))
 
     def gather(self, ended: list[tuple[int, Episode]]) -> list[tuple[int, Episode]]:
-        """Episodes of all ranks' environments with the steps that ended them, in the order of one process."""
+        """Return the ended episodes of all ranks with their steps, in the order of a single process."""
         if self.size == 1:
             return ended
         everybody: list[Any] = [None] * self.size
@@ -121,7 +121,7 @@ class Ranks:
         return sorted((each for some in everybody for each in some), key=lambda each: (each[0], each[1].env))
 
     def _store(self, args: RunArgs) -> dist.TCPStore:
-        """Where ranks find each other; the first one starts the others as soon as it knows the port."""
+        """Return the ranks' rendezvous store; the first rank starts the others once it knows the port."""
         if RANK in os.environ:
             serves = self.is_first and os.environ.get(AGENT_STORE) != "True"
             return dist.TCPStore(os.environ[ADDRESS], int(os.environ[PORT]), self.size, serves, timeout=HOURS)
@@ -136,7 +136,7 @@ class Ranks:
 
     @contextlib.contextmanager
     def _together(self) -> Iterator[None]:
-        """What breaks because a rank has died is told by its name, once."""
+        """Report an error caused by a dead rank once, with that rank's number."""
         try:
             yield
         except RuntimeError:
@@ -147,23 +147,23 @@ class Ranks:
             raise
 
     def _end(self, lost: str) -> NoReturn:
-        """End the run where it stands; rows that TensorBoard has not written yet are in metrics.jsonl.
+        """End the run at once; rows that TensorBoard has not written yet are in metrics.jsonl.
 
-        Python's own way out now and then aborts on torch's threads that wait for the rank.
+        A normal Python exit sometimes aborts because of torch's threads that wait for the rank.
         """
         print(lost, file=sys.stderr, flush=True)
         self._end_others()
         os._exit(1)
 
     def _end_others(self) -> None:
-        """They wait for somebody who goes."""
+        """Kill the other ranks, which wait for this one."""
         self._leaving.set()
         for process in self._others.values():
             process.kill()
             process.wait()
 
     def _watch(self) -> None:
-        """A rank that is gone ends the run, also where the others would wait for it for ever."""
+        """End the run when a rank dies, even if the others would wait for it forever."""
         while not self._leaving.wait(0.5):
             if lost := self._lost(0.0):
                 if not self._leaving.wait(PATIENCE):
@@ -171,7 +171,7 @@ class Ranks:
                 return
 
     def _lost(self, patience: float = 2.0) -> str | None:
-        """Which rank has died, and of what; a connection breaks a little before its process is gone."""
+        """Return a report of a dead rank, else None; wait a little, as a connection breaks before its process ends."""
         until = time.monotonic() + patience
         while True:
             for rank, process in self._others.items():
@@ -184,7 +184,7 @@ class Ranks:
 
 
 class Follower:
-    """What a rank beyond the first has in the place of a run: the same calls, and nothing is written."""
+    """A run's replacement in ranks beyond the first: the same calls without outputs."""
 
     video_folder = None
 
@@ -197,7 +197,7 @@ class Follower:
         return 0  # the first rank shares what it has read
 
     def reset(self, envs: VectorEnvs, step: int) -> np.ndarray:
-        """Start this rank's environments: those that follow the ones of the rank before."""
+        """Reset this rank's environments, numbered after those of the previous rank."""
         seed = episode_seed(self._seed, step) if step else self._seed
         return envs.reset(seed, self._rank * envs.num_envs)
 
@@ -205,7 +205,7 @@ class Follower:
         return self.reset(envs, step)
 
     def checkpoint_due(self, step: int) -> bool:
-        return False  # as the first rank says
+        return False  # the first rank decides
 
     def log(self, *_: Any) -> None: ...
 
@@ -213,7 +213,7 @@ class Follower:
 
 
 def _flags(args: RunArgs) -> list[str]:
-    """The arguments as a command line, but for what is the first rank's alone or computed."""
+    """Return the arguments as a command line, without those of the first rank only or with default values."""
     flags = []
     for name, value in as_json(args).items():
         option = "--" + name.replace("_", "-")
@@ -227,7 +227,7 @@ def _flags(args: RunArgs) -> list[str]:
 
 
 def _follow_first() -> None:
-    """Die with who started us, the first rank or torchrun; signals that stop a run are for the first, who needs us."""
+    """Die with the parent, the first rank or torchrun; ignore stop signals, which the first rank handles."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

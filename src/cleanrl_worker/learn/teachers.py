@@ -12,9 +12,9 @@ Network = TypeVar("Network")
 
 
 def load_teacher(args: Any, build: Callable[[dqn_files.State], Network]) -> Network:
-    """What `build` makes of the teacher's arrays; SystemExit, in one line, for a file that is missing or does not fit.
+    """Return `build` of the teacher's arrays; raise a one-line SystemExit for a missing or unsuitable file.
 
-    Of the `args` it reads those called `teacher_…` and `env_id`.
+    It only reads the `args` named `teacher_…` and `env_id`.
     """
     path = Path(args.teacher_policy_path or _download(args))
     try:
@@ -51,7 +51,7 @@ def _download(args: Any) -> Path:
 
 
 def _repository(args: Any) -> str:
-    """Where CleanRL keeps its policy of this game, which it knows by Gym's id alone."""
+    """Return the hub repository of CleanRL's policy for this game, named by its Gym id."""
     if "/" in (game := atari_game(args.env_id)):
         raise SystemExit(f"a teacher is needed, and the hub has none for {args.env_id}: give --teacher-policy-path")
     return f"cleanrl/{game}NoFrameskip-v4-{args.teacher_model_exp_name}-seed1"

@@ -1,4 +1,4 @@
-"""Critics of actions: two of them computed side by side, and the slope of a value by the action it is of."""
+"""Critics of state-action pairs: twin critics computed in one batch, and action gradients of their values."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from cleanrl_worker.nets.layers import Pullback, relu_of, through_relu
 
 
 class TwinLinear(nn.Module):
-    """Two linear layers as one batched product, each initialised as `nn.Linear` is."""
+    """Two linear layers as one batched product, each initialised like `nn.Linear`."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -21,13 +21,13 @@ class TwinLinear(nn.Module):
         return torch.baddbmm(self.bias, x, self.weight)
 
     def relu(self, x: torch.Tensor) -> torch.Tensor:
-        """ReLU of the outputs."""
+        """Return the ReLU of the outputs."""
         if torch.is_grad_enabled() or not x.is_cuda:
             return self(x).relu_()
         return self.relu_apart(x)
 
     def relu_apart(self, x: torch.Tensor) -> torch.Tensor:
-        """The same without a gradient: on a GPU two kernels, where a batched product, its bias and ReLU are three."""
+        """Return the same without a gradient: two kernels on a GPU, instead of three for a batched product."""
         outputs = x.new_empty(2, x.shape[1], self.weight.shape[2])
         for weight, bias, given, output in zip(self.weight, self.bias, x, outputs, strict=True):
             torch._addmm_activation(bias[0], given, weight, out=output)
@@ -35,15 +35,15 @@ class TwinLinear(nn.Module):
 
 
 def twin_values(layers: Sequence[TwinLinear], x: torch.Tensor) -> torch.Tensor:
-    """Of both networks, of shape (2, batch)."""
+    """Return the values of both networks, with shape (2, batch)."""
     return _twin_pass(layers, x)[1]
 
 
 @torch.no_grad()
 def twin_vjp(layers: Sequence[TwinLinear], x: torch.Tensor) -> tuple[torch.Tensor, Pullback]:
-    """Values of shape (2, batch), and what takes their gradient to those of the parameters, layer by layer.
+    """Return values with shape (2, batch), and the pullback from their gradient to the parameters', layer by layer.
 
-    Written out, because autograd's book-keeping takes a part of the time of so small a network.
+    Written out, because autograd's overhead is noticeable for such small networks.
     """
     inputs, values = _twin_pass(layers, x)
 
@@ -62,7 +62,7 @@ def twin_vjp(layers: Sequence[TwinLinear], x: torch.Tensor) -> tuple[torch.Tenso
 
 
 def _twin_pass(layers: Sequence[TwinLinear], x: torch.Tensor) -> tuple[list[torch.Tensor], torch.Tensor]:
-    """What each layer takes, and the values."""
+    """Return the input of each layer, and the values."""
     inputs = [x.expand(2, -1, -1)]
     for layer in layers[:-1]:
         inputs.append(layer.relu(inputs[-1]))
@@ -73,9 +73,9 @@ def _twin_pass(layers: Sequence[TwinLinear], x: torch.Tensor) -> tuple[list[torc
 def action_slopes(
     layers: Sequence[tuple[torch.Tensor, torch.Tensor]], obs: torch.Tensor, actions: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The values of one network, and the slope of each by its action; a layer is its weight (inputs, outputs) and bias.
+    """Return one network's values and their action gradients; a layer is its weight (inputs, outputs) and bias.
 
-    The weights' own gradients, which an actor has no use for, are not computed.
+    The weights' gradients, which an actor does not need, are not computed.
     """
     outputs = [torch.cat([obs, actions], dim=1)]
     for weight, bias in layers[:-1]:
@@ -92,9 +92,9 @@ def action_slopes(
 def least_slopes(
     layers: Sequence[TwinLinear], obs: torch.Tensor, actions: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The smaller value of the two networks, of shape (batch), and its slope by the action."""
+    """Return the minimum value of the two networks, with shape (batch), and its action gradient."""
     inputs, values = _twin_pass(layers, torch.cat([obs, actions], dim=1))
-    least, smaller = values.min(dim=0)  # the first where both are equal: each would count whole
+    least, smaller = values.min(dim=0)  # only the first if both are equal: otherwise both would count in full
     chosen = smaller == torch.arange(2, device=smaller.device)[:, None]
     slopes = through_relu(chosen.unsqueeze(2) * layers[-1].weight.mT, inputs[-1])
     for layer, given in zip(layers[-2:0:-1], inputs[-2:0:-1], strict=True):

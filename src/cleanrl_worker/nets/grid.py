@@ -1,4 +1,4 @@
-"""Actor-critic network for grid worlds: convolutions on the cells around the agent, if asked a mission and a memory."""
+"""Actor-critic network for grid worlds: convolutions on the nearby cells, optionally a mission and a memory."""
 
 from math import isqrt
 from typing import Any
@@ -11,14 +11,14 @@ from cleanrl_worker.nets.layers import Pullback, flat_size, numbers, orthogonal
 
 VOCABULARY = 256  # a word is a byte
 FEATURES = 128
-KNOWN = 4096  # grids whose features an acting policy keeps: 2 MB
-# Cells hold numbers from 0 to 10 and enter divided by 255: as large as this the first weights undo it, and the first
-# features are neither all the same nor drowned by the later layers' biases.
+KNOWN = 4096  # cached grid features of an acting policy: 2 MB
+# Cells hold numbers from 0 to 10 and are divided by 255: this gain of the first weights undoes it, so that the first
+# features neither are all alike nor vanish against the later layers' biases.
 FIRST_GAIN = 2**0.5 * 255 / 10
 
 
 class MinigridCNN(nn.Module):
-    """Cells of object, colour and state, one byte each, to 128 features; a mission may scale and shift the channels."""
+    """A network from cells (object, colour, state; one byte each) to 128 features, optionally with a mission's FiLM."""
 
     def __init__(self, side: int = 7) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class MinigridCNN(nn.Module):
         self.linear = orthogonal(nn.Linear(64 * side * side, FEATURES))
 
     def forward(self, cells: torch.Tensor, channels: torch.Tensor | None = None) -> torch.Tensor:
-        """`cells`: (rows, side, side, 3); `channels`: (rows, 128), the scales and shifts of FiLM (arXiv:1709.07871)."""
+        """Encode `cells` (rows, side, side, 3); `channels` (rows, 128): FiLM's scales and shifts (arXiv:1709.07871)."""
         seen = self.convolutions(cells.permute(0, 3, 1, 2) / 255)
         if channels is not None:
             scales, shifts = channels[:, :, None, None].chunk(2, dim=1)
@@ -42,7 +42,7 @@ class MinigridCNN(nn.Module):
 
 
 class MissionEncoder(nn.Module):
-    """Words to scales and shifts of the channels: what three words next to each other mean, the strongest of each."""
+    """An encoder from words to the channels' scales and shifts: a convolution over three words, then a maximum."""
 
     def __init__(self, size: int = 32) -> None:
         super().__init__()
@@ -56,11 +56,11 @@ class MissionEncoder(nn.Module):
 
 
 class MinigridAgent(nn.Module):
-    """Policy and value on the features of one grid, or with `memory` on what a GRU keeps of the episode so far."""
+    """Policy and value from the features of one grid, or with `memory` from a GRU's state over the episode."""
 
     def __init__(self, envs: Any, words: int = 0, memory: bool = False) -> None:
         super().__init__()
-        # an observation is (side, side, 3), or one row with the words of the mission behind the cells
+        # an observation is (side, side, 3), or one row with the mission's words after the cells
         self.cells = flat_size(envs.single_observation_space.shape) - words
         self.side = isqrt(self.cells // 3)
         self.network = MinigridCNN(self.side)
@@ -72,16 +72,16 @@ class MinigridAgent(nn.Module):
     def forward(
         self, obs: torch.Tensor, kept: torch.Tensor | None = None, starts: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Logits and values; with a memory, of steps in the order of time (see `remember`)."""
+        """Return logits and values; with a memory, for steps in temporal order (see `remember`)."""
         features = self.features(obs)
         if kept is not None and starts is not None:
             features = self.remember(features, kept, starts)
         return self.actor(features), self.critic(features).squeeze(-1)
 
     def features(self, obs: torch.Tensor) -> torch.Tensor:
-        """What the network makes of each observation; grids look alike again and again, and each is computed once."""
+        """Return the features of each observation; grids repeat often, and each is computed once."""
         rows = obs.reshape(len(obs), -1)
-        if rows.device.type != "cpu":  # where it costs more to find the equal ones than to compute all
+        if rows.device.type != "cpu":  # there, finding duplicates costs more than computing all
             return self._features(rows)
         whole = rows.numpy().astype(np.uint8)
         _, first, same = np.unique(whole.view(f"V{whole.shape[1]}"), return_index=True, return_inverse=True)
@@ -92,9 +92,9 @@ class MinigridAgent(nn.Module):
         return self.network(cells, None if self.mission is None else self.mission(rows[:, self.cells :]))
 
     def remember(self, features: torch.Tensor, kept: torch.Tensor, starts: torch.Tensor) -> torch.Tensor:
-        """What is kept after each step: features of (steps × environments) rows, starts of (steps, environments).
+        """Return the memory after each step; features have (steps × environments) rows, starts (steps, environments).
 
-        `kept` is what is known before the first step; a start forgets what came before it.
+        `kept` is the memory before the first step; a start resets it.
         """
         assert self.memory is not None
         known = []
@@ -104,19 +104,19 @@ class MinigridAgent(nn.Module):
         return torch.cat(known)
 
     def vjp(self, obs: torch.Tensor, *context: torch.Tensor) -> tuple[tuple[torch.Tensor, torch.Tensor], Pullback]:
-        """Logits and values, and what takes their gradients to those of the parameters."""
+        """Return logits and values, and the pullback from their gradients to the parameters'."""
         outputs = self(obs, *context)
         return outputs, lambda *gradients: torch.autograd.grad(outputs, list(self.parameters()), gradients)
 
     def numpy_policy(self) -> "GridPolicy":
-        """Observations to logits, for acting."""
+        """Return a function from observations to logits, for acting."""
         return GridPolicy(self)
 
 
 class GridPolicy:
-    """Observations to logits, both in numpy; with a memory it also keeps what its environments have shown so far.
+    """A policy from observations to logits, both in numpy; a recurrent one also keeps its environments' memory.
 
-    Between two updates the same grids come again and again: what was made of them is looked up.
+    Between two updates the same grids repeat often: their features are cached.
     """
 
     def __init__(self, agent: MinigridAgent) -> None:
@@ -143,25 +143,25 @@ class GridPolicy:
         return logits
 
     def clear(self, rows: int) -> None:
-        """So many environments start anew."""
+        """Reset the memory, for this number of environments."""
         self.kept = torch.zeros(rows, FEATURES, device=self._device)
 
     def context(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """What `MinigridAgent.remember` needs to look at the next observations: they go on from what is kept now."""
+        """Return the arguments of `MinigridAgent.remember` for the next observations, which continue the episodes."""
         return self.kept, self.kept.new_zeros(1, len(self.kept))
 
     def forget(self, which: np.ndarray) -> None:
-        """The environments where `which` is 1 start a new episode."""
+        """Reset the memory of the environments where `which` is 1."""
         if which.any():
             self.kept = self.kept * (1.0 - numbers(which, self._device).unsqueeze(1))
 
     def refresh(self) -> None:
-        """Take today's weights: what was made of grids with earlier ones is forgotten."""
+        """Discard the features cached with earlier weights."""
         self._known = {}
 
 
 def orthogonal_cell(cell: nn.GRUCell) -> nn.GRUCell:
-    """Each gate's weights orthogonal, no bias: what is kept neither grows nor fades at first."""
+    """Initialise each gate with orthogonal weights, no bias: the memory initially neither grows nor decays."""
     for weight in (cell.weight_ih, cell.weight_hh):
         for gate in weight.chunk(3):
             nn.init.orthogonal_(gate)

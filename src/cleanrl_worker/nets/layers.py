@@ -1,4 +1,4 @@
-"""Layers that several networks share, and networks run in numpy for acting."""
+"""Layers shared by several networks, and networks evaluated in numpy for acting."""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -9,12 +9,12 @@ import torch
 from torch import nn
 
 LayerT = TypeVar("LayerT", nn.Linear, nn.Conv2d)
-# From the gradients of a network's outputs to those of its parameters (a "vector-Jacobian product").
+# A map from the gradients of a network's outputs to those of its parameters (a vector-Jacobian product).
 Pullback = Callable[..., Sequence[torch.Tensor]]
 
 
 def orthogonal(layer: LayerT, gain: float = 2**0.5) -> LayerT:
-    """PPO's initialisation: orthogonal weights of the given gain, no bias."""
+    """Apply PPO's initialisation: orthogonal weights with the given gain, no bias."""
     nn.init.orthogonal_(layer.weight, gain)
     if layer.bias is not None:
         nn.init.zeros_(layer.bias)
@@ -22,23 +22,23 @@ def orthogonal(layer: LayerT, gain: float = 2**0.5) -> LayerT:
 
 
 class Tower(nn.Sequential):
-    """Linear layers with one kind of activation between them."""
+    """Linear layers with an activation between them."""
 
     activated: Callable[[nn.Linear, torch.Tensor], torch.Tensor]
-    """the activation of a linear layer's outputs"""
+    """the activated outputs of a linear layer"""
     pull_back: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-    """from the gradient of an activation's output, overwritten, and that output to the gradient of its input"""
+    """the gradient of an activation's input, from that of its output (overwritten) and the output"""
 
     def vjp(self, x: torch.Tensor) -> tuple[torch.Tensor, Pullback]:
-        """The outputs, and what takes their gradient to those of the parameters (`parameters()` gives the order)."""
+        """Return the outputs, and the pullback from their gradient to the parameters' (in `parameters()` order)."""
         return vjp(type(self), [layer for layer in self if isinstance(layer, nn.Linear)], x)
 
 
 @torch.no_grad()
 def vjp(tower: type[Tower], linears: Sequence[nn.Linear], x: torch.Tensor) -> tuple[torch.Tensor, Pullback]:
-    """The outputs of such a tower of these layers, and what takes their gradient to those of the parameters.
+    """Return the outputs of a tower with these layers, and the pullback from their gradient to the parameters'.
 
-    Written out, because autograd's book-keeping takes as long as the arithmetic of so small a network.
+    Written out, because autograd's overhead is as large as the arithmetic of such small networks.
     """
     inputs = [x]
     for linear in linears[:-1]:
@@ -57,7 +57,7 @@ def vjp(tower: type[Tower], linears: Sequence[nn.Linear], x: torch.Tensor) -> tu
 
 
 class TanhTower(Tower):
-    """CleanRL's network of PPO for flat observations."""
+    """CleanRL's PPO network for flat observations."""
 
     def __init__(self, *sizes: int, gain: float) -> None:
         layers: list[nn.Module] = []
@@ -71,11 +71,11 @@ class TanhTower(Tower):
 
     @staticmethod
     def pull_back(gradient: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
-        return torch.ops.aten.tanh_backward(gradient, output)  # the slope is 1 - tanh^2, and tanh is at hand
+        return torch.ops.aten.tanh_backward(gradient, output)  # the derivative is 1 - tanh^2, and tanh is known
 
 
 class ReluTower(Tower):
-    """CleanRL's network of DQN for flat observations."""
+    """CleanRL's DQN network for flat observations."""
 
     def __init__(self, *sizes: int) -> None:
         layers: list[nn.Module] = []
@@ -93,17 +93,17 @@ class ReluTower(Tower):
 
 
 def relu_of(weight: torch.Tensor, bias: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    """max(0, x @ weight + bias) without a gradient: one kernel on a GPU."""
+    """Return max(0, x @ weight + bias) without a gradient: one kernel on a GPU."""
     return torch._addmm_activation(bias, x, weight)
 
 
 def through_relu(gradient: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
-    """From the gradient of ReLU's output to that of its input, in place: zero where the unit did not fire."""
+    """Convert the gradient of ReLU's output to its input's, in place: zero for inactive units."""
     return torch.ops.aten.threshold_backward.grad_input(gradient, output, 0, grad_input=gradient)
 
 
 def _tanh(x: torch.Tensor) -> torch.Tensor:
-    """In place; numpy's takes an eighth of the time of torch's on the CPU."""
+    """Apply tanh in place; on the CPU, numpy's is eight times as fast as torch's."""
     if x.device.type != "cpu":
         return x.tanh_()
     np.tanh(x.numpy(), out=x.numpy())
@@ -111,10 +111,10 @@ def _tanh(x: torch.Tensor) -> torch.Tensor:
 
 
 class NumpyNet:
-    """Modules one after the other, computed in numpy: for acting.
+    """A sequence of modules, evaluated in numpy for acting.
 
-    A torch call costs tens of microseconds before it computes anything; for the few rows of a rollout step numpy is
-    several times faster. On the CPU the weights are shared, from a GPU they are copied: call `refresh` after an update.
+    A torch call has an overhead of tens of microseconds; for the few rows of a rollout step, numpy is several times
+    faster. On the CPU the weights are shared, from a GPU they are copied: call `refresh` after an update.
     """
 
     def __init__(self, *modules: nn.Module) -> None:
@@ -131,20 +131,20 @@ class NumpyNet:
         return x
 
     def refresh(self) -> None:
-        """Take today's weights."""
+        """Copy the current weights from a GPU; a no-op on the CPU."""
         if self._mirror is not None:
             self._mirror.refresh()
 
 
 class ParameterMirror:
-    """A copy in page-locked memory of parameters on a GPU, brought up to date while the program goes on.
+    """A copy of GPU parameters in pinned memory, updated asynchronously.
 
-    What an optimizer made views of one vector is copied in one piece.
+    Parameters that an optimizer made views of one vector are copied in one piece.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
         self._places: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-        """by storage: the piece of it that the parameters are in, there and here"""
+        """by storage: its range with the parameters, on the GPU and in pinned memory"""
         for storage in {_storage(parameter) for parameter in parameters}:
             inside = [parameter for parameter in parameters if _storage(parameter) == storage]
             first = min(parameter.storage_offset() for parameter in inside)
@@ -155,7 +155,7 @@ class ParameterMirror:
         self.refresh()
 
     def of(self, parameter: torch.Tensor) -> np.ndarray:
-        """The parameter as numpy sees it here."""
+        """Return the copy of the parameter as a numpy array."""
         there, here = self._places[_storage(parameter)]
         first = parameter.storage_offset() - there.storage_offset()
         return here[first : first + parameter.numel()].view_as(parameter).numpy()
@@ -167,7 +167,7 @@ class ParameterMirror:
         self._waiting = True
 
     def wait(self) -> None:
-        """Until the copy is whole."""
+        """Wait until the copy is complete."""
         if self._waiting:
             self._copied.synchronize()
             self._waiting = False
@@ -192,7 +192,7 @@ def _numpy_layer(layer: nn.Module, mirror: ParameterMirror | None) -> Callable[[
 
 
 def _numpy_norm(scale: np.ndarray, shift: np.ndarray, eps: float) -> Callable[[np.ndarray], np.ndarray]:
-    average = np.full((len(scale), 1), 1.0 / len(scale), np.float32)  # a product with it is faster than numpy's mean
+    average = np.full((len(scale), 1), 1.0 / len(scale), np.float32)  # a product with it is faster than np.mean
     epsilon = np.float32(eps)
 
     def normalize(x: np.ndarray) -> np.ndarray:
@@ -203,10 +203,10 @@ def _numpy_norm(scale: np.ndarray, shift: np.ndarray, eps: float) -> Callable[[n
 
 
 def flat_size(shape: tuple[int, ...] | None) -> int:
-    """How many numbers an observation or action of this shape holds."""
+    """Return the size of an observation or action of this shape."""
     return int(np.prod(shape or (1,)))
 
 
 def numbers(array: np.ndarray, device: torch.device) -> torch.Tensor:
-    """Observations as the networks take them: float32 on the device."""
+    """Return observations as float32 on the device, as the networks accept them."""
     return torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32)).to(device)

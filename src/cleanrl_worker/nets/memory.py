@@ -1,4 +1,4 @@
-"""Policies that remember what they have seen of an episode."""
+"""Recurrent policies."""
 
 from collections.abc import Callable
 
@@ -8,7 +8,7 @@ from cleanrl_worker.run.policy import Policy
 
 
 class RememberingPolicy:
-    """Acts as `begin`'s policies do; each episode takes a new one of them, which has seen nothing yet."""
+    """A recurrent policy; `begin` returns a new one with an empty memory for each episode."""
 
     def __init__(self, begin: Callable[[], Policy]) -> None:
         self.begin = begin

@@ -9,7 +9,7 @@ from cleanrl_worker.nets.layers import NumpyNet, Pullback, TanhTower, flat_size,
 
 
 class MLPAgent(nn.Module):
-    """One trunk of two tanh layers, a head for the policy and one for the value."""
+    """A shared trunk of two tanh layers, with a policy head and a value head."""
 
     def __init__(self, envs: Any, hidden: int = 64) -> None:
         super().__init__()
@@ -23,22 +23,22 @@ class MLPAgent(nn.Module):
         self.critic = orthogonal(nn.Linear(hidden, 1), gain=1.0)
 
     def forward(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Logits and values."""
+        """Return logits and values."""
         hidden = self.trunk(obs)
         return self.actor(hidden), self.critic(hidden).squeeze(-1)
 
     def vjp(self, obs: torch.Tensor) -> tuple[tuple[torch.Tensor, torch.Tensor], Pullback]:
-        """Logits and values, and what takes their gradients to those of the parameters."""
+        """Return logits and values, and the pullback from their gradients to the parameters'."""
         outputs = self(obs)
         return outputs, lambda *gradients: torch.autograd.grad(outputs, list(self.parameters()), gradients)
 
     def numpy_policy(self) -> NumpyNet:
-        """Observations to logits, for acting."""
+        """Return a function from observations to logits, for acting."""
         return NumpyNet(self.trunk, self.actor)
 
 
 class SeparateMLPAgent(nn.Module):
-    """CleanRL's two networks: nothing is shared between policy and value."""
+    """CleanRL's separate networks for policy and value, without shared layers."""
 
     def __init__(self, envs: Any, hidden: int = 64) -> None:
         super().__init__()
@@ -47,11 +47,11 @@ class SeparateMLPAgent(nn.Module):
         self.actor = TanhTower(inputs, hidden, hidden, int(envs.single_action_space.n), gain=0.01)
 
     def forward(self, obs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Logits and values."""
+        """Return logits and values."""
         return self.actor(obs), self.critic(obs).squeeze(-1)
 
     def vjp(self, obs: torch.Tensor) -> tuple[tuple[torch.Tensor, torch.Tensor], Pullback]:
-        """Logits and values, and what takes their gradients to those of the parameters."""
+        """Return logits and values, and the pullback from their gradients to the parameters'."""
         (values, to_critic), (logits, to_actor) = self.critic.vjp(obs), self.actor.vjp(obs)
         return (logits, values.squeeze(-1)), lambda d_logits, d_values: [
             *to_critic(d_values.unsqueeze(-1)),
@@ -59,5 +59,5 @@ class SeparateMLPAgent(nn.Module):
         ]
 
     def numpy_policy(self) -> NumpyNet:
-        """Observations to logits, for acting."""
+        """Return a function from observations to logits, for acting."""
         return NumpyNet(self.actor)

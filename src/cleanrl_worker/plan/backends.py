@@ -1,6 +1,6 @@
-"""Backends: who makes an environment of the catalog with what is installed here, and what they cannot do with it.
+"""Backends: the choice of one that is installed for an environment of the catalog, and their limitations.
 
-These are the rules of `envs.vectors` and `envs.pools`, told before a run starts.
+These are the rules of `envs.vectors` and `envs.pools`, applied before a run starts.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ NAMES = (AUTO, GYMNASIUM, ENVPOOL)
 
 
 def chosen(known: catalog.Environment, default: str, vectorization: str = "sync", num_envs: int = 1) -> str:
-    """Whom `auto` takes: the first that is ready of those that an algorithm asks, its `default` before Gymnasium."""
+    """Return the backend that `auto` selects: the first that is ready, the algorithm's `default` before Gymnasium."""
     asked = (default, GYMNASIUM)
-    if _is_atari(known):  # whatever the algorithm: the faster one, or who has the vectorization that is asked for
+    if _is_atari(known):  # for any algorithm: the faster one, or the one with the requested vectorization
         asked = (ENVPOOL, GYMNASIUM) if num_envs >= POOL_FROM else (GYMNASIUM, ENVPOOL)
         asked = asked if vectorization == "sync" else (GYMNASIUM, GYMNASIUM)
     first = known.backends[0] if known.backends[0] in asked else asked[0]
@@ -25,12 +25,12 @@ def chosen(known: catalog.Environment, default: str, vectorization: str = "sync"
 
 
 def that_has(env_id: str, backend: str, trained_on: str | None = None) -> str:
-    """`backend`, which has `trained_on`, or the other one where it lacks the environment."""
+    """Return `backend`, which has `trained_on`, or the other one if it lacks the environment."""
     known = catalog.find(env_id)
     asked = GYMNASIUM if backend == AUTO else backend
     if env_id == trained_on and backend != AUTO:
         return backend
-    if known is None:  # of the user's own: Gymnasium alone makes them
+    if known is None:  # a user's own environment: only Gymnasium makes it
         return AUTO
     if catalog.on_backend(known, asked) is not None:
         return backend
@@ -40,7 +40,7 @@ def that_has(env_id: str, backend: str, trained_on: str | None = None) -> str:
 def other_ready(
     made: catalog.Environment, backend: str, vectorization: str, film: bool, families: Sequence[str]
 ) -> str | None:
-    """Who else could make it so, as things are."""
+    """Return another installed backend that supports these settings, None if none does."""
     for other in (GYMNASIUM, ENVPOOL):
         if other != backend and _is_ready(made, other):
             there = catalog.on_backend(made, other)
@@ -52,7 +52,7 @@ def other_ready(
 def refusal(
     known: catalog.Environment | None, backend: str, vectorization: str, film: bool, families: Sequence[str]
 ) -> str | None:
-    """Why this backend cannot make it so; an environment that the catalog does not know is of the user's own."""
+    """Return why this backend does not support these settings, else None; an unknown environment is a user's own."""
     if backend == ENVPOOL:
         if known is None or not film or not known.is_of(UNDRAWN):
             return None
@@ -66,7 +66,7 @@ def refusal(
 
 
 def _or_filmed_by_gymnasium(known: catalog.Environment, vectorization: str, families: Sequence[str]) -> str:
-    """The other way out, with all that it takes."""
+    """Return the alternative advice, with all settings that it needs."""
     there = catalog.on_backend(known, GYMNASIUM)
     if there is None:
         return ", or take an environment of Gymnasium's"
@@ -78,22 +78,22 @@ def _or_filmed_by_gymnasium(known: catalog.Environment, vectorization: str, fami
 
 
 def _vectorizations(known: catalog.Environment | None, families: Sequence[str]) -> tuple[str, ...]:
-    """How Gymnasium's can run side by side in an algorithm for these families."""
+    """Return the vectorizations that Gymnasium supports for an algorithm of these families."""
     if known is None:
         return "sync", "async", "native"
     if _is_atari(known):
         return "sync", "native"
     frames = known.group == "image-games" and "procgen" not in families
-    # Of Gymnasium's own only CartPole has a vector version, and it resets one step late.
+    # Among Gymnasium's own environments only CartPole has a vector version, and it resets one step late.
     return ("sync",) if frames or known.group == "multiplayer" else ("sync", "async")
 
 
 def _is_atari(known: catalog.Environment) -> bool:
-    """Whether it is a game of frames; those for several players are made in another way."""
+    """Return True for an Atari game on frames; multiplayer ones are made differently."""
     return known.family == "atari" and known.group != "multiplayer"
 
 
 def _is_ready(known: catalog.Environment, backend: str) -> bool:
-    """Whether this backend has the environment and is installed."""
+    """Return True if this backend has the environment and is installed."""
     made = catalog.on_backend(known, backend)
     return made is not None and catalog.missing_package(made, backend) is None

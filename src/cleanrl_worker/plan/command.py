@@ -1,4 +1,4 @@
-"""From a config to the algorithm's command: which file runs, in which interpreter, with which flags; or why not."""
+"""Translation of a config into the algorithm's command: its file, interpreter and flags, or an error."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from mosaic.contract.flags import written
 from mosaic.contract.limits import COMPUTED, batch_trouble, frequent_checkpoints
 from mosaic.contract.paths import RunPaths
 
-_PATHS_OF_ANY_RUN = ("run_dir", "tensorboard_dir", "resume")  # others name files that the algorithm reads
+_PATHS_OF_ANY_RUN = ("run_dir", "tensorboard_dir", "resume")  # other paths are files that the algorithm reads
 _WANDB_SETTINGS = ("track", "wandb_project_name", "wandb_entity", "wandb_run_name")
 
 
 @dataclass(frozen=True)
 class _Target:
-    """What an `algo` turned out to be; `source` is None for compiled modules."""
+    """The resolved `algo`; `source` is None for compiled modules."""
 
     name: str
     module: str | None
@@ -48,17 +48,17 @@ class _Target:
 
 @dataclass(frozen=True)
 class _Setting:
-    """A value for a parameter, and the place that a refusal names."""
+    """A parameter's value, and its place for error messages."""
 
     name: str
     value: Any
     place: str
     as_param: bool = False
-    """written as `algo_params` are (--x, --no-x), not as extras are (--x=true)"""
+    """written like `algo_params` (--x, --no-x), not like extras (--x=true)"""
 
 
 def make_plan(config: CleanRLWorkerConfig, paths: RunPaths, registry: Mapping[str, str]) -> Plan:
-    """Everything that can be said before the run starts; ConfigError for what would fail."""
+    """Return the plan of a run with its warnings; raise ConfigError for what would fail."""
     if config.mode == "interactive":
         raise ConfigError("mode 'interactive' goes with --interactive: cleanrl-worker --interactive --config …")
     live.fastlane_variables(config.extras, {**worker_variables(), **config.environment})
@@ -96,7 +96,7 @@ def make_plan(config: CleanRLWorkerConfig, paths: RunPaths, registry: Mapping[st
 
 
 def build_args(config: CleanRLWorkerConfig, paths: RunPaths, registry: Mapping[str, str]) -> list[str]:
-    """The algorithm's arguments alone; the environment is not looked up."""
+    """Return only the algorithm's arguments, without checking the environment."""
     if config.mode == "policy_eval":
         return eval_plan.build_args(config, paths)
     return _command_line(config, paths, _resolve(config, registry, []), [])[0]
@@ -165,12 +165,12 @@ def _check_environment(
 ) -> list[str]:
     scope = schema.read_scope(target.source) if target.source else schema.Scope()
     folder = str(target.script.parent) if target.script else None
-    if not target.ours:  # of a stranger's file, only the plainest of the names means what it means in ours
+    if not target.ours:  # in a foreign file, only ACTION_SPACES can be assumed to mean the same as in ours
         scope, told = schema.Scope(scope.action_spaces), lambda name: None
     asked = told("env_backend") or "auto"
     backend = scope.default_backend if asked == "auto" else asked
     if asked == "auto" and target.ours and not scope.families and only_envpool_has(stages or [config.env_id]):
-        argv.append("--env-backend=envpool")  # `auto` looks into Gymnasium
+        argv.append("--env-backend=envpool")  # `auto` would search Gymnasium
         backend = asked = "envpool"
     warnings = []
     replaced: Mapping[str, str] = old_ids.REPLACED if era.old and target.interpreter == sys.executable else {}
@@ -204,7 +204,7 @@ def _check_environment(
 def _check_together(
     config: CleanRLWorkerConfig, target: _Target, stages: list[str], told: Callable[[str], Any]
 ) -> None:
-    """Refuse what the run would refuse after its start: parameters that fit neither each other nor the environment."""
+    """Refuse what the run would refuse after its start: parameters that conflict with each other or the environment."""
     if not target.ours or target.source is None:
         return
     env_id = next(iter(stages), config.env_id)  # all stages have the same spaces
@@ -226,7 +226,7 @@ def _check_together(
 def _command_line(
     config: CleanRLWorkerConfig, paths: RunPaths, target: _Target, warnings: list[str]
 ) -> tuple[list[str], int, Callable[[str], Any]]:
-    """The arguments, the thread count, and what a parameter will be; None where it has none or that is not known."""
+    """Return the arguments, the thread count, and a function from parameter to value, None if unset or unknown."""
     settings = _settings(config, paths, target.ours)
     declared = _declared(target, warnings)
     _add_num_envs(settings, declared, {**worker_variables(), **config.environment})
@@ -330,14 +330,14 @@ def _add_num_envs(
 
 
 def _drop(setting: _Setting, target: _Target, declared: Mapping[str, object], warnings: list[str]) -> None:
-    """An algorithm of ours knows all its parameters; a script of the user's own gets what it declares."""
+    """Refuse an undeclared parameter of our own algorithms; drop it, with a warning, for a user's script."""
     if target.ours:
         known = [*declared, *(EXTRAS if setting.place == "extras" else ())]
         raise ConfigError(
             f"{setting.place}.{setting.name}: algo {target.name!r} has no such parameter{nearest(setting.name, known)}"
         )
     if setting.name == "num_threads":
-        return  # the worker sets the variables that OpenMP and its like read
+        return  # the worker sets the variables of OpenMP and similar libraries
     if setting.name in _WANDB_SETTINGS and "track" not in declared:
         return  # the worker tracks a script that cannot do so itself
     flag = "--" + setting.name.replace("_", "-")
@@ -345,7 +345,7 @@ def _drop(setting: _Setting, target: _Target, declared: Mapping[str, object], wa
 
 
 def _fitting(setting: _Setting, field: schema.Field) -> Any:
-    """The value as its field's type, or a refusal."""
+    """Return the value as its field's type, or refuse it."""
     try:
         value = schema.convert(setting.value, field.type)
     except (TypeError, ValueError, KeyError, OverflowError):
@@ -369,7 +369,7 @@ def _check_limits(
     saved: Mapping[str, Any],
     value_of: Callable[[str], Any],
 ) -> None:
-    """Refuse what the algorithm's `Args` says it does not take; a default may be too much beside what is given."""
+    """Refuse values outside the limits of the algorithm's `Args`; given values may also rule out a default."""
     for name, field in declared.items():
         if field.limits is None or (value := value_of(name)) is None:
             continue

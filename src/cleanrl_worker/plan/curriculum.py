@@ -1,4 +1,4 @@
-"""The curriculum that a config asks for, before it starts: its stages read, and refused where training would be."""
+"""The curriculum of a config: its stages, and the checks that training would make."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PLACE = "extras.curriculum_schedule"
 
 
 def stage_ids(extras: Mapping[str, Any]) -> list[str]:
-    """The environments of the curriculum, each once, in the order of its stages; none without one."""
+    """Return the curriculum's environments, each once, in the order of the stages; [] without a curriculum."""
     schedule, automatic = (extras.get(name) for name in ("curriculum_schedule", "curriculum"))
     if automatic not in (None, ""):
         if schedule not in (None, ""):
@@ -37,12 +37,12 @@ def stage_ids(extras: Mapping[str, Any]) -> list[str]:
 
 
 def as_flag(given: Any) -> str | None:
-    """A curriculum as the algorithm's flag has it."""
+    """Return a curriculum as the value of the algorithm's flag."""
     return given if given is None or isinstance(given, str) else json.dumps(given, ensure_ascii=False)
 
 
 def check_member(env_id: str, stages: Sequence[str]) -> None:
-    """Refuse an `env_id` beside the curriculum that is no stage of it."""
+    """Refuse an `env_id` that is not a stage of the curriculum."""
     if env_id not in stages:
         names = ", ".join(stages)
         raise ConfigError(
@@ -51,7 +51,7 @@ def check_member(env_id: str, stages: Sequence[str]) -> None:
 
 
 def check_spaces(stages: Sequence[str], backend: str, families: Sequence[str]) -> None:
-    """Make one environment of each stage in a child process, as training would, and refuse those that differ."""
+    """Make each stage's environment in a child process, as training would, and refuse differing spaces."""
     if len(stages) < 2:
         return
     asked = {"env_ids": list(stages), "backend": backend, "atari": "atari" in families}

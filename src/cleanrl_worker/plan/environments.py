@@ -1,4 +1,4 @@
-"""Whether an algorithm can train on an environment: the catalog answers, else Gymnasium in a child process."""
+"""Compatibility of algorithm and environment, checked in the catalog, else with Gymnasium in a child process."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from mosaic import catalog
 from mosaic.contract import extras
 from mosaic.contract.errors import ConfigError, nearest, shown
 
-# A module of the user's own that is imported for its environments may load anything; nobody waits longer than this.
+# Timeout for importing a user's module for its environments: it may load anything.
 LOOKUP_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
 class _Learner:
-    """An algorithm, and what it is for; spaces and families are empty where that is unknown."""
+    """An algorithm and its scope; spaces and families are empty if unknown."""
 
     algo: str
     action_spaces: Sequence[str]
@@ -55,11 +55,10 @@ def check_environment(
 ) -> list[str]:
     """Refuse an environment that cannot be made or driven; return warnings.
 
-    The spaces and families are what the algorithm is for, empty where that is unknown; `backend` the one that will make
-    the environment, None where that is unknown; with `auto`, it is only the algorithm's first choice. `advise` where
-    another can be set. `num_envs` counts players in a game for several, 0 where it is not said; `levels` are Procgen's.
-    A script of the user's own (`ours` false) may register environments itself: there, an id that nobody knows is a
-    warning.
+    The spaces and families are the algorithm's scope, empty if unknown. `backend` will make the environment, None if
+    unknown; with `auto`, it is only the algorithm's first choice. Set `advise` if another can be chosen. `num_envs`
+    counts players in a multiplayer game, 0 if unset; `levels` are Procgen's. A user's script (`ours` false) may
+    register environments itself, so an unknown id is only a warning.
     """
     learner = _Learner(algo, action_spaces, observation_spaces, families)
     known = catalog.find(env_id)
@@ -77,7 +76,7 @@ def check_environment(
     if auto and backend is not None:
         backend = backends.chosen(known, backend, vectorization, num_envs)
     made = known if backend is None else _on_backend(known, backend)
-    # What another interpreter has installed is its own affair.
+    # Packages of another interpreter are not checked.
     missing = catalog.missing_package(made, backend) if interpreter == sys.executable else None
     if missing:
         other = backend and advise and backends.other_ready(made, backend, vectorization, film, families)
@@ -109,14 +108,14 @@ def _check_fit(env_id: str, known: catalog.Environment, learner: _Learner) -> No
 
 
 def _check_name(env_id: str, known: catalog.Environment) -> None:
-    """Refuse `module:Id` where training tells by the id what an agent sees: of a grid world, or of raw frames."""
+    """Refuse `module:Id` if training derives the observations from the id: of a grid world, or of raw frames."""
     name = env_id.rpartition(":")[2]
     if name != env_id and (known.observation_space == "grid" or "NoFrameskip" in name):
         raise ConfigError(f"environment {env_id!r} goes by {name!r} here; use that id")
 
 
 def only_envpool_has(env_ids: Sequence[str]) -> bool:
-    """Whether Gymnasium makes none of them."""
+    """Return True if Gymnasium makes none of these environments."""
     known = [catalog.find(env_id) for env_id in env_ids]
     return all(one is not None and catalog.on_backend(one, backends.GYMNASIUM) is None for one in known)
 
@@ -126,7 +125,7 @@ def _other_family(env_id: str, known: catalog.Environment, learner: _Learner) ->
 
 
 def _not_in_catalog(env_id: str, learner: _Learner) -> str:
-    """What to use instead: an id that the algorithm takes."""
+    """Return the refusal of an unknown id, with an id to use instead that the algorithm supports."""
     newer = catalog.find(catalog.successor(env_id) or "")
     if newer is not None and not newer.is_of(learner.families):
         return _other_family(env_id, newer, learner)
@@ -156,7 +155,7 @@ def _algorithms_for(known: catalog.Environment) -> str:
 
 
 def _on_backend(known: catalog.Environment, backend: str) -> catalog.Environment:
-    """The environment as this backend has it."""
+    """Return this backend's version of the environment, or refuse it."""
     made = catalog.on_backend(known, backend)
     if made is None:
         raise ConfigError(_made_only_by(known.env_id, known.backends))
@@ -182,9 +181,9 @@ def _check_making(
 
 
 def _namesake(env_id: str) -> catalog.Environment | None:
-    """What Gymnasium, which alone knows such ids, makes of `module:Id` where it is the catalog's and not the module's.
+    """Return the catalog's environment of the same name for a `module:Id`, None if Gymnasium does not make it.
 
-    A module may register another environment under a known id: whose it is, `ask_registry` tells.
+    Only Gymnasium knows such ids. A module may register another environment under a known id; `ask_registry` checks.
     """
     if ":" not in env_id:
         return None
@@ -197,12 +196,12 @@ def _namesake(env_id: str) -> catalog.Environment | None:
 def _look_up(
     env_id: str, learner: _Learner, interpreter: str, ours: bool, script_folder: str | None, backend: str | None
 ) -> tuple[catalog.Environment | None, list[str]]:
-    """The environment of the catalog that `module:Id` is, and warnings."""
+    """Return the catalog's environment behind a `module:Id`, None if it is not one, and warnings."""
     answer = ask_registry(env_id, interpreter, script_folder)
     newer = catalog.successor(env_id)
     gone = not answer.get("known") or backend == backends.GYMNASIUM
     if gone and ours and newer and (known := catalog.find(newer)) is not None:
-        _check_fit(env_id, known, learner)  # the newer one would be refused next
+        _check_fit(env_id, known, learner)  # otherwise the suggested version would be refused next
     if answer.get("known") and newer and gone:
         raise ConfigError(f"Gymnasium lists environment {env_id!r}, but no longer makes it; use {newer!r}")
     if answer.get("known"):
@@ -218,7 +217,7 @@ def _look_up(
 
 
 def _nearest_id(env_id: str, learner: _Learner, registered: Sequence[str]) -> str:
-    """What the module of a `module:Id` registers is only there under its module's name."""
+    """Return a suggestion for an unknown id; a module's own environments are only available as `module:Id`."""
     module, colon, name = env_id.rpartition(":")
     if not module:
         others = [one for one in registered if _is_strange(one)]
@@ -229,19 +228,19 @@ def _nearest_id(env_id: str, learner: _Learner, registered: Sequence[str]) -> st
 
 
 def _is_strange(env_id: str) -> bool:
-    """Whether the catalog knows nothing of the kind: no other version, and no twin such as phys2d/CartPole-v1."""
+    """Return True if the catalog has no related id: no other version, no twin such as phys2d/CartPole-v1."""
     name = env_id.rpartition("/")[2]
     return not any((catalog.find(env_id), catalog.find(name), catalog.successor(env_id), catalog.successor(name)))
 
 
 def ask_registry(env_id: str, interpreter: str = sys.executable, script_folder: str | None = None) -> dict[str, Any]:
-    """Ask Gymnasium in a child process: `known`, or a `problem` in words, or the `ids` that it does have.
+    """Look up an id with Gymnasium in a child process; return `known`, a `problem` as text, or the registered `ids`.
 
-    `package` is the last that could not be imported; `namesake` says of `module:Id` that it is the catalog's.
+    `package` is the last that could not be imported; `namesake` means that a `module:Id` is the catalog's environment.
     """
     namesake = _namesake(env_id)
     owners = catalog.group_of(namesake).packages if namesake else ()
-    # As for the algorithm: a script's folder comes first, the current one last and only for modules.
+    # As for the algorithm: a script's folder is first on the path, the current one last and only for modules.
     folders = (script_folder, "") if script_folder else ("", os.getcwd())
     try:
         child = subprocess.run(
@@ -262,14 +261,14 @@ def ask_registry(env_id: str, interpreter: str = sys.executable, script_folder: 
         return {"problem": f"importing what it needs ended {interpreter} with exit code {child.returncode}"}
     if not isinstance(answer, dict):
         return {}
-    # Gymnasium's pip lines are not for ours; what another interpreter has installed is its own affair.
+    # Gymnasium's pip hints do not fit our extras; packages of another interpreter are not checked.
     needed = extras.needs(str(answer.get("package"))) if interpreter == sys.executable else None
     return {**answer, "problem": f"it {needed}"} if needed and "problem" in answer else answer
 
 
-# Runs in the algorithm's interpreter: Python 3.8 or later, its gymnasium, or the older gym. What imported modules
-# print goes nowhere, the answer has the only way out. The current folder is taken off the path before anything is
-# imported that a file in it could shadow.
+# Runs in the algorithm's interpreter: Python 3.8 or later, its gymnasium, or the older gym. Prints of imported modules
+# are discarded; only the answer reaches stdout. The current folder is removed from the path before any import that a
+# file in it could shadow.
 _LOOKUP = """
 import sys
 sys.path[:] = [entry for entry in sys.path if entry]

@@ -1,4 +1,4 @@
-"""The shell's part in an evaluation before it starts: what its settings come to, and its process's command."""
+"""The plan of an evaluation: its settings, checks and command."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from mosaic.contract.paths import RunPaths
 
 MODULE = "cleanrl_worker.evaluation.batched"
-# Parameters of training that mean something in an evaluation too; the policy's own args hold the rest.
+# Training parameters that also apply to an evaluation; the rest is in the policy's own args.
 PARAMS: dict[str, type] = {"num_envs": int, "env_backend": str, "num_threads": int}
 
 
 def make_plan(config: CleanRLWorkerConfig, paths: RunPaths, registry: Mapping[str, str]) -> Plan:
-    """The evaluation's process; ConfigError for what can be told without reading the policy's weights."""
+    """Return the evaluation's plan; raise ConfigError for errors found without reading the policy's weights."""
     import sys
 
     from cleanrl_worker.plan.plan import Plan
@@ -74,7 +74,7 @@ def check_game(config: CleanRLWorkerConfig, algo: str, source: Path | None) -> l
 
 
 def _check_levels(config: CleanRLWorkerConfig) -> None:
-    """Refuse a game of Procgen without the levels of the training: an evaluation plays those."""
+    """Refuse a Procgen environment without the levels of the training, which an evaluation plays."""
     mode = str(_saved_args(config).get("distribution_mode", "auto"))
     if catalog.level_trouble(config.env_id, mode) is None:
         return
@@ -87,7 +87,7 @@ def _check_levels(config: CleanRLWorkerConfig) -> None:
 
 
 def backend_of(config: CleanRLWorkerConfig) -> str:
-    """Who makes the environment that a policy plays: as asked, else as in its training, or who has it at all."""
+    """Return the backend for a policy's environment: the requested one, else that of its training, else any."""
     asked = _params(config).get("env_backend")
     if asked in (backends.GYMNASIUM, backends.ENVPOOL):
         return str(asked)
@@ -109,7 +109,7 @@ def _sidecar(config: CleanRLWorkerConfig) -> dict[str, Any]:
 
 
 def build_args(config: CleanRLWorkerConfig, paths: RunPaths) -> list[str]:
-    """The evaluation's flags."""
+    """Return the evaluation's flags."""
     return list(_flags(config, paths))
 
 
@@ -153,7 +153,7 @@ def _params(config: CleanRLWorkerConfig) -> dict[str, Any]:
 
 
 def _raw(config: CleanRLWorkerConfig) -> Iterator[str]:
-    """Yield a warning for a policy without the statistics that its training may have normalised observations with."""
+    """Yield a warning for a policy without the observation statistics that its training may have used."""
     if not _sidecar(config):
         path = config.extras["policy_path"]
         yield (
@@ -164,7 +164,7 @@ def _raw(config: CleanRLWorkerConfig) -> Iterator[str]:
 
 
 def _without_effect(config: CleanRLWorkerConfig) -> Iterator[str]:
-    """One line for the settings of training that a config brings along."""
+    """Yield one warning listing the training settings of the config."""
     known = {*EXTRAS, *EVALUATION_EXTRAS, *PARAMS}
     idle = sorted({*config.extras, *config.algo_params} - known)
     if idle:

@@ -1,4 +1,4 @@
-"""The Python that runs an algorithm: which one it is, whether it is one at all, and where it finds a module."""
+"""The Python interpreter of an algorithm: its path, its validation, and its module lookup."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from cleanrl_worker.config.inputs import find_path
 from cleanrl_worker.schema.source import locate_module
 from mosaic.contract.errors import ConfigError
 
-OLDEST = (3, 8)  # what the launcher is written for
+OLDEST = (3, 8)  # the launcher's minimum version
 ANSWER_SECONDS = 60.0  # a cold interpreter on a network disk may take long to start
 
 
 def find_interpreter(given: str | None) -> str:
-    """The absolute path of `extras.python`, the worker's own without it; ConfigError for what is no Python."""
+    """Return the absolute path of `extras.python`, by default the worker's; raise ConfigError if it is not a Python."""
     if not given:
         return sys.executable
     found = shutil.which(os.path.expanduser(given)) or find_path(given)
-    # Not resolved: a virtual environment's python is a link that must be called by its own name.
+    # Not resolved: a virtual environment's python is a symlink that must be called by its own path.
     path = os.path.abspath(found)
     if not os.path.isfile(path):
         raise ConfigError(f"extras.python: {given!r} is not there; give the path of a Python interpreter")
@@ -33,15 +33,15 @@ def find_interpreter(given: str | None) -> str:
 
 
 def locate(module: str, interpreter: str) -> Path | None:
-    """The file of a module, as the interpreter that will run it finds it."""
+    """Return a module's file as found by the interpreter that will run it."""
     if interpreter == sys.executable:
         return locate_module(module, (os.getcwd(),))
     origin = ask(interpreter, _LOCATE, module, os.getcwd())
     return Path(origin) if os.path.isabs(origin) else None
 
 
-# Each writes its answer as the last line: what a sitecustomize or an imported package prints stands above it. The
-# current folder is taken off the path before anything is imported that a file in it could shadow.
+# Each writes its answer as the last line, after any prints of a sitecustomize or an imported package. The current
+# folder is removed from the path before any import that a file in it could shadow.
 _VERSION = "__import__('sys').stdout.write('\\npython %d %d' % __import__('sys').version_info[:2])"
 _LOCATE = """
 import sys
@@ -66,7 +66,7 @@ def _check_version(given: str, path: str) -> None:
 
 
 def ask(interpreter: str, code: str, *arguments: str) -> str:
-    """The last line that the code prints; "" when it fails."""
+    """Return the last line that the code prints, "" if it fails."""
     try:
         child = subprocess.run(
             [interpreter, "-c", code, *arguments],

@@ -1,4 +1,4 @@
-"""The plan of a run: its algorithm's process before it is started."""
+"""The plan of a run: its algorithm's process before the start."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +8,7 @@ from cleanrl_worker.plan.script_era import NO_ERA, ScriptEra
 
 @dataclass(frozen=True)
 class Plan:
-    """The algorithm's process before it is started: a module or a script, its interpreter and its arguments."""
+    """An algorithm's process before the start: a module or script, its interpreter and its arguments."""
 
     module: str | None
     script: Path | None
@@ -17,12 +17,12 @@ class Plan:
     interpreter: str
     argv: tuple[str, ...]
     num_threads: int
-    """threads for OpenMP and its like; 0 leaves them alone"""
+    """threads for OpenMP and similar libraries; 0 keeps their defaults"""
     warnings: tuple[str, ...] = ()
     era: ScriptEra = NO_ERA
-    """what a script of the user's own expects of Gymnasium"""
+    """the Gymnasium era that a user's script expects"""
 
     @property
     def name(self) -> str:
-        """What is run: a script's path or a module."""
+        """Return the script's path or the module's name."""
         return str(self.module if self.script is None else self.script)

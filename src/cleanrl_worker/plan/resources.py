@@ -1,4 +1,4 @@
-"""What a run will need of the machine: memory and disk, told from its parameters and the catalog before it starts."""
+"""Memory and disk that a run will need, estimated from its parameters and the catalog before it starts."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ if TYPE_CHECKING:
     from cleanrl_worker.plan.plan import Plan
 
 GIGABYTE = 10**9
-# Resident before the first step, as heartbeats tell it: the interpreter, torch or jax, the environment.
+# Resident before the first step, as measured by heartbeats: the interpreter, torch or jax, the environment.
 PROCESS = 500 * 10**6
 # A network with its target and Adam's two vectors: 1.7 million parameters for images, fewer for anything else.
 IMAGE_STATE, FLAT_STATE = 30 * 10**6, 3 * 10**6
 KEPT = 3  # checkpoints: the newest two and the best
 FRAME = 84 * 84
 PROCGEN_FRAME = 64 * 64 * 3
-# What the layers keep of each frame of a minibatch until its gradient is known: DQN's network, and IMPALA's.
+# Activation memory per frame of a minibatch during backpropagation: DQN's network, and IMPALA's.
 SMALL_LAYERS, RESIDUAL_LAYERS = 300_000, 1_400_000
 IMPALA = ("ResidualBlock", "ImpalaNetwork")  # a class of each file that has IMPALA's network, in torch or in JAX
-SEGMENT_ROWS = 25_000  # transitions that are in memory three times more while a checkpoint is written
+SEGMENT_ROWS = 25_000  # transitions with three more copies in memory while a checkpoint is written
 # A transition of wrappers.frames: one frame and a sixteenth, five numbers of frames, and the rest.
 IMAGE_TRANSITION = FRAME * 17 // 16 + 5 * 8 + 8 + 4 + 8 + 4 + 4
 
 
 @dataclass(frozen=True)
 class Needs:
-    """Bytes; `at_least` where the size of a replay memory's observations is not known here."""
+    """The needs in bytes; `at_least` if the size of a replay memory's observations is unknown."""
 
     memory: int
     disk: int
     at_least: bool = False
     lever: str = "buffer_size"
-    """the parameter that makes most of the memory"""
+    """the parameter with the largest effect on memory"""
     twin: int = 0
-    """what the copy of the replay memory on a GPU takes; 0 where there is none, or its size is not known here"""
+    """size of the replay memory's copy on a GPU; 0 without a copy, or if unknown"""
     gpu_free: int | None = None
-    """of the GPU here; None where there is none, or nothing is to be copied"""
+    """free memory of this machine's GPU; None without a GPU or a copy"""
 
     def __str__(self) -> str:
         about = "at least" if self.at_least else "about"
@@ -65,7 +65,7 @@ class Needs:
 
     @property
     def fits_gpu(self) -> bool | None:
-        """Whether the replay memory does; None where this does not matter, or cannot be told."""
+        """Return True if the replay memory fits on the GPU, None if irrelevant or unknown."""
         return None if not self.twin or self.gpu_free is None else self.twin <= room(self.gpu_free)
 
     def as_json(self) -> dict[str, Any]:
@@ -74,7 +74,7 @@ class Needs:
 
 
 def needs_of(plan: Plan) -> Needs | None:
-    """None for a script of the user's own, and for an evaluation."""
+    """Return the needs of a run, None for a user's script and for an evaluation."""
     source = locate_module(plan.module) if plan.ours and plan.module else None
     if source is None or not any(flag.startswith("--total-timesteps=") for flag in plan.argv):
         return None
@@ -93,7 +93,7 @@ def needs_of(plan: Plan) -> Needs | None:
 
 
 def shortages(needs: Needs, folder: Path) -> list[str]:
-    """A line for each thing of which this machine has less than the run needs."""
+    """Return a warning for each resource of which this machine has less than the run needs."""
     found = []
     memory = _free_memory()
     if memory is not None and memory < needs.memory:
@@ -122,25 +122,25 @@ def _needs(values: Mapping[str, Any], images: bool, uses_gpu: bool, layers: int)
     rollout = number.get("num_steps", 0) * envs * FRAME * 4 if images else 0
     replay = held * transition
     saving = 3 * min(held, SEGMENT_ROWS) * transition
-    phase = number.get("num_steps", 0) * envs * number.get("n_iteration", 0) * PROCGEN_FRAME  # what PPG distils
+    phase = number.get("num_steps", 0) * envs * number.get("n_iteration", 0) * PROCGEN_FRAME  # distilled by PPG
     free = vitals.free_gpu_memory() if images and uses_gpu else None
     frames = number.get("num_steps", 0) * envs // max(number.get("num_minibatches", 1), 1)
     if held:  # a minibatch is a sample of the replay memory
         frames = number.get("batch_size", 0)
     learning = frames * layers if images and free is None else 0
     memory = ranks * (PROCESS + 2 * state + 2 * rollout + learning) + replay + saving + phase
-    disk = KEPT * state + 2 * replay  # the best checkpoint may hold transitions that the newest has long overwritten
+    disk = KEPT * state + 2 * replay  # the best checkpoint may hold transitions that are overwritten in the newest
     if budget := number.get("checkpoint_budget_mb", 0) * 2**20:
         disk = min(disk, budget)
     lever = "n_iteration" if phase > replay else "buffer_size" if held else "world_size" if ranks > 1 else "num_envs"
-    # an algorithm that replays its updates as graphs keeps its frames where they run
+    # an algorithm that replays its updates as CUDA graphs keeps its frames on the same device
     twin = number.get("buffer_size", 0) * FRAME * 17 // 16 if images and uses_gpu and "cudagraphs" in values else 0
     gpu_free = free if twin else None
     return Needs(memory, disk, at_least=held > 0 and not images, lever=lever, twin=twin, gpu_free=gpu_free)
 
 
 def _is_number(value: Any) -> bool:
-    """Whether it counts something; a name may read `nan`, a limit may be `inf`."""
+    """Return True for a finite number; a name may read `nan`, a limit may be `inf`."""
     try:
         return not isinstance(value, bool) and math.isfinite(float(value))
     except (TypeError, ValueError):
@@ -148,7 +148,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _free_memory() -> int | None:
-    """What new processes can have without swapping, also under a container's limit; None where it cannot be told."""
+    """Return the memory available without swapping, within a container's limit; None if unknown."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
@@ -159,7 +159,7 @@ def _free_memory() -> int | None:
             return None
     try:
         limit, used, parts = (Path(f"/sys/fs/cgroup/memory.{name}").read_text() for name in ("max", "current", "stat"))
-        cached = dict(line.split() for line in parts.splitlines()).get("file", "0")  # given back when it is needed
+        cached = dict(line.split() for line in parts.splitlines()).get("file", "0")  # reclaimable page cache
         return min(free, int(limit) - int(used) + int(cached))
     except (OSError, ValueError):  # no limit
         return free

@@ -1,4 +1,4 @@
-"""The era of Gymnasium that a script was written for and the modules that it needs, read from its source."""
+"""A script's Gymnasium era and required modules, read from its source."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mosaic.contract.extras import EXTRA_OF, pip_line
 
 RETURN_TAG, MEAN_TAG = "charts/episodic_return", "charts/avg_episodic_return"
 ANOTHER = "name an interpreter that has it: --set python=PATH"
-# Why pip cannot bring them, for scripts of CleanRL's.
+# The reasons why pip cannot install them, for CleanRL's scripts.
 _NO_WHEEL = {
     "procgen": "procgen has no wheel for Python 3.11 or later; train ppo_procgen or ppg_procgen of MOSAIC, or",
     "isaacgym": "Isaac Gym is NVIDIA's own download for Python 3.8 or older;",
@@ -26,7 +26,7 @@ _NO_WHEEL = {
     "cleanrl_utils": "run the file where it lies in a checkout of CleanRL, or",
     "cleanrl": "run the file where it lies in a checkout of CleanRL, or",
 }
-# Names of `gymnasium.wrappers` that Gymnasium 1 renamed or removed, and those that it brought.
+# Names of `gymnasium.wrappers` that Gymnasium 1 renamed or removed, and those that it added.
 _OLD_NAMES = frozenset(("GrayScaleObservation", "FrameStack", "AutoResetWrapper", "PixelObservationWrapper"))
 _NEW_NAMES = frozenset(("AutoresetMode", "GrayscaleObservation", "FrameStackObservation", "AddRenderObservation"))
 _OLD_MODULES = frozenset(f"gymnasium.wrappers.{name}" for name in ("normalize", "frame_stack", "record_video"))
@@ -35,13 +35,13 @@ _WITH_CV2 = frozenset(("ResizeObservation", "AtariPreprocessing", "WarpFrame"))
 
 @dataclass(frozen=True)
 class ScriptEra:
-    """The needs of a script; `era` is "" where it has none."""
+    """The needs of a script; `era` is "" if it has none."""
 
     era: str = ""
     count_episodes: bool = False
-    """it logs no returns itself"""
+    """the script logs no returns itself"""
     logs_means: bool = False
-    """it logs means of returns alone, as `MEAN_TAG`"""
+    """the script logs only mean returns, as `MEAN_TAG`"""
     also_path: str = ""
     """the folder of a checkout whose packages the script imports"""
 
@@ -55,7 +55,7 @@ NO_ERA = ScriptEra()
 
 
 def read_era(script: Path) -> ScriptEra:
-    """Return what the script expects of Gymnasium, the files beside it that it imports included."""
+    """Return the needs of the script and of the files beside it that it imports."""
     sources = list(_with_neighbours(script))
     imported = {name for source in sources for name in _imported(source.tree)}
     packages = {name.partition(".")[0] for name in imported if not _lies_in(script.parent, name)}
@@ -73,9 +73,9 @@ def read_era(script: Path) -> ScriptEra:
 
 
 def require_modules(script: Path, interpreter: str, era: ScriptEra, argv: Collection[str]) -> None:
-    """Refuse a script that imports what its interpreter does not have; one that edits `sys.path` is left alone.
+    """Refuse a script whose imports its interpreter lacks; a script that edits `sys.path` is not checked.
 
-    What stands below `if args.flag:` counts where `argv` has the flag.
+    Imports below `if args.flag:` count only if `argv` has the flag.
     """
     source = Source.read(script)
     if any(
@@ -177,7 +177,7 @@ def _imported(tree: ast.AST) -> Iterator[str]:
 
 
 def _always_imported(body: list[ast.stmt], on: Collection[str]) -> Iterator[str]:
-    """Yield the dotted names of the modules that the file imports when it runs with the flags `on`."""
+    """Yield the dotted names of the modules that the file imports with the flags `on`."""
     for node in body:
         if isinstance(node, ast.Import | ast.ImportFrom):
             yield from _imported(node)
@@ -193,7 +193,7 @@ def _holds(test: ast.expr, on: Collection[str]) -> bool:
 
 
 def _checkout(script: Path, packages: set[str]) -> str:
-    """Return the folder above the script's where that holds packages which the script imports."""
+    """Return the script's grandparent folder if it holds packages that the script imports, else ""."""
     root = script.parent.parent
     missing = (package for package in packages if any((root / package).glob("*.py")) and not package_exists(package))
     return str(root) if any(missing) else ""
@@ -205,7 +205,7 @@ def _is_of_029(sources: list[Source], imported: set[str]) -> bool:
 
 
 def _mark(node: ast.AST) -> bool | None:
-    """Return True for a sign of Gymnasium 1, False for one of 0.29, None for neither."""
+    """Return True for a mark of Gymnasium 1, False for one of 0.29, None for neither."""
     if isinstance(node, ast.Attribute | ast.Name | ast.alias):
         name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else node.name
         return True if name in _NEW_NAMES else False if name in _OLD_NAMES else None
@@ -230,7 +230,7 @@ def _is_final_info(node: ast.AST) -> bool:
 
 
 def _gymnasium_names(source: Source) -> Iterator[str]:
-    """Yield the names of wrappers that the file takes from Gymnasium or Stable-Baselines3."""
+    """Yield the names of wrappers that the file uses from Gymnasium or Stable-Baselines3."""
     for node in ast.walk(source.tree):
         if isinstance(node, ast.Attribute) and dotted(node.value).endswith("wrappers"):
             yield node.attr

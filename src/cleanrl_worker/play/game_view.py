@@ -1,4 +1,4 @@
-"""An environment to be watched: one of Gymnasium or EnvPool, and its picture."""
+"""A watched environment of Gymnasium or EnvPool, and its frames."""
 
 import base64
 import traceback
@@ -20,16 +20,16 @@ ResultT = TypeVar("ResultT")
 
 
 class EnvironmentFailure(WorkerError):
-    """An environment raised something; only a reset can be answered next."""
+    """An exception from an environment; only a reset can be answered next."""
 
 
 def open_scene(
     env_id: str, *, flat: bool = False, atari: bool = False, backend: str = "auto", view: View | None = None
 ) -> "Scene":
-    """One environment, ready to be drawn: as it is, or with the observations that a policy was trained on.
+    """Return an environment ready for drawing, with its own observations or those of a policy's training.
 
-    `flat` is for the policies of `envs.vectors.vector` (with the `view` that they had, if any), `atari` for those of
-    `envs.vectors.atari`: a game is then played whole, a lost life ends no episode, and rewards are the game's own.
+    `flat` is for policies of `envs.vectors.vector` (with their `view`, if any), `atari` for those of
+    `envs.vectors.atari`: whole games are played, a lost life ends no episode, and rewards are raw.
     """
 
     def make() -> tuple[Any, str | None]:
@@ -38,19 +38,19 @@ def open_scene(
 
     try:
         env, no_picture = _guarded(f"environment {env_id!r} cannot be made", make)
-    except SystemExit as error:  # kit's word for what cannot be had here
+    except SystemExit as error:  # raised by our modules for what is unavailable here
         raise ConfigError(str(error)) from None
     return Scene(env, no_picture)
 
 
 class Scene:
-    """Steps and draws an environment; whatever the environment raises becomes an EnvironmentFailure."""
+    """An environment with stepping and drawing; its exceptions become an EnvironmentFailure."""
 
     def __init__(self, env: Any, no_picture: str | None = None) -> None:
         self._env = env
         self.no_picture = no_picture
         self.lost_life = False
-        """whether the last step lost a life and the game went on, at which a policy's memory begins anew"""
+        """true if the last step lost a life and the game continues: a policy's memory is then reset"""
         self.observation_space: gym.Space[Any] = env.observation_space
         self.action_space: gym.Space[Any] = env.action_space
 
@@ -58,14 +58,14 @@ class Scene:
         return _guarded("the environment's reset failed", lambda: self._env.reset(seed=seed)[0])
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool]:
-        """Observation, reward, terminated, truncated."""
+        """Return observation, reward, terminated, truncated."""
         answer = _guarded("the environment's step failed", lambda: self._env.step(action))
         obs, reward, terminated, truncated, info = answer
         self.lost_life = info.get("lost_life") is True
         return obs, float(reward), bool(terminated), bool(truncated)
 
     def picture(self) -> dict[str, Any] | None:
-        """The present frame as a message holds it; None, with the reason in `no_picture`, from the first failure on."""
+        """Return the current frame for a message; None after the first failure, with the reason in `no_picture`."""
         if self.no_picture is not None:
             return None
         try:
@@ -81,13 +81,13 @@ class Scene:
         try:
             _guarded("closing failed", self._env.close)
         except EnvironmentFailure:
-            pass  # said on stderr; nothing is left to be done
+            pass  # already printed on stderr
 
 
 class PoolEnv:
-    """A pool of one, with Gymnasium's calls: for ids that only EnvPool has, and for what was trained on it.
+    """A pool of one environment with Gymnasium's API, for ids that only EnvPool has and policies trained on it.
 
-    With `lives` it is reset after a lost life as in training, and the game goes on.
+    With `lives` it is reset after a lost life as in training, and the game continues.
     """
 
     def __init__(self, env_id: str, lives: bool = False, view: View | None = None, flat: bool = False) -> None:
@@ -106,7 +106,7 @@ class PoolEnv:
         self.render_mode = "rgb_array" if pools.can_draw(self._env_id) else None
 
     def reset(self, seed: int) -> tuple[Any, dict[str, Any]]:
-        """A pool takes its seed when it is made."""
+        """Recreate the pool: it accepts a seed only at construction."""
         options: dict[str, Any] = self._options | ({"episodic_life": True} if self._lives else {})
         self._pool = pools.make_pool(self._env_id, [seed], **options)
         return _first(self._seen(self._pool.reset()[0])), {}
@@ -129,8 +129,8 @@ class PoolEnv:
 
 
 def _make(env_id: str, flat: bool, atari: bool, backend: str, view: View | None) -> tuple[Any, str | None]:
-    """The environment, and why it cannot be drawn."""
-    known = view or view_of(env_id, {})  # games that Gymnasium knows only through us
+    """Return the environment, and the reason if it cannot be drawn."""
+    known = view or view_of(env_id, {})  # games that we register with Gymnasium
     if atari and pools.plays(env_id, backend):
         return PoolEnv(pools.find_game(env_id), lives=True, view=view), None
     pool = PoolEnv(env_id, view=view, flat=flat) if not atari and backend == "envpool" else None
@@ -138,7 +138,7 @@ def _make(env_id: str, flat: bool, atari: bool, backend: str, view: View | None)
         return pool, None
     register_plugins(env_id)
     try:
-        # Made first without pictures: some refuse a render_mode that they do not have, some do not take the word.
+        # Made first without render_mode: some refuse an unsupported one, some do not accept the argument.
         plain = _make_gymnasium(env_id, flat, atari, view, render=False)
     except (gym.error.Error, ImportError) as error:
         if pool is None and not isinstance(error, gym.error.UnregisteredEnv):
@@ -146,7 +146,7 @@ def _make(env_id: str, flat: bool, atari: bool, backend: str, view: View | None)
         pool = pool or PoolEnv(env_id, view=known, flat=flat)
         return pool, None if pool.render_mode else "EnvPool cannot draw it"
     if pool is not None and plain.observation_space.shape != pool.observation_space.shape:
-        plain.close()  # a policy needs the row that it was trained on, and Blackjack is another one there
+        plain.close()  # a policy needs the flat space of its training, and Blackjack's differs there
         return pool, "EnvPool cannot draw it"
     if "rgb_array" not in (plain.metadata.get("render_modes") or ()):
         return plain, "it has no rgb_array mode"
@@ -186,7 +186,7 @@ def _first(batch: Any) -> Any:
 def _guarded(what: str, call: Callable[[], ResultT]) -> ResultT:
     try:
         return call()
-    except Exception as error:  # people's own environments may raise anything; a session can still answer
+    except Exception as error:  # users' own environments may raise anything; a session can still answer
         traceback.print_exc()
         reason = " ".join(str(error).split())[:300]
         raise EnvironmentFailure(f"{what}: {type(error).__name__}: {reason}") from error

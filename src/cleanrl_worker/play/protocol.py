@@ -1,6 +1,6 @@
-"""The process of an interactive session: commands from stdin, answers to stdout, one JSON object a line.
+"""The process of an interactive session: commands from stdin, answers to stdout, one JSON object per line.
 
-docs/interactive.md has the protocol. Whatever else this process prints, its environment included, goes to stderr.
+The protocol is in docs/interactive.md. All other prints of this process and its environment go to stderr.
 """
 
 import argparse
@@ -20,7 +20,7 @@ EXIT_REFUSED = 2
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
-    """Serve one session, and exit: 0 after `stop` or the end of stdin, 128 + n after signal n, 2 refused."""
+    """Serve one session, and exit with 0 after `stop` or the end of stdin, 128 + n after signal n, 2 if refused."""
     args = _parser().parse_args(argv)
     answers = Answers()
     commands = Commands()
@@ -32,12 +32,12 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         print(error, file=sys.stderr)
         raise SystemExit(EXIT_REFUSED if isinstance(error, ConfigError) else EXIT_UNEXPECTED) from None
     except BrokenPipeError:
-        raise SystemExit(128 + signal.SIGPIPE) from None  # whoever read the answers has gone
+        raise SystemExit(128 + signal.SIGPIPE) from None  # the reader of the answers is gone
     raise SystemExit(0 if commands.ended_by is None else 128 + commands.ended_by)
 
 
 def _serve(args: argparse.Namespace, commands: "Commands", answers: "Answers") -> None:
-    # Imported only now: what a plug-in of Gymnasium prints while it is imported must not get among the answers.
+    # Imported only now: prints of a Gymnasium plug-in's import must not mix with the answers.
     from cleanrl_worker.play.session import Request, open_session
 
     session = open_session(Request(**vars(args)))
@@ -59,13 +59,13 @@ def _serve(args: argparse.Namespace, commands: "Commands", answers: "Answers") -
 
 
 class Answers:
-    """The only way to stdout: file descriptor 1 itself becomes stderr."""
+    """The only writer to stdout: file descriptor 1 itself is redirected to stderr."""
 
     def __init__(self) -> None:
         self._file = os.dup(1)
 
     def guard(self) -> None:
-        """Turn what others print away from the answers."""
+        """Redirect all other prints to stderr."""
         sys.stdout.flush()
         os.dup2(2, 1)
 
@@ -76,10 +76,10 @@ class Answers:
 
 
 class Commands:
-    """Lines of stdin until its end or a signal; a signal that comes while a command is followed waits for its answer.
+    """The lines of stdin until EOF or a signal; a signal during a command takes effect after its answer.
 
-    File descriptor 0 becomes empty, so that no environment reads what is meant for the session. A second signal ends
-    the process at once.
+    File descriptor 0 becomes empty, so that no environment reads the session's input. A second signal ends the process
+    at once.
     """
 
     def __init__(self) -> None:

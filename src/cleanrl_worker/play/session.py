@@ -1,4 +1,4 @@
-"""What an interactive session answers: commands in, messages out, one environment and perhaps a policy behind them."""
+"""Interactive sessions: commands in, messages out, with one environment and optionally a policy."""
 
 import random
 import types
@@ -19,43 +19,43 @@ from mosaic.contract.events import from_line
 
 Message = dict[str, Any]
 
-# Each command with the fields it takes. Others are refused: a misspelt `action` must not make the policy act instead.
+# Each command with its fields. Others are refused: with a misspelt `action` the policy must not act instead.
 COMMANDS: dict[str, tuple[str, ...]] = {"reset": ("seed",), "step": ("action",), "ping": (), "stop": ()}
 SEED_LIMIT = 2**32
-# Numbers of an observation that are written out: flat and grid ones fit. An image's would cost 100 kB a step, to say
-# what the picture shows.
+# Maximum numbers of an observation in a message: flat and grid ones fit. An image would cost 100 kB per step, and the
+# frame shows the same.
 OBSERVATION_LIMIT = 4096
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a session is opened with; an environment, algorithm or seed that is left out comes from the policy."""
+    """The settings of a session; a missing environment or algorithm comes from the policy, a missing seed is drawn."""
 
     run_id: str
     env_id: str | None = None
     seed: int | None = None
-    """of the first episode; drawn where nobody gives one"""
+    """seed of the first episode; random if None"""
     policy_path: Path | None = None
-    """None: the person acts"""
+    """None: the user acts"""
     algo: str | None = None
     env_backend: str | None = None
-    """who makes what the policy plays (default: as in its training)"""
+    """backend of the policy's environment (default: as in its training)"""
     greedy: bool = False
-    """the policy's best action, not a sample (drawn from the episode's seed, as in an evaluation)"""
+    """use the policy's best action, not a sample (drawn from the episode's seed, as in an evaluation)"""
 
 
 class CommandError(MosaicError):
-    """A command that cannot be followed; the session goes on."""
+    """A command that cannot be executed; the session continues."""
 
 
 def open_session(request: Request) -> "Session":
-    """Make the environment and load the policy; ConfigError for what cannot be had."""
+    """Make the environment and load the policy; raise ConfigError if either is unavailable."""
     seed = random.SystemRandom().getrandbits(31) if request.seed is None else request.seed
     if request.policy_path is None:
         if request.env_id is None:
             raise ConfigError("nothing to play: give --env-id, or --policy-path with a policy that knows its own")
         return Session(replace(request, seed=seed, algo=None), open_scene(request.env_id), None)
-    # Imported only now: torch takes seconds, which a person who plays alone need not wait.
+    # Imported only now: torch takes seconds, and a user who acts does not need it.
     from cleanrl_worker.evaluation.policy_loader import build_policy, read_policy
 
     saved = read_policy(request.policy_path, algo=request.algo, env_id=request.env_id)
@@ -73,7 +73,7 @@ def open_session(request: Request) -> "Session":
 
 
 class Session:
-    """One environment, episode after episode; what a command or the environment does wrong is answered, not raised."""
+    """An environment, episode after episode; errors of commands and the environment are answered, not raised."""
 
     def __init__(self, request: Request, scene: Scene, policy: Policy | None) -> None:
         assert request.seed is not None
@@ -89,7 +89,7 @@ class Session:
         self._reward = 0.0
 
     def introduction(self) -> Message:
-        """The first message; an environment that cannot be drawn says why here."""
+        """Return the first message; it includes the reason if the environment cannot be drawn."""
         assert self._request.seed is not None
         self._scene.reset(self._request.seed)
         self._scene.picture()
@@ -107,7 +107,7 @@ class Session:
         self._scene.close()
 
     def answer(self, line: bytes) -> Iterator[Message]:
-        """Follow one line."""
+        """Execute one command line and yield its answers."""
         try:
             command = _read(line)
             if command["cmd"] == "reset":
@@ -120,7 +120,7 @@ class Session:
                 self.stopped = True
         except CommandError as error:
             yield {"type": "error", "message": str(error)}
-        except RecursionError:  # lists in lists, a thousand deep
+        except RecursionError:  # lists nested a thousand deep
             yield {"type": "error", "message": "the command is nested too deeply; an action is a number or a list"}
         except EventError as error:
             yield {"type": "error", "message": f'{error}; a command is one JSON object a line: {{"cmd": "step"}}'}
@@ -129,7 +129,7 @@ class Session:
             yield {"type": "error", "message": str(error)}
 
     def _reset(self, given: object) -> Message:
-        """Each episode has a seed of its own, so that any can be played again; without one, the next number."""
+        """Start an episode with its own seed, so that it can be replayed; by default, the next number."""
         seed = self._next_seed if given is None else _read_seed(given)
         self._next_seed = (seed + 1) % SEED_LIMIT
         self._rng = None if self._request.greedy else np.random.default_rng(seed)
@@ -192,7 +192,7 @@ _NOT_UNDER_WAY = {
 
 
 def describe_actions(space: gym.Space[Any]) -> Message:
-    """An action space as a page needs it to draw controls."""
+    """Return an action space as JSON, for drawing its controls."""
     if isinstance(space, gym.spaces.Discrete):
         return {"type": "discrete", "n": int(space.n), "start": int(space.start)}
     if isinstance(space, gym.spaces.Box):
@@ -205,7 +205,7 @@ def describe_actions(space: gym.Space[Any]) -> Message:
 
 
 def allowed_actions(space: gym.Space[Any]) -> str:
-    """What `read_action` takes, in words."""
+    """Return a description of the actions that `read_action` accepts."""
     if isinstance(space, gym.spaces.Discrete):
         return f"a whole number from {space.start} to {space.start + space.n - 1}"
     if isinstance(space, gym.spaces.Box):
@@ -220,17 +220,17 @@ def allowed_actions(space: gym.Space[Any]) -> str:
 
 
 def read_action(given: object, space: gym.Space[Any]) -> Any:
-    """An action out of JSON, as the environment takes it."""
+    """Return an action from JSON in the environment's own type."""
     refusal = CommandError(f"action {shown(given)} is not allowed; give {allowed_actions(space)}")
     shape = space.shape
     if shape is None or not isinstance(space, _READABLE) or not _holds_numbers(given):
         raise refusal
     try:
         numbers = np.array(given, np.float64)
-        action = numbers if isinstance(given, list) else numbers.reshape(shape)  # a bare 0.5 does for a list of one
+        action = numbers if isinstance(given, list) else numbers.reshape(shape)  # a bare 0.5 for a list of one
         with np.errstate(invalid="ignore", over="ignore"):  # a number too large for its type is refused below
             typed = action.astype(space.dtype)
-    except (ValueError, OverflowError):  # a list of lists that differ in length; one number for a list of several
+    except (ValueError, OverflowError):  # a ragged list; one number for a list of several
         raise refusal from None
     is_whole = isinstance(space, gym.spaces.Box) or np.array_equal(typed, action)
     if not np.isfinite(action).all() or not is_whole or typed.shape != shape or not space.contains(typed):
@@ -271,7 +271,7 @@ def _read_seed(given: object) -> int:
 
 
 def _written(obs: Any) -> Any:
-    """The observation, or None for one too large to be written out."""
+    """Return the observation, or None if it is too large for a message."""
     return obs if _count(obs) <= OBSERVATION_LIMIT else None
 
 

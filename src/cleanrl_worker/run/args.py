@@ -1,4 +1,4 @@
-"""The flags every algorithm shares, and how a command line becomes an `Args`."""
+"""Flags shared by all algorithms, and parsing of a command line into `Args`."""
 
 import contextlib
 import dataclasses
@@ -23,8 +23,8 @@ from mosaic.contract.limits import check_minibatches as check_minibatches
 from mosaic.contract.limits import require_within, settle_frames
 from mosaic.contract.typed import refuse_untyped, typed_for
 
-LARGEST_SEED = 2**63 - 1  # what torch's generator takes
-# Fields that take any number are written int or float.
+LARGEST_SEED = 2**63 - 1  # the limit of torch's generator
+# Fields that accept any number are annotated int or float.
 Count = Annotated[int, Limits(1)]
 CountFrom2 = Annotated[int, Limits(2)]
 CountFrom0 = Annotated[int, Limits(0)]
@@ -33,14 +33,14 @@ Share = Annotated[float, Limits(0, 1)]
 Pieces = Annotated[int, Limits(1, "num_envs * num_steps")]
 Computed = Annotated[int, Limits(0, 0)]
 Capacity = Annotated[int, Limits("num_envs")]
-Stacks = Annotated[int, Limits("8 * num_envs")]  # transitions of stacked frames: those under way need five frames each
+Stacks = Annotated[int, Limits("8 * num_envs")]  # transitions of stacked frames: pending ones need five frames each
 Lowest = Annotated[float, Limits(-1e38)]  # of returns, in float32
 Highest = Annotated[float, Limits(most=1e38, above="v_min")]
 
 
 @dataclass(kw_only=True)
 class RunArgs:
-    """What any run needs, whatever it learns; an algorithm's `Args` adds its own fields and overrides defaults."""
+    """Settings of any run; an algorithm's `Args` adds its own fields and overrides defaults."""
 
     exp_name: str = ""
     """name of this experiment in file and run names (empty: the algorithm's name)"""
@@ -49,31 +49,31 @@ class RunArgs:
     torch_deterministic: bool = True
     """make cuDNN choose deterministic kernels"""
     cuda: bool = True
-    """train on the GPU when there is one"""
+    """train on the GPU if available"""
     track: bool = False
-    """send metrics to Weights & Biases (offline when there is no key)"""
+    """log metrics to Weights & Biases (offline without a key)"""
     wandb_project_name: str = "cleanRL"
     """W&B project"""
     wandb_entity: str | None = None
-    """W&B team or user (None: that of the key)"""
+    """W&B team or user (None: the key's)"""
     wandb_run_name: str | None = None
     """W&B run name (None: <env>__<exp>__<seed>__<unix time>)"""
     capture_video: bool = False
     """record mp4 videos of the first environment's episodes 0, 1, 8, 27, … into videos/"""
     save_model: bool = False
-    """save the policy and all an evaluation needs when training ends"""
+    """save the policy, with all an evaluation needs, when training ends"""
     upload_model: bool = False
     """push the saved policy to the Hugging Face hub (needs --save-model)"""
     hf_entity: str = ""
-    """user or organisation on the hub (empty: whose token it is)"""
+    """user or organisation on the hub (empty: the token's owner)"""
     env_id: str = "CartPole-v1"
     """environment to learn"""
     total_timesteps: Count = 500000
-    """environment steps to train for, over all environments"""
+    """total number of environment steps, over all environments"""
     num_envs: Count = 1
-    """environments stepped side by side"""
+    """number of environments stepped in parallel"""
     env_backend: Literal["auto", "gymnasium", "envpool"] = "auto"
-    """who runs the environments; auto takes EnvPool where it matches Gymnasium and was measured faster"""
+    """backend of the environments; auto chooses EnvPool where it matches Gymnasium and was measured faster"""
     vectorization: Literal["sync", "async", "native"] = "sync"
     """Gymnasium environments in one process, one process each, or the environment's own vector version"""
     curriculum_schedule: str = ""
@@ -85,17 +85,17 @@ class RunArgs:
     tensorboard_dir: Path | None = None
     """folder for TensorBoard files (None: tensorboard/ in the run folder, when the file runs alone)"""
     checkpoint_every: CountFrom0 = 100000
-    """steps between two checkpoints of the whole training state (0: only at the end and on SIGTERM)"""
+    """steps between two checkpoints of the full training state (0: only at the end and on SIGTERM)"""
     checkpoint_episodes: CountFrom0 = 20
-    """mean episodes of each environment between two checkpoints, at least: a checkpoint cuts those under way"""
+    """minimum mean number of episodes per environment between two checkpoints: a checkpoint cuts running episodes"""
     checkpoint_budget_mb: CountFrom0 = 10000
     """disk space for checkpoints, in megabytes (0: no limit)"""
     resume: Path | None = None
-    """go on from a checkpoint, a run folder (its newest checkpoint) or, as a warm start, a policy file"""
+    """continue from a checkpoint, a run folder (its newest checkpoint) or, as a warm start, a policy file"""
     additional_timesteps: CountFrom0 = 0
-    """with --resume: train so many steps on top of what was done, instead of up to total_timesteps"""
+    """with --resume: train this many more steps, instead of up to total_timesteps"""
     grace_seconds: Amount = 120.0
-    """time to reach the next checkpoint after SIGTERM; what would take longer is saved at once"""
+    """time to reach the next checkpoint after SIGTERM; if it would take longer, the state is saved at once"""
     nonfinite: Literal["stop", "warn"] = "stop"
     """reaction to the first NaN or infinity in observations, rewards, losses or weights: end the run, or warn once"""
     num_threads: CountFrom0 = 1
@@ -103,7 +103,7 @@ class RunArgs:
 
     @property
     def algo_name(self) -> str:
-        """Return the registry name: the file that defines the `Args`, also when it runs as `__main__`."""
+        """Return the registry name: the file that defines the `Args`, even if it runs as `__main__`."""
         module = sys.modules[type(self).__module__]
         return Path(module.__file__ or type(self).__module__).stem
 
@@ -112,7 +112,7 @@ ArgsT = TypeVar("ArgsT", bound=RunArgs)
 
 
 def parse(args_type: type[ArgsT], argv: list[str] | None = None) -> ArgsT:
-    """Read the command line; switches may be written --x, --no-x, --x=true or --x=false."""
+    """Parse the command line; switches may be written --x, --no-x, --x=true or --x=false."""
     given = sys.argv[1:] if argv is None else argv
     words = flags.in_one_dialect(given, typing.get_type_hints(args_type))
     module = sys.modules[args_type.__module__]
@@ -134,7 +134,7 @@ def parse(args_type: type[ArgsT], argv: list[str] | None = None) -> ArgsT:
 
 
 def require(args: RunArgs) -> None:
-    """Refuse values that would only fail, or quietly learn nothing, later."""
+    """Refuse values that would fail later or silently learn nothing."""
     settle_frames(args)
     _drop_computed(args)
     require_within(args)
@@ -146,7 +146,7 @@ def require(args: RunArgs) -> None:
 
 
 def _drop_computed(args: RunArgs) -> None:
-    """Reset what the run computes, with a warning; CleanRL's files overwrite it without one."""
+    """Reset computed settings with a warning; CleanRL's files overwrite them silently."""
     for name in sorted(recipes.computed(type(args))):
         if value := getattr(args, name):
             option = flags.option(name)
@@ -156,13 +156,13 @@ def _drop_computed(args: RunArgs) -> None:
 
 
 def about(args: RunArgs) -> dict[str, typing.Any]:
-    """What policies and checkpoints say of the run they are from."""
+    """Return the run's description that policies and checkpoints record."""
     known = {"algo": args.algo_name, "env_id": args.env_id, "seed": args.seed}
     return {**known, "args": as_json(args)}
 
 
 def as_json(args: RunArgs) -> dict[str, typing.Any]:
-    """The values as plain JSON types."""
+    """Return the values as plain JSON types."""
     return {
         field.name: str(value) if isinstance(value := getattr(args, field.name), Path) else value
         for field in dataclasses.fields(args)
@@ -170,7 +170,7 @@ def as_json(args: RunArgs) -> dict[str, typing.Any]:
 
 
 def _saved_defaults(args_type: type[ArgsT], given: list[str]) -> ArgsT:
-    """With --resume, what the command line leaves open is as the checkpoint's or the policy's run had it."""
+    """Return the defaults; with --resume, those of the checkpoint's or the policy's run."""
     told = flags.given(given)
     if not (source := told.get("resume")):
         return args_type()

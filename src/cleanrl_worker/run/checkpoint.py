@@ -1,4 +1,4 @@
-"""Training state and checkpoints: every part, every generator and the replay memory, to arrays and back. No pickle."""
+"""Checkpoints of the training state as arrays: every part, every generator and the replay memory. No pickle."""
 
 import hashlib
 import random
@@ -18,11 +18,11 @@ from mosaic.contract.checkpoints import REPLAY, CheckpointError, read_checkpoint
 from mosaic.contract.fields import TENSORS_BYTES, read_bytes
 
 STATE = "state.safetensors"
-SEGMENT_ROWS = 25_000  # a segment of frames is then 180 MB, which is in memory three times while it is written
+SEGMENT_ROWS = 25_000  # a segment of frames has 180 MB, and writing it holds three copies in memory
 
 
 class Part(Protocol):
-    """A piece of training state: its numbers and arrays by name."""
+    """A part of the training state, with its numbers and arrays by name."""
 
     def state_dict(self) -> Mapping[str, Any]: ...
 
@@ -30,7 +30,7 @@ class Part(Protocol):
 
 
 class Memory(Protocol):
-    """A replay memory as a checkpoint sees it; `saved_to` transitions lie in `segments`, the files so far."""
+    """A replay memory's interface to checkpoints; `saved_to` transitions are in `segments`, the files so far."""
 
     capacity: int
     added: int
@@ -49,7 +49,7 @@ class Memory(Protocol):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint that was read whole: every checksum held."""
+    """A fully read checkpoint with verified checksums."""
 
     path: Path
     document: dict[str, Any]
@@ -72,7 +72,7 @@ def write(
     about: Mapping[str, Any],
     replay: Memory | None = None,
 ) -> Path:
-    """Save the state of this step; of the replay memory, what is new since the last time."""
+    """Save the state of this step; of the replay memory, only the rows since the last save."""
     arrays: dict[str, np.ndarray] = {}
     numbers: dict[str, Any] = {}
     for name, part in parts.items():
@@ -88,13 +88,13 @@ def write(
     try:
         document[REPLAY] = _write_segments(folder / REPLAY, replay)
         return write_checkpoint(folder, step, document, {STATE: save_arrays(arrays)})
-    except OSError:  # a segment that no checkpoint lists may be removed: the next save must write its rows again
+    except OSError:  # segments that no checkpoint lists may be removed: the next save must write these rows again
         replay.saved_to, replay.segments = before
         raise
 
 
 def read(path: Path) -> Checkpoint:
-    """Read and verify a checkpoint; CheckpointError says what is wrong with it."""
+    """Read and verify a checkpoint; raise CheckpointError if it is damaged."""
     document, files = read_checkpoint(path)
     try:
         weights.check_safetensors(files[STATE])
@@ -109,10 +109,10 @@ def restore(
     rng: np.random.Generator,
     replay: Memory | None = None,
 ) -> None:
-    """Put every part, every generator and the replay memory back into the state that was saved."""
+    """Restore every part, every generator and the replay memory from a checkpoint."""
     for name, part in parts.items():
         flat = dict(_of(checkpoint, name))
-        if name != "curriculum":  # which has states of several kinds, and reads each number by itself
+        if name != "curriculum":  # its states differ by method, and it validates each number itself
             now = dict(leaves(part.state_dict(), name))
             weights.require_like(now, {f"{name}/{key}": value for key, value in flat.items()}, shapes=False)
         part.load_state_dict(_as_torch(flat) if is_torch(part) else flat)
@@ -122,7 +122,7 @@ def restore(
 
 
 def size_of(parts: Mapping[str, Part]) -> int:
-    """Bytes of the arrays in the state."""
+    """Return the size of the state's arrays in bytes."""
     values = (value for name, part in parts.items() for _, value in leaves(part.state_dict(), name))
     return sum(value.nbytes for value in values if isinstance(value, np.ndarray))
 
@@ -138,12 +138,12 @@ def weights_hash(part: Part) -> str:
 
 
 def newest(source: Path, warn: Callable[[str], None]) -> Checkpoint:
-    """The newest readable checkpoint of a checkpoint, `checkpoints/` or run folder; unreadable ones are told."""
+    """Return the newest readable checkpoint of a checkpoint, `checkpoints/` or run folder; warn of unreadable ones."""
     return checkpoints.newest(source, read, warn)
 
 
 def leaves(state: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """Yield every number, text and array of a state with its place."""
+    """Yield every number, string and array of a state with its path."""
     if isinstance(state, Mapping):
         for key, value in state.items():
             yield from leaves(value, f"{name}/{key}")
@@ -177,7 +177,7 @@ def _as_torch(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def _random_state(rng: np.random.Generator, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
-    """Python's and numpy's generators as JSON; torch's, which are bytes, among the arrays."""
+    """Return Python's and numpy's generators as JSON; add torch's, which are bytes, to the arrays."""
     version, words, gauss = random.getstate()
     kind, keys, position, has_gauss, cached = np.random.get_state()
     if "torch" in sys.modules:
@@ -212,7 +212,7 @@ def _restore_random(saved: dict[str, Any], rng: np.random.Generator, arrays: Map
 
 
 def _write_segments(folder: Path, replay: Memory) -> dict[str, Any]:
-    """Add a segment with the transitions since the last one; list those that the memory's present content needs."""
+    """Write the transitions since the last segment; return the segments that the memory's current content needs."""
     oldest = replay.added - len(replay)
     first = max(replay.saved_to, oldest)
     for start in range(first, replay.added, SEGMENT_ROWS):
@@ -226,7 +226,7 @@ def _write_segments(folder: Path, replay: Memory) -> dict[str, Any]:
 def _read_segments(folder: Path, saved: Mapping[str, Any], replay: Memory) -> None:
     segments, added = checkpoints.segments_of(saved), int(saved["added"])
     oldest = segments[0]["first"] if segments else added
-    # larger than the memory that was saved: number anew, or rows would be missing
+    # a larger memory than the saved one: renumber, or rows would be missing
     if replay.capacity > saved.get("capacity", added - oldest):
         segments = [{**entry, "first": entry["first"] - oldest, "end": entry["end"] - oldest} for entry in segments]
         added -= oldest

@@ -1,4 +1,4 @@
-"""Training through a curriculum from Python: an algorithm's own `main`, with the stages among its arguments."""
+"""Curriculum training from Python: an algorithm's own `main`, with the stages as an argument."""
 
 import importlib
 import importlib.util
@@ -16,7 +16,7 @@ def run_curriculum_training(
 ) -> None:
     """Train in this process until `total_timesteps`; `params` are fields of the algorithm's `Args` (seed, run_dir, …).
 
-    A schedule or a parameter that would be refused is a ConfigError, before anything is written.
+    Raise ConfigError for an invalid schedule or parameter, before anything is written.
     """
     stages = read_schedule(schedule, "schedule")
     name = f"cleanrl_worker.algorithms.{algo}"

@@ -1,18 +1,18 @@
-"""The C library's memory of a process that trains."""
+"""Tuning of the C library's allocator for training."""
 
 import ctypes
 import platform
 
-# glibc's numbers (malloc.h), and bytes: what is freed stays ours, and pieces of up to 32 MB are cut from it
+# glibc's constants (malloc.h), and bytes: freed memory stays in the heap and serves allocations of up to 32 MB
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
 KEPT = {TRIM_THRESHOLD: 2**30, MMAP_THRESHOLD: 2**25}
 
 
 def keep_freed() -> None:
-    """Let what an update frees stay with this process: the next update needs as much.
+    """Keep memory that an update frees in this process: the next update needs as much.
 
-    As it is, glibc gives a tensor of more than 128 kB back to the system, which clears every page of the next one:
-    some hundred pages for each step of PPO with images, 3 to 7 % of an update's time. Elsewhere nothing is done.
+    By default, glibc returns tensors of more than 128 kB to the system, which zeroes every page of the next one: some
+    hundred pages for each step of PPO with images, 3 to 7 % of an update's time. A no-op without glibc.
     """
     if platform.libc_ver()[0] == "glibc":
         libc = ctypes.CDLL(None)

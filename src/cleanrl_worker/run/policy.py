@@ -1,4 +1,4 @@
-"""Policies: as evaluation sees them (observations in, actions out), and the files that hold them."""
+"""Policies as evaluation uses them (observations in, actions out), and their files."""
 
 import io
 import json
@@ -15,22 +15,22 @@ from mosaic.contract.paths import write_atomic
 from mosaic.contract.sidecars import FORMAT, sidecar_of
 
 Policy = Callable[[np.ndarray, np.random.Generator | None], np.ndarray]
-"""Rows of observations to rows of actions; the generator samples them, None asks for the greedy ones."""
+"""A map from observation rows to action rows, sampled with the generator, or greedy with None."""
 
 
 def normalized(policy: Policy, statistics: Mapping[str, np.ndarray]) -> Policy:
-    """The policy behind the observation statistics (`mean`, `var`) it was trained with, frozen."""
+    """Return the policy with the frozen observation normalization (`mean`, `var`) of its training."""
     mean, var = (np.asarray(statistics[name], np.float64) for name in ("mean", "var"))
     return lambda obs, rng: policy(scaled(obs, mean, var), rng)
 
 
 def scaled(obs: np.ndarray, mean: np.ndarray, var: np.ndarray) -> np.ndarray:
-    """Observations near unit scale, clipped to ±10."""
+    """Return normalized observations, clipped to ±10."""
     return np.minimum(np.maximum((obs - mean) / np.sqrt(var + 1e-8), -10.0), 10.0).astype(np.float32)
 
 
 def write(path: Path, state: Any, statistics: Mapping[str, np.ndarray] | None, about: Mapping[str, Any]) -> Path:
-    """Write the policy (torch tensors by torch.save, numpy arrays as safetensors) and, beside it, all that it needs."""
+    """Write the policy (torch tensors by torch.save, numpy arrays as safetensors) and its sidecar."""
     frozen = {key: np.asarray(value).tolist() for key, value in (statistics or {}).items()}
     sidecar = {"format": FORMAT, **about, "observation_statistics": frozen or None, "versions": versions.installed()}
     try:
@@ -42,7 +42,7 @@ def write(path: Path, state: Any, statistics: Mapping[str, np.ndarray] | None, a
 
 
 def as_tensor(stored: Stored) -> Any:
-    """Return a tensor of a policy file on the CPU, with memory of its own."""
+    """Return a tensor of a policy file on the CPU, copied to its own memory."""
     import torch
 
     return torch.from_numpy(as_array(stored).copy())

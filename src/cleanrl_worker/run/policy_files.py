@@ -1,4 +1,4 @@
-"""Policy files of torch, safetensors and flax, read into arrays by numpy alone; nothing in them is run."""
+"""Policy files of torch, safetensors and flax, read into arrays by numpy alone without executing their code."""
 
 import pickle
 import struct
@@ -14,7 +14,7 @@ from mosaic.contract.fields import POLICY_BYTES, read_bytes
 from mosaic.contract.weights import Stored, is_safetensors
 from mosaic.contract.weights import require_floats as require_floats
 
-# What a damaged, foreign or hostile file makes readers and networks raise.
+# Errors that readers and networks raise for a damaged, foreign or malicious file.
 UNREADABLE = (
     *(pickle.UnpicklingError, RuntimeError, EOFError, ValueError, LookupError),
     *(TypeError, AttributeError, AssertionError, struct.error, OverflowError, MemoryError, SafetensorError),
@@ -37,7 +37,7 @@ def read_file(path: Path) -> bytes:
 
 
 def read(data: bytes, make: Callable[[Stored], Any] = as_array) -> Any:
-    """Return a file's arrays, those of a torch file as `make` builds them; raise one of UNREADABLE to refuse it."""
+    """Return a file's arrays, a torch file's as built by `make`; raise one of UNREADABLE if it is unreadable."""
     if weights.is_torch(data):
         return weights.read_torch(data, make)
     if not is_safetensors(data):
@@ -89,7 +89,7 @@ def _read_flax(data: bytes) -> Any:
 
 
 def _flat(tree: Any, prefix: str = "") -> dict[str, Any]:
-    """Return the leaves by path, as our own JAX policies name them: `params/Dense_0/kernel`."""
+    """Return the leaves by path, named as in our own JAX policies: `params/Dense_0/kernel`."""
     if not isinstance(tree, dict):
         raise ValueError("it holds no named arrays")
     found: dict[str, Any] = {}

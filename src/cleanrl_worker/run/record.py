@@ -1,4 +1,4 @@
-"""What a run writes down as it goes: its folder, the rows of `metrics.jsonl` with whoever follows them, and notes."""
+"""A run's record: its folder, the rows of `metrics.jsonl` with their followers, and notes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mosaic.contract.tensorboard import follow_rows
 
 
 def make_folder(given: Path | None, env_id: str, exp_name: str, seed: int) -> tuple[str, Path]:
-    """A run's name and folder; where none is given, a name that no other run of this second has."""
+    """Create and return a run's name and folder; without a given folder, the name is unique within this second."""
     unix = int(time.time())
     while True:
         name = f"{file_name(env_id)}__{exp_name}__{seed}__{unix}"
@@ -33,20 +33,20 @@ def make_folder(given: Path | None, env_id: str, exp_name: str, seed: int) -> tu
 
 
 def file_name(text: str) -> str:
-    """`ALE/Pong-v5` and `module:Id` name folders too."""
+    """Return a text as a file name: `ALE/Pong-v5` and `module:Id` name folders too."""
     return text.replace("/", "-").replace(":", "-")
 
 
 class Record:
     """The rows and notes of one run.
 
-    A shell that hosts the run tails `metrics.jsonl` for TensorBoard and W&B; alone, a thread and a process of our own
-    do so, as the run's arguments say.
+    A shell that hosts the run tails `metrics.jsonl` for TensorBoard and W&B; without a shell, a thread and a process
+    of our own do so, according to the run's arguments.
     """
 
     def __init__(self, folder: Path, name: str, args: Mapping[str, Any]) -> None:
         self.folder = folder
-        # a person's own script that uses our parts is given no folder: the shell knows nothing of the one it makes
+        # a user's script that uses our parts gets no run_dir: the shell does not know the folder it creates
         self.hosted = os.environ.get(variables.MOSAIC_SHELL_PID) == str(os.getppid()) and args["run_dir"] is not None
         path = folder / "metrics.jsonl"
         self._closers: list[Callable[[], None]] = []
@@ -71,11 +71,11 @@ class Record:
             written = os.write(self._rows, row)
         except OSError as error:
             raise _unwritable(self.folder, error) from error
-        if written < len(row):  # the next run in this folder cuts the half row off
+        if written < len(row):  # the next run in this folder removes the partial row
             raise _unwritable(self.folder, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
 
     def tell(self, kind: str, payload: Mapping[str, Any]) -> None:
-        """Hand an event to the shell that hosts the run; alone, only what went wrong is shown."""
+        """Emit an event to the shell that hosts the run; without a shell, only print warnings."""
         if self.hosted:
             with (self.folder / "logs" / "notes.jsonl").open("a") as notes:
                 notes.write(json.dumps({"event": kind, "payload": payload}) + "\n")
@@ -83,14 +83,14 @@ class Record:
             print(payload["message"], file=sys.stderr)
 
     def paused_seconds(self) -> float | None:
-        """How long the shell has paused the run in all; None where it was continued by somebody else."""
+        """Return the total time the shell has paused the run; None if another process resumed it."""
         try:
             return float((self.folder / "logs" / "paused_seconds").read_text())
         except (OSError, ValueError):
             return None
 
     def close(self) -> None:
-        """W&B gets a while to send what is left."""
+        """Close the rows and their followers; W&B gets some time to upload the remaining rows."""
         os.close(self._rows)
         for close in self._closers:
             close()

@@ -1,4 +1,4 @@
-"""When a run saves its whole state, and how it goes on from one."""
+"""Schedule of a run's checkpoints, and resuming from one."""
 
 import contextlib
 import os
@@ -27,21 +27,21 @@ from mosaic.contract.sidecars import read_sidecar
 from mosaic.contract.weights import is_torch, require_like
 
 EXIT_REFUSED = 2
-REQUEUE = 75  # EX_TEMPFAIL: the state is saved, start me again
-UNKNOWN_LENGTH = 1000.0  # steps of an episode before the first has ended, where no limit is registered
-SAVING_SHARE = 0.8  # of the grace period: the rest is for writing the checkpoint itself
+REQUEUE = 75  # EX_TEMPFAIL: the state is saved, restart the run
+UNKNOWN_LENGTH = 1000.0  # assumed episode length before the first episode ends, without a registered limit
+SAVING_SHARE = 0.8  # of the grace period; the rest is for writing the checkpoint
 
 
-@dataclass(repr=False)  # signal.signal shows the handler it replaces, and handlers of broken-off runs hold each other
+@dataclass(repr=False)  # signal.signal's repr of a replaced handler would recurse through the handlers of aborted runs
 class Continuation:
-    """Saves at scheduled steps and on SIGTERM, and restores what an earlier process saved."""
+    """Checkpointing at scheduled steps and on SIGTERM, and restoring an earlier process's state."""
 
     args: RunArgs
     algo: str
     run_folder: Path
     rng: np.random.Generator
     tell: Callable[[str, dict[str, Any]], None]
-    """takes (kind of event, payload)"""
+    """accepts (kind of event, payload)"""
     speed: Callable[[int], float]
     """the run's steps per second at a step"""
     episode_length: Callable[[], float]
@@ -49,17 +49,17 @@ class Continuation:
     parts: Mapping[str, Part] = field(default_factory=dict)
     replay: Memory | None = None
     shift: int = 0
-    """steps of a script's earlier phases: a phase counts its own, and its logs go on from theirs"""
+    """steps of a script's earlier phases, added to this phase's own count in its logs"""
     _source: Checkpoint | None = None
-    """what was restored and not yet gone on from"""
+    """the restored checkpoint, until training resumes"""
     _made_for: str | None = None
-    """the spaces that what was restored says it is for"""
+    """the spaces recorded in the restored checkpoint or policy"""
     setting: dict[str, Any] = field(default_factory=dict)
-    """what the run really trains with: its backend, the spaces, the device"""
+    """the actual backend, spaces and device of the run"""
     warm: bool = False
     """the run began with the weights of a policy file"""
     _limit: float = 0.0
-    """steps after which the environment cuts an episode off, 0.0 where that is not known"""
+    """steps after which the environment truncates an episode, 0.0 if unknown"""
     _saved_at: int | None = None
     _scheduled_at: int = 0
     """the step of the last scheduled checkpoint, or 0"""
@@ -77,9 +77,9 @@ class Continuation:
         return self._asked_to_stop is not None
 
     def restore(self, parts: Mapping[str, Part], replay: Memory | None, fixed: Sequence[str] = ()) -> int:
-        """Remember what makes up the state; load it when `--resume` says so. Returns the step to go on from.
+        """Register the parts of the state and load them if `--resume` is given. Return the step to continue from.
 
-        `fixed` names the arguments that weights mean nothing without: others than the saved ones are refused.
+        `fixed` names the arguments that the weights depend on: values other than the saved ones are refused.
         """
         self.parts, self.replay = parts, replay
         self._refuse_over_budget()
@@ -90,7 +90,7 @@ class Continuation:
         try:
             found = checkpoints.newest(source, lambda message: self.tell("warning", {"message": message}))
             self._refuse_others(source, found.document["args"], fixed)
-            same = found.document.get("env_id") == self.args.env_id  # returns of another environment are none of ours
+            same = found.document.get("env_id") == self.args.env_id  # another environment's returns do not count
             kept = {k: v for k, v in parts.items() if same or k not in ("run", "curriculum", "envs")}
             checkpoints.restore(found, kept, self.rng, replay)
         except files.CheckpointError as error:
@@ -106,7 +106,7 @@ class Continuation:
         return found.step
 
     def begin(self, envs: VectorEnvs) -> None:
-        """Before the first episode: refuse environments that the state was not made for, then go on in the logs."""
+        """Prepare the first episode: refuse environments with other spaces than the state's, then continue the logs."""
         spaces = spaces_of(envs)
         self.setting = {"env_backend": envs.backend, "spaces": spaces, "device": _device(self.parts.get("policy"))}
         self._limit = time_limit(envs, self.args.env_id)
@@ -117,24 +117,24 @@ class Continuation:
         if self._made_for not in (None, spaces):
             raise self._does_not_fit(self.args.resume, f"it was trained with {self._made_for}, not with {spaces}")
         if self.replay is not None and not self._handlers:
-            files.drop_segments(self.folder)  # of a process that was killed
-        if not self._handlers:  # before, while JAX compiles, there is nothing to save, and a signal ends it at once
+            files.drop_segments(self.folder)  # left behind by a killed process
+        if not self._handlers:  # not earlier: while JAX compiles, nothing can be saved, a signal must end it at once
             self._handlers = {n: signal.signal(n, self._on_signal) for n in (signal.SIGTERM, signal.SIGINT)}
         found, self._source, self._made_for = self._source, None, None
         if found is None:
             return
         if self.replay is not None:
             files.adopt_segments(found.path.parent / files.REPLAY, self.folder / files.REPLAY, self.replay.segments)
-        if variables.MOSAIC_FIRST_STEP not in os.environ:  # a later phase's rows follow those of the one before
+        if variables.MOSAIC_FIRST_STEP not in os.environ:  # a later phase's rows follow the previous phase's
             rows, length = self.run_folder / "metrics.jsonl", found.document.get("metrics_bytes")
             curve = files.curve_of(found.path, found.document, self.run_folder)
             metrics.continue_rows(rows, curve, found.step + self.shift, length)
         self._say_resumed(found)
 
     def scheduled(self, step: int) -> bool:
-        """Return True if a scheduled checkpoint falls on this step: on a multiple of `--checkpoint-every`.
+        """Return True if a scheduled checkpoint is due at this step, on a multiple of `--checkpoint-every`.
 
-        A barrier cuts every episode under way: those since the last must be so many that it costs 5 % of the steps.
+        A barrier cuts every running episode, so enough episodes must pass between two that this costs 5 % of the steps.
         """
         if step != self._step:
             self._previous, self._step = self._step, step
@@ -142,7 +142,7 @@ class Continuation:
         return due and step - self._scheduled_at >= self._spared()
 
     def due(self, step: int) -> bool:
-        """Return True if the state must be saved now: on schedule, or on SIGTERM with no scheduled step in reach."""
+        """Return True if the state must be saved now: on schedule, or on SIGTERM if no scheduled step is in reach."""
         if self.scheduled(step):
             return True
         if self._asked_to_stop is None:
@@ -152,7 +152,7 @@ class Continuation:
         return every <= 0 or (-(-next_at // every) * every - step) / max(self.speed(step), 1e-9) > left
 
     def _spared(self) -> float:
-        """Return the least steps between two barriers, a function of the run's own state."""
+        """Return the minimum number of steps between two barriers, a function of the run's own state."""
         if self.keeps_envs:
             return 0.0
         length = self.episode_length() or self._limit or UNKNOWN_LENGTH
@@ -160,16 +160,16 @@ class Continuation:
 
     @property
     def keeps_envs(self) -> bool:
-        """Return True if the environments' whole state is part of the checkpoints: they continue without a barrier."""
+        """Return True if checkpoints include the environments' whole state: they continue without a barrier."""
         return "envs" in self.parts
 
     def save(self, step: int, score: float | None) -> None:
-        """Write the state of this step and delete what need not be kept."""
+        """Write the state of this step and prune old checkpoints."""
         scheduled = self.scheduled(step)
         exact = scheduled or self.keeps_envs
         self._scheduled_at = step if scheduled else self._scheduled_at
         told = {"run_folder": str(self.run_folder), "exact": exact, "score": score, "shift": self.shift}
-        rows = self.run_folder / "metrics.jsonl"  # its length tells which of the run's lines the checkpoint is of
+        rows = self.run_folder / "metrics.jsonl"  # its length marks the rows that belong to this checkpoint
         told["metrics_bytes"] = rows.stat().st_size if rows.exists() else 0
         told["weights"] = self.weights()
         document = {**about(self.args), **self.setting, **told}
@@ -179,7 +179,7 @@ class Continuation:
             self.tell("heartbeat", {"step": step, "doing": "checkpoint"})
             path = checkpoints.write(self.folder, step, self.parts, self.rng, document, self.replay)
             files.prune(self.folder, budget, step)
-        except OSError as error:  # the earlier checkpoints are whole, and training need not end for a full disk
+        except OSError as error:  # the earlier checkpoints are intact, and a full disk need not end the training
             last = self.stopping or step >= self.args.total_timesteps
             message = files.unsaved(step, error, self.folder, last)
             print(message, file=sys.stderr, flush=True)
@@ -189,7 +189,7 @@ class Continuation:
             return
         self._saved_at = step
         seconds = round(time.monotonic() - started, 4)
-        # `mosaic verify` compares with it when the checkpoint is long deleted
+        # `mosaic verify` compares with these values after the checkpoint was deleted
         kept = {name: document.get(name) for name in ("weights", "metrics_bytes", "device")}
         self.tell("checkpoint", {"step": step, "path": str(path), "exact": exact, "seconds": seconds, **kept})
 
@@ -199,35 +199,35 @@ class Continuation:
         return None if policy is None else checkpoints.weights_hash(policy)
 
     def save_last(self, step: int, score: float | None) -> None:
-        """Save the state that a longer run continues from, and note that this one has ended."""
+        """Save the state that a longer run continues from, and mark this run as finished."""
         if self.parts and (self._saved_at != step or not (self.folder / str(step)).exists()):
             self.save(step, score)
         if self.parts:
             files.write_finished(self.folder, step)
 
     def close(self) -> None:
-        """Signals are no longer ours to answer."""
+        """Restore the previous signal handlers."""
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         if self._asked_to_stop is not None and os.environ.get(variables.MOSAIC_SHELL_PID) == str(os.getppid()):
-            return  # told to everybody, or passed on; the shell ends us when it is told again
+            return  # sent to the whole group, or forwarded; on a second signal the shell ends this process
         if self._asked_to_stop is not None:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
         self._asked_to_stop = time.monotonic()
-        # not print: a signal may come amid another one, which cannot be entered twice, or after the reader has gone
+        # not print: it is not reentrant if the signal interrupts another print, and stdout's reader may be gone
         with contextlib.suppress(OSError):
             os.write(1, b"told to stop: saving a checkpoint first; another signal ends at once\n")
 
     def _warm_start(self, path: Path, fixed: Sequence[str]) -> int:
-        """Load all that a policy file has; everything else starts anew, at step 0."""
+        """Load the contents of a policy file; everything else starts fresh, at step 0."""
         self.args.total_timesteps = self.args.additional_timesteps or self.args.total_timesteps
         try:
             known = read_sidecar(path)
             data = policy_files.read_file(path)
-            if "torch" not in sys.modules and is_torch(data):  # an algorithm in JAX, which never has torch beside it
+            if "torch" not in sys.modules and is_torch(data):  # an algorithm in JAX, which never imports torch
                 raise ValueError("policies of the algorithms in JAX are safetensors files, and this is none")
             content = policy_files.read(data, policies.as_tensor)
             weights, told = policy_files.acting_network(content)
@@ -237,7 +237,7 @@ class Continuation:
             for network in (weights, *critics):
                 policy_files.require_floats(network)
             self.parts["policy"].load_state_dict(weights)
-            for name in self.parts.keys() & {"target", "target_actor"}:  # untrained, it would undo what is loaded
+            for name in self.parts.keys() & {"target", "target_actor"}:  # untrained, they would undo the loaded weights
                 self.parts[name].load_state_dict(weights)
             loaded = ["policy", *self._load_critics(critics)]
             if (statistics := known.get("observation_statistics")) and "observations" in self.parts:
@@ -255,7 +255,7 @@ class Continuation:
         return 0
 
     def _load_critics(self, critics: Sequence[Mapping[str, Any]]) -> list[str]:
-        """Load the critics that a policy file has, if this algorithm has them as well."""
+        """Load a policy file's critics if this algorithm has critics as well."""
         critic: Any = self.parts.get("critic")
         if critic is None or not critics:
             return []
@@ -268,7 +268,7 @@ class Continuation:
         return ["critic"]
 
     def _say_resumed(self, found: Checkpoint) -> None:
-        """List what differs from the saved recipe, the backend that was really chosen included."""
+        """Report the differences from the saved recipe, including the backend actually chosen."""
         real = {"algo": self.algo} | {name: self.setting[name] for name in ("env_backend", "device")}
         before = found.document["args"] | {name: found.document.get(name) for name in real}
         changed = recipes.changes(type(self.args), before, as_json(self.args) | real)
@@ -277,7 +277,7 @@ class Continuation:
         print(line, flush=True)
 
     def _refuse_finished(self, found: Checkpoint) -> None:
-        """Refuse a resumption without steps to train, unless a shell checked it or it ends a cut run."""
+        """Refuse a resumption without steps left, unless a shell checked it or it completes an interrupted run."""
         cut = found.path.parent == self.folder and files.read_finished(self.folder) != found.step
         if found.step >= self.args.total_timesteps and not cut and variables.MOSAIC_SHELL_PID not in os.environ:
             done = files.nothing_left(found.path, found.step, self.args.total_timesteps)
@@ -301,14 +301,14 @@ class Continuation:
 
 
 def time_limit(envs: VectorEnvs, env_id: str) -> float:
-    """Return the steps after which an environment truncates an episode, 0.0 if that is unknown."""
+    """Return the steps after which an environment truncates an episode, 0.0 if unknown."""
     spec, pool = gym.registry.get(env_id.rpartition(":")[2]), getattr(envs, "pool", None)
     limit = pool.config.get("max_episode_steps") if pool is not None else spec and spec.max_episode_steps
     return float(limit or 0)
 
 
 def _device(policy: Part | None) -> str:
-    """Where the network really is: `--cuda` asks for a GPU, and trains without where there is none."""
+    """Return the network's actual device: with `--cuda`, a run without a GPU trains on the CPU."""
     if checkpoints.is_torch(policy):
         return str(next(policy.parameters()).device.type)  # type: ignore[union-attr]
     return str(sys.modules["jax"].default_backend()) if "jax" in sys.modules else "cpu"

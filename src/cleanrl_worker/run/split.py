@@ -1,7 +1,7 @@
-"""Where a training's time goes: a timer looks twenty times a second at what the program is doing, and counts.
+"""Sampling profiler of a training: a timer inspects the stack twenty times a second and counts the parts.
 
-The loop itself knows nothing of it; a look takes some 20 µs. A thread could not do it: it comes to its turn where the
-loop lets others run, in torch, and would see little else.
+The loop needs no instrumentation; a sample costs about 20 µs. A thread would be biased: it only runs where the loop
+releases the GIL, in torch, and would see little else.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from pathlib import Path
 from types import FrameType
 
 EVERY = 0.05
-LEAST = 60  # looks that shares are told from: three seconds
-IDLE = 200  # looks without the loop in sight, after which nobody is trained any more
+LEAST = 60  # minimum samples for shares: three seconds
+IDLE = 200  # samples without the loop on the stack, after which the training counts as ended
 PLAIN = "other"
 
-# The first frame below the algorithm's own loop that one of these is in (file, functions; none: all of the file).
+# A sample's part is that of the first frame below the loop that matches (file, functions; none: the whole file).
 PARTS = (
     ("transfer", "learn/batches.py", ("draw", "send", "_send", "_send_new")),
     ("transfer", "nets/layers.py", ("refresh", "wait", "numbers")),
@@ -42,13 +42,13 @@ PARTS = (
     ("checkpoints", "run/training.py", ("checkpoint", "finish")),
     ("logging", "run/training.py", ()),
 )
-# What stands in the loop itself belongs to the section of the file that it is in: `# 2 learn`.
+# Code of the loop itself belongs to its section of the file: `# 2 learn`.
 SECTION = re.compile(r"^\s*# \d+ (.+)$")
 SECTIONS = (
     ("update", ("learn", "update", "advantages", "returns", "move", "auxiliary")),
     ("inference", ("act", "collect", "choose", "plays")),
 )
-# The metrics are coarser: what serves the update counts for it.
+# The metrics are coarser: sampling and transfer count as update.
 METRICS = {
     "environment": "env",
     "inference": "inference",
@@ -60,17 +60,17 @@ TAGS = ("perf/env", "perf/inference", "perf/update", "perf/other")
 
 
 def sections_of(file: str) -> list[tuple[int, str]]:
-    """The lines where the sections of an algorithm's loop begin, and the part that each belongs to."""
+    """Return the first line of each section of an algorithm's loop, with its part."""
     try:
         lines = Path(file).read_text(encoding="utf-8").splitlines()
-    except OSError:  # a file that was moved while it runs
+    except OSError:  # the file was moved during the run
         return []
     headings = ((number, SECTION.match(line)) for number, line in enumerate(lines, 1))
     return [(number, _part_of_heading(found[1])) for number, found in headings if found]
 
 
 def part_of(below: Sequence[FrameType], sections: Sequence[tuple[int, str]]) -> str:
-    """What is being done: `below` are the frames from the loop's own inwards."""
+    """Return the part being executed; `below` are the frames from the loop's own inwards."""
     for frame in below[1:]:
         file, function = frame.f_code.co_filename, frame.f_code.co_name
         for part, place, functions in PARTS:
@@ -80,7 +80,7 @@ def part_of(below: Sequence[FrameType], sections: Sequence[tuple[int, str]]) -> 
 
 
 def frames_below(innermost: FrameType | None, loop_file: str) -> list[FrameType]:
-    """The frames from the loop (`main` of that file) inwards; none where it is not running, or is evaluating."""
+    """Return the frames from the loop (`main` of that file) inwards; none if it is not running or is evaluating."""
     frames: list[FrameType] = []
     while innermost is not None:
         frames.append(innermost)
@@ -94,9 +94,9 @@ def frames_below(innermost: FrameType | None, loop_file: str) -> list[FrameType]
 
 
 class Split:
-    """Counts what the main thread is doing, until it is stopped or the loop has ended.
+    """A profiler of the main thread, active until it is stopped or the loop has ended.
 
-    It takes SIGALRM and its timer, unless somebody else has them; then there is nothing to tell.
+    It uses SIGALRM and its timer; if these are already in use, it stays inactive.
     """
 
     def __init__(self, loop_file: str) -> None:
@@ -106,13 +106,13 @@ class Split:
         self._runs = False
 
     def start(self) -> None:
-        """Begin, unless it has begun."""
+        """Start the timer; a no-op if it is running."""
         if self._runs or threading.current_thread() is not threading.main_thread():
             return
         if signal.getsignal(signal.SIGALRM) is not signal.SIG_DFL or any(signal.getitimer(signal.ITIMER_REAL)):
             return
         signal.signal(signal.SIGALRM, self._look)
-        signal.siginterrupt(signal.SIGALRM, False)  # what waits in the kernel goes on waiting
+        signal.siginterrupt(signal.SIGALRM, False)  # restart interrupted system calls
         signal.setitimer(signal.ITIMER_REAL, EVERY, EVERY)
         atexit.register(self.stop)  # a process that has put its handlers away would be killed by the next tick
         self._runs = True
@@ -125,7 +125,7 @@ class Split:
         self._runs = False
 
     def shares(self) -> dict[str, float]:
-        """`perf/…` since the last call that had something to tell; empty while there is too little."""
+        """Return `perf/…` since the last non-empty result; empty with too few samples."""
         looks = self._looks
         total = looks.total()
         if total < LEAST:

@@ -27,9 +27,9 @@ from cleanrl_worker.run.split import Split
 from mosaic.contract import companions
 from mosaic.contract.returns import BEST_EPISODES, MEAN_RETURN, RECENT_EPISODES
 
-# A policy is the best by the return of its run, looked at this often; fewer than 20 episodes choose none.
+# Steps between two checks for a new best policy, by training return; with fewer than 20 episodes none is chosen.
 BEST_EVERY = 10_000
-# CleanRL's closing evaluation; an environment without a time limit must not keep the run from ending.
+# CleanRL's final evaluation; without a step limit, an environment that never truncates would block the run's end.
 EVAL_EPISODES, EVAL_MAX_STEPS = 10, 27_000
 
 
@@ -43,7 +43,7 @@ def start(args: RunArgs) -> "Run":
 
 
 class Run:
-    """What an algorithm tells the world: rows of `metrics.jsonl`, a line on the terminal, the policy at the end."""
+    """The outputs of an algorithm: rows of `metrics.jsonl`, terminal lines and the final policy."""
 
     def __init__(self, args: RunArgs) -> None:
         self.args = args
@@ -58,7 +58,7 @@ class Run:
         self._recent_lengths: deque[int] = deque(maxlen=RECENT_EPISODES)
         self._recent_steps = 0
         self._new_returns = [0.0, 0]
-        """sum and number of the returns since the last row of their mean"""
+        """sum and number of the returns since the last mean-return row"""
         self._return: float | None = None
         """the run's return in the last row"""
         self._best_return = -np.inf
@@ -79,11 +79,11 @@ class Run:
         )
 
     def restore(self, parts: Mapping[str, Part], replay: Memory | None = None, fixed: Sequence[str] = ()) -> int:
-        """Name everything that makes up the training state; returns the step to continue from, 0 for a fresh run.
+        """Register all parts of the training state; return the step to continue from, 0 for a fresh run.
 
-        The part called `policy` is what `save_policy` writes; a warm start loads it, and `observations`, alone. `envs`
-        are environments whose whole state is saved: they continue where others are reset.
-        `fixed` names the arguments that its weights mean nothing without.
+        `save_policy` writes the part called `policy`; a warm start loads only it and `observations`. `envs` are
+        environments whose whole state is saved: they continue where others are reset.
+        `fixed` names the arguments that must match the saved weights.
         """
         self._envs: Any = parts.get("envs")
         self._first_step = self._continuation.restore({**parts, "run": self, "curriculum": self._course}, replay, fixed)
@@ -93,13 +93,13 @@ class Run:
 
     @property
     def warm(self) -> bool:
-        """Return True if the run began with a loaded policy: it acts from the first step on."""
+        """Return True if the run started from a loaded policy, which acts from the first step."""
         return self._continuation.warm
 
     def reset(self, envs: VectorEnvs, step: int) -> np.ndarray:
-        """First observations; a run that was interrupted and one that was not start the same episodes at a step."""
+        """Reset the environments and return the observations; the seeds depend on the step, so resuming is exact."""
         steps.count_from(step + self._continuation.shift)
-        if not self._continuation.setting:  # at first; what was compiled before is no part of the speed
+        if not self._continuation.setting:  # first call: exclude compilation from the throughput
             self._started = time.monotonic()
         self._continuation.begin(envs)
         self._split.start()
@@ -113,18 +113,18 @@ class Run:
         return envs.reset(play.episode_seed(self.args.seed, step) if step else self.args.seed)
 
     def checkpoint_due(self, step: int) -> bool:
-        """Return True if the state must be saved now, or a curriculum leaves its stage."""
+        """Return True if the state must be saved now or the curriculum changes its stage."""
         return self._continuation.due(step) or self._course.due(step)
 
     def checkpoint(self, step: int, envs: VectorEnvs) -> np.ndarray:
-        """Save the state and start every environment anew, which makes resuming from here exact.
+        """Save the state and reset every environment, which makes resuming from here exact.
 
-        Environments whose whole state is saved continue instead.
+        Environments whose whole state is saved continue without a reset.
 
-        A curriculum changes its stage first. Ends the process with exit code 75 when a stop was requested.
+        A curriculum changes its stage first. The process exits with code 75 if a stop was requested.
         """
         if told := self._course.move(step):
-            self.recent.clear()  # returns of two stages do not compare: the best policy is the newest one's
+            self.recent.clear()  # returns of two stages are not comparable: only the newest stage's count
             self._new_returns, self._return = [0.0, 0], None
             self._best_return = -np.inf
             self._say_stage(told)
@@ -159,17 +159,17 @@ class Run:
         self._best_return, self._best_look = float(state["best_return"]), int(state["best_look"])
 
     def tell(self, kind: str, payload: dict[str, Any]) -> None:
-        """Hand an event to the shell that hosts the run; alone, only what went wrong is shown."""
+        """Emit an event to the shell that hosts the run; without a shell, only print warnings."""
         shifted = {key: payload[key] + self._continuation.shift for key in payload if key == "step"}
         self._record.tell(kind, payload | shifted)
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        """Append one row; tags are CleanRL's (`losses/value_loss`)."""
+        """Append one row with CleanRL's tags (`losses/value_loss`)."""
         self.guard.check_losses(values, step)
         self._record.write(step + self._continuation.shift, values)
 
     def log_episodes(self, step: int, ended: list[Episode], scores: Sequence[float] | None = None) -> None:
-        """Append a row for each; policies are judged by their returns, or by `scores` where those say more."""
+        """Append a row per episode; policies are ranked by the returns, or by `scores` if given."""
         figures = [episode.ret for episode in ended] if scores is None else scores
         self.recent.extend(figures)
         self._new_returns[0] += sum(figures)
@@ -183,7 +183,7 @@ class Run:
             self.log(step, {"charts/episodic_return": episode.ret, "charts/episodic_length": episode.length})
 
     def log_speed(self, step: int) -> None:
-        """Append `charts/SPS` and where the time goes, and say on the terminal how far training is."""
+        """Append `charts/SPS` and the time shares, and print the progress on the terminal."""
         speed = self.steps_per_second(step)
         while self.guard.notes:
             self.tell("warning", {"message": self.guard.notes.pop(0)})
@@ -194,7 +194,7 @@ class Run:
             self._tell(step, speed)
 
     def _mean_return(self) -> dict[str, float]:
-        """Return the mean of all episodes since the last row, or of the last 100 if these are more."""
+        """Return the mean return of the episodes since the last row, or of the last 100 if those are more."""
         total, count = self._new_returns
         self._new_returns = [0.0, 0]
         if not self.recent:
@@ -203,12 +203,12 @@ class Run:
         return {MEAN_RETURN: self._return}
 
     def say(self, text: str) -> None:
-        """Tell on the terminal what goes on apart from the training, unless something was told just now."""
+        """Print progress outside of training, rate-limited like the training line."""
         if self._begin_line():
             print(text, flush=True)
 
     def _begin_line(self) -> bool:
-        """Whether it is time for another line, which then counts as told."""
+        """Return True if the next terminal line is due, and restart the interval."""
         now = time.monotonic()
         if now - self._told < self._tell_every:
             return False
@@ -216,12 +216,12 @@ class Run:
         return True
 
     def steps_per_second(self, step: int) -> float:
-        """Over the whole run, pauses left out."""
+        """Return the throughput over the whole run, pauses excluded."""
         return (step - self._first_step) / max(time.monotonic() - self._started - self._paused, 1e-9)
 
     @property
     def device(self) -> Any:
-        """The torch device that `--cuda` and the machine allow."""
+        """Return the torch device that `--cuda` and the machine allow."""
         import torch
 
         return torch.device("cuda" if self.args.cuda and torch.cuda.is_available() else "cpu")
@@ -229,7 +229,7 @@ class Run:
     def save_policy(self, step: int, state: Any, statistics: Mapping[str, np.ndarray] | None = None) -> Path:
         """Write `<exp>.cleanrl_model` and its sidecar; `state` is the content of CleanRL's file (see `policy.write`).
 
-        The last policy is the best one as well, unless an earlier one was better.
+        Also write it as the best policy unless an earlier one scored higher.
         """
         if self._best_return == -np.inf or (len(self.recent) >= BEST_EPISODES and self._is_best()):
             self._write_policy("best.cleanrl_model", step, state, statistics)
@@ -238,7 +238,7 @@ class Run:
     def keep_best(
         self, step: int, state: Callable[[], Any], statistics: Callable[[], Mapping[str, np.ndarray]] | None = None
     ) -> None:
-        """Write `<exp>.best.cleanrl_model` if the policy is the best so far; cheap enough to be called all the time."""
+        """Write `<exp>.best.cleanrl_model` if the policy is the best so far; cheap enough to call at every step."""
         if not self.args.save_model or step - self._best_look < BEST_EVERY:
             return
         self._best_look = step
@@ -246,13 +246,13 @@ class Run:
             self._write_policy("best.cleanrl_model", step, state(), statistics() if statistics else None)
 
     def evaluate(self, step: int, policy: Policy, *, atari: bool = False, view: View | None = None) -> None:
-        """Close a training with a few sampled episodes, logged as CleanRL's `eval/episodic_return`."""
+        """Evaluate the final policy over a few sampled episodes, logged as CleanRL's `eval/episodic_return`."""
         started = time.monotonic()
         self.tell("heartbeat", {"step": step, "doing": "closing evaluation"})
         folder = None if self.video_folder is None else self.video_folder.with_name(f"{self.name}-eval")
         env_id, backend = self.args.env_id, self.args.env_backend
         if atari and pools.plays(env_id, backend, self.args.vectorization, self.args.num_envs):
-            backend = "envpool"  # as in training: of a single game `auto` would take the other
+            backend = "envpool"  # as in training: for a single environment `auto` would choose Gymnasium
         game = play.make_game(env_id, atari=atari, backend=backend, video_folder=folder, view=view)
         game = episodes.onlooker.evaluation(game, env_id) if episodes.onlooker else game
         returns: list[float] = []
@@ -263,7 +263,7 @@ class Run:
         for episode in range(EVAL_EPISODES):
             seed = play.episode_seed(self.args.seed, episode)
             played = play.play_episode(policy, game, episode, seed, max_steps=EVAL_MAX_STEPS, tell=tell)
-            assert played is not None  # nobody stops it
+            assert played is not None  # it has no stop events
             returns.append(played.ret)
             self.log(step, {"eval/episodic_return": played.ret})
         game.close()
@@ -271,17 +271,17 @@ class Run:
             video = None if folder is None else folder / "episode-0.mp4"
             path = self.policy_folder / f"{self.exp_name}.cleanrl_model"
             companions.push_policy(self.folder, path, self.args.hf_entity, returns, video)
-        self._started += time.monotonic() - started  # it is no part of the training speed
+        self._started += time.monotonic() - started  # exclude the evaluation from the throughput
 
     def _is_best(self) -> bool:
         score = self._score()
         if score is None or not score >= self._best_return:  # NaN never counts as the best
             return False
-        self._best_return = score  # of equals the newest: where all returns are the same, it has learned the longest
+        self._best_return = score  # the newest of equals: if all returns are the same, it has trained the longest
         return True
 
     def _weights(self) -> dict[str, Any]:
-        """Return the numbers of all networks and optimizers by name."""
+        """Return the arrays and numbers of all networks and optimizers by name."""
         own = ("run", "curriculum", "envs")
         parts = {name: part for name, part in self._continuation.parts.items() if name not in own}
         return {key: value for name, part in parts.items() for key, value in leaves(part.state_dict(), name)}
@@ -289,13 +289,13 @@ class Run:
     def _write_policy(self, ending: str, step: int, state: Any, statistics: Mapping[str, np.ndarray] | None) -> Path:
         path = self.policy_folder / f"{self.exp_name}.{ending}"
         if not self.guard.check_weights(dict(leaves(state, "policy")), step):
-            return path  # the file there is the last finite one
+            return path  # keep the existing file, the last with finite weights
         told = {"step": step, "training_return": self._score(), **about(self.args), **self._continuation.setting}
         told["weights"] = self._continuation.weights()
         return policies.write(path, state, statistics, told)
 
     def finish(self, step: int) -> None:
-        """Save the last state and close the logs; W&B gets a while to send what is left."""
+        """Save the final state and close the logs; W&B gets some time to upload the remaining rows."""
         if self.guard.check_weights(self._weights(), step):
             self._continuation.save_last(step, self._score())
         self._tell(step, self.steps_per_second(step))
@@ -312,13 +312,13 @@ class Run:
         self._record.close()
 
     def _note_pause(self, _signal: int, _frame: object) -> None:
-        """The shell has let us go on, or somebody else (a terminal's fg), of whom nothing is known."""
+        """Update the paused time on SIGCONT; unknown if the signal is not from the shell (a terminal's fg)."""
         seconds = self._record.paused_seconds()
         self._paused = self._paused if seconds is None else seconds
 
     def _tell(self, step: int, speed: float) -> None:
         mean = f"{np.mean(self.recent):9.2f}" if self.recent else "        –"
-        share = min(100.0, 100 * step / max(self.args.total_timesteps, 1))  # the last batch may go beyond
+        share = min(100.0, 100 * step / max(self.args.total_timesteps, 1))  # the last batch may exceed it
         print(f"step {step:>10,} ({share:3.0f} %)   return {mean}   {speed:>9,.0f} steps/s", flush=True)
 
 
@@ -330,4 +330,4 @@ def _prepare_torch(args: RunArgs) -> None:
     heap.keep_freed()
     if args.num_threads > 0:
         torch.set_num_threads(args.num_threads)
-    args.num_threads = torch.get_num_threads()  # part of the recipe: another number adds in another order
+    args.num_threads = torch.get_num_threads()  # part of the recipe: another number sums in another order

@@ -1,4 +1,4 @@
-"""An algorithm's parameters, read from its source: names, types, defaults, choices, help. Nothing is imported."""
+"""An algorithm's parameters (names, types, defaults, choices, help), read from its source without importing it."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ class Field:
 
 @dataclass(frozen=True)
 class Flag(Field):
-    """A parameter as a script of the user's own spells it on its command line."""
+    """A parameter as spelled on a user's script's command line."""
 
     option: str = ""
     switch: str = "value"
-    """how a bool is written: `pair` (--x, --no-x), `value` (--x=true), `on` (--x or nothing), `off` (the reverse)"""
+    """spelling of a bool: `pair` (--x, --no-x), `value` (--x=true), `on` (--x or nothing), `off` (the reverse)"""
     many: str = "words"
-    """how a sequence is written: `words` (--x a b) or `repeat` (--x=a --x=b)"""
+    """spelling of a sequence: `words` (--x a b) or `repeat` (--x=a --x=b)"""
 
     def written(self, value: Any) -> list[str]:
-        """A value in the script's dialect."""
+        """Return the command-line words for a value, in the script's dialect."""
         if isinstance(value, list | tuple):
             words = [plain(item) for item in value]
             return [self.option, *words] if self.many == "words" else [f"{self.option}={word}" for word in words]
@@ -54,9 +54,9 @@ class Flag(Field):
 
 @dataclass(frozen=True)
 class ScriptFlags:
-    """What a script declares, by name with `_`: in the dialect of `tyro` or `argparse`; `none` without flags.
+    """A script's flags, by name with `_`; the dialect is `tyro`, `argparse`, or `none` without flags.
 
-    `unread`: it has some that its source does not show; the flags are those that CleanRL-style scripts all have.
+    `unread`: the source does not show its flags; the usual ones of CleanRL-style scripts are assumed.
     """
 
     dialect: str
@@ -65,15 +65,15 @@ class ScriptFlags:
 
 @dataclass(frozen=True)
 class Scope:
-    """What an algorithm's file says it is for, in the catalog's words; empty where it says nothing."""
+    """An algorithm's declared scope, in the catalog's terms; empty if not declared."""
 
     action_spaces: tuple[str, ...] = ()
     observation_spaces: tuple[str, ...] = ()
     families: tuple[str, ...] = ()
     default_backend: str = "gymnasium"
-    """who makes the environments when the config does not say"""
+    """backend of the environments if the config sets none"""
     saved_environments: tuple[str, ...] = ()
-    """ids whose whole state its checkpoints hold: no checkpoint cuts their episodes"""
+    """ids whose whole state is in the checkpoints: no checkpoint cuts their episodes"""
 
 
 _PARSERS = frozenset(("tyro", "argparse", "simple_parsing", "click", "typer", "fire"))
@@ -85,7 +85,7 @@ _USUAL_FLAGS = {
 
 
 def describe(registry: Mapping[str, str] | None = None) -> dict[str, dict[str, Any]]:
-    """Every algorithm with its module, first docstring line, scope and fields, as plain JSON types."""
+    """Return each algorithm's module, first docstring line, scope and fields, as plain JSON types."""
     from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
 
     described = {}
@@ -106,14 +106,14 @@ def describe(registry: Mapping[str, str] | None = None) -> dict[str, dict[str, A
 
 
 def read_fields(path: Path) -> list[Field]:
-    """The fields of the file's `Args` (or of what it hands to `tyro.cli`), inherited ones first; [] without one."""
+    """Return the fields of the file's `Args` (or of its argument to `tyro.cli`), inherited ones first; else []."""
     source = Source.read(path, head=True)
     found = source.find("Args") if "Args" in source.definitions else source.tyro_target()
     return list(_fields(*found).values()) if found else []
 
 
 def read_flags(path: Path) -> ScriptFlags:
-    """The flags a script declares, in its own dialect."""
+    """Return the flags that a script declares, in its own dialect."""
     source = Source.read(path)
     found = source.tyro_target()
     if found:
@@ -127,7 +127,7 @@ def read_flags(path: Path) -> ScriptFlags:
 def read_scope(path: Path) -> Scope:
     """Return the module's declared constants (ACTION_SPACES, OBSERVATION_SPACES, FAMILIES, …); all are optional."""
     source = Source.read(path, head=True)
-    if "ACTION_SPACES" not in source.constants:  # they stand together, above `Args` in ours
+    if "ACTION_SPACES" not in source.constants:  # in our files, all are above `Args`
         source = Source.read(path)
 
     def words(name: str) -> tuple[str, ...]:
@@ -140,17 +140,17 @@ def read_scope(path: Path) -> Scope:
 
 
 def trouble(path: Path, value_of: Callable[[str], Any], observations: str | None) -> str | None:
-    """What the file's own `trouble(args, observations)` says of parameters that do not go together; None for nothing.
+    """Return the error of the file's own `trouble(args, observations)` for conflicting parameters, None without one.
 
-    That function alone is run, not the file, whose imports take seconds: it uses nothing but what it is given. It says
-    nothing where it asks for a parameter that is not known (`value_of` gives None).
+    Only that function is executed, not the file, whose imports take seconds: it uses only its arguments. The result is
+    also None if it reads an unknown parameter (`value_of` returns None).
     """
     source = Source.read(path)
     function = source.definitions.get(trouble.__name__)
     if not isinstance(function, ast.FunctionDef):
         return None
     names: dict[str, Any] = {}
-    # annotations stay text, as in this module: `Args` is not there
+    # annotations stay strings, as in this module: `Args` is not defined
     exec(compile(ast.Module([function], []), str(path), "exec"), names)
     try:
         told: str | None = names[function.name](_Parameters(value_of), observations)
@@ -160,12 +160,12 @@ def trouble(path: Path, value_of: Callable[[str], Any], observations: str | None
 
 
 class _NotKnown(Exception):
-    """A parameter that the saved run decides, which does not tell it."""
+    """A parameter that is left to the saved run, which does not record it."""
 
 
 @dataclass(frozen=True)
 class _Parameters:
-    """What an algorithm's `args` will be, as far as it is known."""
+    """The known part of an algorithm's future `args`."""
 
     value_of: Callable[[str], Any]
 
@@ -179,7 +179,7 @@ TYPE_WORDS = {"int": "a whole number", "float": "a number", "bool": "true or fal
 
 
 def convert(value: Any, kind: str) -> Any:
-    """A given value as a field's type, or an error; numbers and switches may also come as text, as for a flag."""
+    """Return a value as a field's type, or raise; numbers and bools may also be strings, as for a flag."""
     if kind.startswith("list["):
         items = value if isinstance(value, list | tuple) else [value]
         return [convert(item, kind[5:-1]) for item in items]
@@ -201,24 +201,24 @@ def convert(value: Any, kind: str) -> Any:
 
 
 def action_spaces(path: Path) -> tuple[str, ...]:
-    """The action spaces that the module says it drives."""
+    """Return the module's declared action spaces."""
     return read_scope(path).action_spaces
 
 
 def first_line(path: Path) -> str:
-    """The first line of a module's docstring."""
+    """Return the first line of a module's docstring."""
     return (ast.get_docstring(Source.read(path, head=True).tree) or "").partition("\n")[0]
 
 
 def require_packages(algo: str, path: Path | None) -> None:
-    """Refuse an algorithm of ours whose package is missing: it would only fail when it is imported."""
+    """Refuse our own algorithm if its package is missing: it would fail at import."""
     for package in imported_packages(path) if path else ():
         if not package_exists(package):
             raise ConfigError(f"algo {algo!r} needs {package}, which is not installed: {pip_line(package)}")
 
 
 def imported_packages(path: Path) -> tuple[str, ...]:
-    """The packages that the module's top level imports, in order, each once."""
+    """Return the packages that the module's top level imports, in order, each once."""
     found: dict[str, None] = {}
     for node in Source.read(path, head=True).tree.body:
         if isinstance(node, ast.Import):
@@ -229,7 +229,7 @@ def imported_packages(path: Path) -> tuple[str, ...]:
 
 
 def has_main(path: Path) -> bool:
-    """Whether the module has a `main` function at its top level."""
+    """Return True if the module has a top-level `main` function."""
     body = Source.read(path).tree.body
     return any(isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == "main" for node in body)
 
@@ -249,7 +249,7 @@ def _fields(source: Source, node: Definition) -> dict[str, Field]:
 
 
 def _parameters(source: Source, node: ast.FunctionDef) -> dict[str, Field]:
-    """The parameters of a function that can be flags; tyro takes its help from the docstring, which is not read."""
+    """Return a function's parameters that can be flags; their help, in the docstring for tyro, is not read."""
     given = node.args
     places = [*given.posonlyargs, *given.args]
     required = [None] * (len(places) - len(given.defaults))
@@ -296,7 +296,7 @@ def _field(source: Source, name: str, annotation: ast.expr, default: ast.expr | 
 
 
 def _limits(source: Source, annotation: ast.expr) -> Limits | None:
-    """Of `Annotated[int, Limits(1, below="n")]`; None of any other type."""
+    """Return the limits of `Annotated[int, Limits(1, below="n")]`, None for any other type."""
     if not isinstance(annotation, ast.Subscript) or not isinstance(annotation.slice, ast.Tuple):
         return None
     for extra in annotation.slice.elts[1:]:
@@ -310,7 +310,7 @@ _PLAIN = {"int": "int", "float": "float", "str": "str", "bool": "bool", "Path": 
 
 
 def read_type(node: ast.expr) -> tuple[str, bool, tuple[Any, ...]]:
-    """An annotation as (type, optional, choices)."""
+    """Return an annotation as (type, optional, choices)."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return read_type(ast.parse(node.value, mode="eval").body)
     name = dotted(node).rpartition(".")[2]

@@ -1,4 +1,4 @@
-"""A Python file that is read and never run: its classes, constants and imports, and where a module's file lies."""
+"""Static reading of Python files: classes, constants and imports, and lookup of a module's file."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Source:
 
     @classmethod
     def read(cls, path: Path, head: bool = False) -> Source:
-        """Parse a file, or only as far as its `Args` goes (`head`): the training loop below costs most of the time."""
+        """Parse a file, or with `head` only up to the end of `Args`: the training loop below costs most of the time."""
         try:
             stamp = path.stat()
             return _parse(path, stamp.st_mtime_ns, stamp.st_size, head)
@@ -46,7 +46,7 @@ class Source:
             raise ConfigError(f"{where}: no valid Python: {getattr(error, 'msg', error)}") from error
 
     def tyro_target(self) -> tuple[Source, Definition] | None:
-        """The class or function that is handed to `tyro.cli`, or the class to our `parse`, which calls it."""
+        """Return the class or function passed to `tyro.cli`, or the class passed to our `parse`, which calls it."""
         for call in self.calls():
             function = dotted(call.func).rpartition(".")[2]
             found = self.find(dotted(call.args[0])) if function in ("cli", "parse") and call.args else None
@@ -55,7 +55,7 @@ class Source:
         return None
 
     def imports_any(self, packages: frozenset[str]) -> bool:
-        """Whether one of the packages is imported, at the top or anywhere below."""
+        """Return True if one of the packages is imported, at the top or anywhere below."""
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Import) and any(alias.name.partition(".")[0] in packages for alias in node.names):
                 return True
@@ -67,7 +67,7 @@ class Source:
         return (node for node in ast.walk(self.tree) if isinstance(node, ast.Call))
 
     def value(self, node: ast.expr | None) -> Any:
-        """What an expression is worth; None where only running it would tell."""
+        """Return an expression's value, None if it cannot be evaluated statically."""
         if node is None:
             return None
         try:
@@ -76,21 +76,21 @@ class Source:
             return None
 
     def find(self, name: str) -> tuple[Source, Definition] | None:
-        """The file and node of a class or function used here, followed through the imports at the top."""
+        """Return the file and node of a class or function used here, resolved through the top-level imports."""
         if name in self.definitions:
             return self, self.definitions[name]
         found = self._imported(name)
         return found[0].find(found[1]) if found else None
 
     def find_constant(self, name: str) -> tuple[Source, ast.expr] | None:
-        """The file and value of a constant used here, followed through the imports at the top."""
+        """Return the file and value of a constant used here, resolved through the top-level imports."""
         if name in self.constants:
             return self, self.constants[name]
         found = self._imported(name)
         return found[0].find_constant(found[1]) if found else None
 
     def _imported(self, name: str) -> tuple[Source, str] | None:
-        """The file that an imported name comes from, and what it is called there."""
+        """Return the file that defines an imported name, and its name there."""
         for known_as, module, level, wanted in self._imported_names():
             if name != known_as and not name.startswith(f"{known_as}."):
                 continue
@@ -102,7 +102,7 @@ class Source:
         return None
 
     def _imported_names(self) -> Iterator[tuple[str, str, int, str]]:
-        """Each import as (name here, module, level, name there); the last is "" for a module as a whole."""
+        """Yield each import as (name here, module, level, name there); the last is "" for a whole module."""
         for node in self.tree.body:
             if isinstance(node, ast.ImportFrom):
                 for alias in node.names:
@@ -117,9 +117,9 @@ class Source:
         return found if found != self.path else None
 
 
-@functools.lru_cache(maxsize=512)  # an `Args` names the same few imports in many fields
+@functools.lru_cache(maxsize=512)  # an `Args` uses the same few imports in many fields
 def _imported_file(folder: Path, module: str, relative: bool) -> Path | None:
-    """A file beside the importing one comes first, as for a script; compiled modules are none."""
+    """Return an imported module's file, first searched beside the importing file; None for compiled modules."""
     base = folder.joinpath(*module.split("."))
     beside = next((path for path in (base.with_suffix(".py"), base / "__init__.py") if path.is_file()), None)
     found = beside or (None if relative else locate_module(module))
@@ -127,9 +127,9 @@ def _imported_file(folder: Path, module: str, relative: bool) -> Path | None:
 
 
 def locate_module(name: str, also: tuple[str, ...] = ()) -> Path | None:
-    """The file behind a dotted name, last looked for in the folders `also`.
+    """Return the file of a dotted name, searched last in the folders `also`.
 
-    No package on the way is executed, which `importlib.util.find_spec` would do.
+    Unlike `importlib.util.find_spec`, this does not execute parent packages.
     """
     where: Any = None
     spec: importlib.machinery.ModuleSpec | None = None
@@ -147,7 +147,7 @@ def locate_module(name: str, also: tuple[str, ...] = ()) -> Path | None:
 
 
 def package_exists(name: str) -> bool:
-    """Whether a top-level package can be imported, namespace packages and built-in modules included."""
+    """Return True if a top-level package can be imported, including namespace packages and built-in modules."""
     return name in sys.builtin_module_names or _find_spec(name, None) is not None
 
 
@@ -161,7 +161,7 @@ def _find_spec(name: str, where: Any) -> importlib.machinery.ModuleSpec | None:
 
 
 def dotted(node: ast.expr | None) -> str:
-    """`a.b.c` of a name, an attribute or what is subscripted or called; "" for anything else."""
+    """Return `a.b.c` for a name, an attribute or the base of a subscript; "" for anything else."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):
@@ -181,12 +181,12 @@ def _parse(path: Path, _mtime_ns: int, _size: int, head: bool) -> Source:
         try:
             return Source(path, ast.parse(text[: cut.end()]))
         except SyntaxError:
-            pass  # the cut fell into a string: read it whole
+            pass  # the cut is inside a string: parse the whole file
     return Source(path, ast.parse(text))
 
 
 class _Unknown(Exception):
-    """An expression that only running it would tell."""
+    """An expression that cannot be evaluated statically."""
 
 
 _CALLS: dict[str, Any] = {
@@ -198,7 +198,7 @@ _METHODS = ("rstrip", "removesuffix", "replace", "strip", "lower", "split")
 
 
 def _evaluate(node: ast.expr, source: Source) -> Any:
-    """Literals, arithmetic, module constants, and the usual ways to write a file's own name."""
+    """Evaluate literals, arithmetic, module constants, and the usual expressions for a file's own name."""
     match node:
         case ast.Constant():
             return node.value

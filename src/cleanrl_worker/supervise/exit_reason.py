@@ -1,4 +1,4 @@
-"""Why an algorithm ended: its signal or code, and what to do about the causes we know."""
+"""The reason for an algorithm's end: its signal or exit code, and a hint for known causes."""
 
 import re
 import shutil
@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-REQUEUE = 75  # EX_TEMPFAIL: told to stop, the algorithm saved its state, if it had any, and wants another start
+REQUEUE = 75  # EX_TEMPFAIL: after a stop request, the algorithm saved its state, if any, and needs a restart
 _ALMOST_FULL_BYTES = 1024 * 1024
 
-# Looked for in "died of <signal>" and the last lines of stderr; the first match counts.
+# Searched in "died of <signal>" and the last lines of stderr; the first match counts.
 KNOWN_CAUSES: tuple[tuple[str, str], ...] = (
     (r"No space left on device|Disk quota exceeded", "the disk is full: free space or point MOSAIC_HOME elsewhere"),
     (
@@ -59,7 +59,7 @@ KNOWN_CAUSES: tuple[tuple[str, str], ...] = (
 
 
 def describe_end(returncode: int, lines: list[str], folder: Path) -> dict[str, Any]:
-    """What `run_failed` says about an algorithm that ended with this code and these last lines."""
+    """Return the payload of `run_failed` for an exit code and the last lines of stderr."""
     name = signal_name(returncode)
     text = "\n".join([f"died of {name}" if name else "", *lines])
     hint = "asked to be started again; it goes on from its checkpoint" if returncode == REQUEUE else _hint(text)
@@ -69,7 +69,7 @@ def describe_end(returncode: int, lines: list[str], folder: Path) -> dict[str, A
 
 
 def signal_name(returncode: int) -> str | None:
-    """The name of the signal a process died of, None when it exited by itself."""
+    """Return the name of the signal that killed a process, None if it exited by itself."""
     if returncode >= 0:
         return None
     try:

@@ -1,4 +1,4 @@
-"""From the shell to an interactive session: what is asked for is checked, then this process becomes the session's."""
+"""Handover from the shell to an interactive session: the config is checked, then this process becomes the session."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MODULE = "cleanrl_worker.play.protocol"
 
 
 def hand_over(config: CleanRLWorkerConfig, *, dry_run: bool = False) -> int:
-    """Replace this process by the session's, which keeps its pid, streams and signals; returns only from a dry run."""
+    """Replace this process by the session, which keeps its pid, streams and signals; return only after a dry run."""
     plan = make_plan(config)
     for warning in plan.warnings:
         print(f"warning: {warning}", file=sys.stderr, flush=True)
@@ -30,7 +30,7 @@ def hand_over(config: CleanRLWorkerConfig, *, dry_run: bool = False) -> int:
         check_policy(config, plan)
         print(f"this would run {plan.module} {' '.join(plan.argv)}", file=sys.stderr)
         return 0
-    # The session's own folder is this one; what the shell found in it (a module, an environment's) must still be there.
+    # Modules that the shell found in the current folder must still be importable.
     paths = ("--also-path", str(SOURCES), "--also-path", os.getcwd())
     command = [plan.interpreter, str(LAUNCHER), "--module", MODULE, *paths, "--", *plan.argv]
     inherited = {**worker_variables(), **config.environment}
@@ -38,7 +38,7 @@ def hand_over(config: CleanRLWorkerConfig, *, dry_run: bool = False) -> int:
 
 
 def make_plan(config: CleanRLWorkerConfig) -> Plan:
-    """The session's arguments; ConfigError for an environment that cannot be made, or not driven by the policy."""
+    """Return the session's plan; raise ConfigError if the environment cannot be made or does not fit the policy."""
     policy = config.extras.get("policy_path")
     warnings, argv = list(config.warnings), [f"--run-id={config.run_id}", f"--env-id={config.env_id}"]
     argv.append(f"--seed={config.seed}")
@@ -60,6 +60,6 @@ def make_plan(config: CleanRLWorkerConfig) -> Plan:
         ours=True,
         interpreter=sys.executable,
         argv=tuple(argv),
-        num_threads=1,  # one observation at a time: more threads only wait for each other
+        num_threads=1,  # one observation at a time: more threads only add overhead
         warnings=tuple(warnings),
     )

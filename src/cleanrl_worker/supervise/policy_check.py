@@ -1,4 +1,4 @@
-"""The policy file of a run before it starts: read and tried once, in a short process of the algorithm's side."""
+"""Check of a run's policy file before the start: loaded and tried once, in a short algorithm-side process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def check_policy(config: CleanRLWorkerConfig, plan: Plan) -> None:
-    """Refuse a policy file that does not act in the run's environment; nothing is written."""
+    """Refuse a policy file that cannot act in the run's environment; nothing is written."""
     if (policy := policy_of(config)) is None or not plan.ours:
         return
     paths = RunPaths(config.run_id)
@@ -30,7 +30,7 @@ def check_policy(config: CleanRLWorkerConfig, plan: Plan) -> None:
 
 
 def policy_of(config: CleanRLWorkerConfig) -> Path | None:
-    """Return the policy file that a run plays or starts from; None where it needs none."""
+    """Return the policy file that a run plays or starts from, None if it needs none."""
     extras = config.extras
     if config.mode == "resume_training":
         source = find_checkpoint(extras.get("checkpoint_path") or extras["policy_path"])

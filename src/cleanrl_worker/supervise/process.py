@@ -1,4 +1,4 @@
-"""The algorithm's process: started, paused and stopped by the shell."""
+"""The algorithm's process, which the shell starts, pauses and stops."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 ONLOOKER = "cleanrl_worker.fastlane.vector_wrapper"
 CHOOSERS = "cleanrl_worker.envs.automatic"
 STDERR_LINES = 20
-# Enough for 20 lines of a traceback, little enough to read at once whatever the log has grown to.
+# Enough for 20 lines of a traceback, and quick to read however large the log is.
 _TAIL_BYTES = 64 * 1024
 
 
 class AlgorithmProcess:
-    """One algorithm in a process group of its own; nothing of that group outlives the shell.
+    """An algorithm in its own process group, of which no process outlives the shell.
 
     Start it from the main thread: Linux ties the child's life to the thread that forked it. `poll` reaps it, enforces
-    the grace period of `stop`, and ends what is left of the group.
+    the grace period of `stop`, and kills the rest of the group.
     """
 
     def __init__(self, plan: Plan, paths: RunPaths, environment: Mapping[str, str]) -> None:
@@ -60,8 +60,8 @@ class AlgorithmProcess:
                     stdout=stdout,
                     stderr=stderr,
                     pass_fds=(lifeline,),
-                    # A group of its own but the same session: should the shell die while the group is stopped, POSIX
-                    # wakes it, so that the lifeline works where pipes send no signals, too.
+                    # A separate group in the same session: if the shell dies while the group is stopped, POSIX
+                    # wakes it, so the lifeline works even where pipes send no signals.
                     process_group=0,
                 )
         except OSError as error:
@@ -77,17 +77,17 @@ class AlgorithmProcess:
 
     @property
     def paused(self) -> bool:
-        """Whether the group is stopped."""
+        """Return True if the group is stopped."""
         return self._paused_since is not None
 
     @property
     def paused_seconds(self) -> float:
-        """How long the group has been stopped in all, the present pause included."""
+        """Return the total paused time of the group, including the current pause."""
         present = time.monotonic() - self._paused_since if self._paused_since is not None else 0.0
         return self._paused_before + present
 
     def pause(self) -> bool:
-        """Stop the whole group; False when it is stopped already or on its way out."""
+        """Suspend the whole group; return False if it is already paused, stopping or ended."""
         if self.paused or self._kill_at is not None or self._returncode is not None:
             return False
         self._signal_group(signal.SIGSTOP)
@@ -95,21 +95,21 @@ class AlgorithmProcess:
         return True
 
     def go_on(self) -> bool:
-        """Let a paused group run again; the algorithm finds the seconds it missed in the pause file."""
+        """Resume a paused group; the algorithm reads the paused seconds from the pause file."""
         if self._paused_since is None:
             return False
         self._paused_before, self._paused_since = self.paused_seconds, None
         try:
             write_atomic(self._pause_file, f"{self._paused_before:.3f}\n")
         except (OSError, StorageError):
-            pass  # only the reported speed suffers, and a full disk shows itself elsewhere
+            pass  # only the reported throughput suffers, and a full disk is reported elsewhere
         self._signal_group(signal.SIGCONT)
         return True
 
     def stop(self, grace_seconds: float) -> None:
-        """Ask the algorithm to end, and end its group by force after the grace period or at the second call.
+        """Send SIGTERM to the algorithm; kill its group after the grace period or at the second call.
 
-        Only the algorithm itself is asked: its environment processes must live on while it saves.
+        Only the algorithm itself gets the signal: its environment processes must live while it saves.
         """
         if self._kill_at is not None:
             self.kill()
@@ -120,18 +120,18 @@ class AlgorithmProcess:
             self.go_on()
 
     def kill(self) -> None:
-        """End the whole group now."""
+        """Kill the whole group."""
         if self._returncode is None:
             self._signal_group(signal.SIGKILL)
 
     def poll(self) -> int | None:
-        """The exit code once it has ended (negative: the signal it died of), else None."""
+        """Return the exit code after the end (negative: the signal that killed it), else None."""
         if self._returncode is not None:
             return self._returncode
         if self._kill_at is not None and time.monotonic() >= self._kill_at:
             self.kill()
         if self._has_ended():
-            self.kill()  # what it left behind; before it is reaped, so that the group's number is still its own
+            self.kill()  # the rest of the group; before reaping, so that the group id is not reused
             self._returncode = self._popen.wait()
             os.close(self._lifeline)
             if self._pidfd is not None:
@@ -139,7 +139,7 @@ class AlgorithmProcess:
         return self._returncode
 
     def wait(self, seconds: float) -> None:
-        """Sleep until the algorithm ends, at most so long."""
+        """Sleep until the algorithm ends, up to a timeout."""
         if self._returncode is not None:
             return
         if self._pidfd is not None:
@@ -148,7 +148,7 @@ class AlgorithmProcess:
             time.sleep(seconds)
 
     def close(self) -> int:
-        """End the group if it still lives, and reap it."""
+        """Kill the group if it is alive, and reap it."""
         self.kill()
         while self.poll() is None:
             self.wait(1.0)
@@ -156,7 +156,7 @@ class AlgorithmProcess:
         return self._returncode
 
     def last_lines(self) -> list[str]:
-        """The last lines this process wrote to its stderr log."""
+        """Return the last lines that this process wrote to its stderr log."""
         try:
             with self._stderr_log.open("rb") as log:
                 end = log.seek(0, os.SEEK_END)
@@ -175,13 +175,13 @@ class AlgorithmProcess:
         try:
             os.killpg(self.pid, number)
         except (ProcessLookupError, PermissionError):
-            pass  # nobody is left; macOS says EPERM where only the unreaped leader is
+            pass  # no process left; macOS returns EPERM if only the unreaped leader is left
 
 
 def child_environment(
     extras: Mapping[str, Any], plan: Plan, paths: RunPaths, inherited: Mapping[str, str]
 ) -> dict[str, str]:
-    """The algorithm's environment variables; secrets and W&B's are the caller's matter."""
+    """Return the algorithm's environment variables; the caller handles secrets and W&B's."""
     environment = dict(inherited)
     environment[variables.PYTHONUNBUFFERED] = "1"
     environment[variables.SDL_NO_SIGNAL_HANDLERS] = "1"
@@ -189,16 +189,16 @@ def child_environment(
     environment[variables.MOSAIC_HOME] = str(paths.home)
     environment[variables.MOSAIC_RUN_ID] = paths.run_id
     environment[variables.MOSAIC_SHELL_PID] = str(os.getpid())
-    # Threads that wait for the next operation by spinning take the cores from those that step the environments: with
-    # as many busy processes as cores a rollout of Atari games took thirty times as long.
+    # Threads that spin while waiting for work take cores from those that step the environments: with as many busy
+    # processes as cores, a rollout of Atari games took thirty times as long.
     environment.setdefault(variables.OMP_WAIT_POLICY, "passive")
-    # What JAX compiles is found again by the next run of this home.
+    # The next run of this home reuses JAX's compilation cache.
     environment.setdefault(variables.JAX_COMPILATION_CACHE_DIR, str(paths.home / "var" / "cache" / "jax"))
     environment.setdefault(variables.JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS, "0.1")
     if plan.num_threads > 0:
         for name in (variables.OMP_NUM_THREADS, variables.OPENBLAS_NUM_THREADS, variables.MKL_NUM_THREADS):
             environment[name] = str(plan.num_threads)
-    elif plan.ours and "_jax" in plan.name:  # all cores are for XLA; numpy only acts, and its threads wait by spinning
+    elif plan.ours and "_jax" in plan.name:  # all cores are for XLA; numpy only acts, and its idle threads spin
         environment.setdefault(variables.OPENBLAS_NUM_THREADS, "1")
     if plan.ours and extras.get("telemetry") == "steps" and not extras.get("fastlane_only"):
         environment[variables.MOSAIC_STEP_LOG] = str(paths.notes)
@@ -212,10 +212,10 @@ def child_environment(
 
 
 class Signals:
-    """Remembers the signals that the shell gets; its loop acts on them.
+    """A queue of the signals that the shell receives; its loop handles them.
 
-    What comes in the same moment is acted on by number (pause, then continue): the kernel keeps no order among pending
-    signals, and what it hands over to a wake-up pipe is often the reverse. Only stop signals that count are kept.
+    Simultaneous signals are handled by number (pause, then continue): the kernel does not keep the order of pending
+    signals, and a wake-up pipe often receives the reverse. Only stop signals that count are kept.
     """
 
     def __init__(self) -> None:
@@ -236,14 +236,14 @@ class Signals:
             signal.signal(number, handler)
 
     def take(self, number: int, frame: FrameType | None = None) -> None:
-        """A signal, or what a daemon asks for in place of one; what comes together is one when it comes."""
+        """Queue a signal, or a daemon's request in its place; stop signals at the same time count as one."""
         if number not in STOP_SIGNALS or self.stops.told():
             self.received.append(number)
 
 
 @contextlib.contextmanager
 def _holding_back() -> Iterator[None]:
-    """Block stop signals for a process that is started inside until its launcher unblocks them."""
+    """Block stop signals for a process started inside, until its launcher unblocks them."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
         yield
@@ -268,7 +268,7 @@ def _launcher_flags(plan: Plan, lifeline: int, environment: Mapping[str, str]) -
         flags.append("--as-main")
     if plan.ours:
         flags += ["--ours", "--also-path", str(SOURCES)]
-    # The algorithm works in the run folder; what the shell found in its own (a module, an environment's) must still be.
+    # The algorithm's folder is the run's; modules that the shell found in its own must still be importable.
     return [*flags, "--also-path", os.getcwd()]
 
 

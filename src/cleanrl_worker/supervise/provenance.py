@@ -1,4 +1,4 @@
-"""The provenance of a run (command, sources, packages, machine), collected beside the training into its folder."""
+"""The provenance of a run (command, sources, packages, machine), collected into its folder during the training."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from cleanrl_worker.plan.plan import Plan
     from mosaic.contract.paths import RunPaths
 
-LAST_SECONDS = 10.0  # at the end of a run that is shorter than the collection
+LAST_SECONDS = 10.0  # timeout at the end of a run shorter than the collection
 _SHORTEST_SECRET = 8
 _PYTHON = """
 import json, platform, sys
@@ -40,7 +40,7 @@ sys.stdout.write("\\n" + json.dumps([sys.path, *about]))
 
 
 class Provenance:
-    """Collects in a thread of its own, after the algorithm has started; git or a network disk may take seconds."""
+    """A collector with its own thread, after the algorithm's start: git or a network disk may take seconds."""
 
     def __init__(
         self,
@@ -59,12 +59,12 @@ class Provenance:
         )
         self._warning = ""
         self.summary: dict[str, Any] | None = None
-        """for the manifest; None until everything is collected"""
+        """for the manifest; None until the collection is complete"""
         self._thread = threading.Thread(target=self._collect, name="provenance", daemon=True)
         self._thread.start()
 
     def take_warning(self) -> str:
-        """Return, once, why the file is missing or an earlier one was set aside."""
+        """Return, once, a warning about a missing file or an earlier one set aside."""
         warning, self._warning = self._warning, ""
         return warning
 
@@ -106,7 +106,7 @@ class Provenance:
         return _without(entry, self._masked_values)
 
     def _script(self, sources: repository.Repositories) -> dict[str, Any] | None:
-        """Copy the user's files that run; return the Python script or module, or else the bash script of a phase."""
+        """Copy the user's files that run; return the Python script or module, else a phase's bash script."""
         plan, path = self._plan, self._plan.script
         if path is None and not plan.ours and plan.module is not None:
             path = locate(plan.module, plan.interpreter)
@@ -145,7 +145,7 @@ def _made_by(
 
 
 def _bash_script(paths: RunPaths) -> Path | None:
-    """Return the script whose phase this is, as its host's first event names it."""
+    """Return the script of this phase, as named in its host's first event."""
     first = next(iter(read_lines(paths.events, 0, EVENT_BYTES).lines), b"")
     event = decoded(first)
     script = event.payload.get("script") if event is not None else None
@@ -153,7 +153,7 @@ def _bash_script(paths: RunPaths) -> Path | None:
 
 
 def _python(interpreter: str) -> tuple[dict[str, str], Sequence[str]]:
-    """Return the interpreter that runs the algorithm, and the folders that it imports from."""
+    """Return the algorithm's interpreter and its import folders."""
     if interpreter == sys.executable:
         folders, version, name = sys.path, platform.python_version(), platform.python_implementation()
     else:
@@ -204,7 +204,7 @@ def _cpu() -> str:
 
 
 def _without(value: Any, mask: Any) -> Any:
-    """Return a copy with `mask` applied to every text and without nulls."""
+    """Return a copy with `mask` applied to every string and without nulls."""
     if isinstance(value, Mapping):
         return {mask(str(key)): _without(item, mask) for key, item in value.items() if item is not None}
     if isinstance(value, list | tuple):

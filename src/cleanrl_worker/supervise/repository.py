@@ -1,4 +1,4 @@
-"""The git repository of a source file: commit and uncommitted changes, read without running what a repository names."""
+"""The git state of a source file (commit and uncommitted changes), read without running a repository's programs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mosaic.contract.fields import DIFF_BYTES
 
 SECONDS = 5.0  # of one call of git
 _NAMES, _NAME_CHARS = 50, 200  # of untracked files
-# Installed, not checked out: a repository around it is that of something else.
+# Installed, not checked out: an enclosing repository belongs to something else.
 _INSTALLED = {"site-packages", "dist-packages"}
 _SAFE = (
     *("--no-pager", "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false"),
@@ -27,14 +27,14 @@ class Repositories:
     """Repositories by their root: several files of one are looked up once."""
 
     def __init__(self, mask: Callable[[str], str]) -> None:
-        """`mask` removes secrets from a text."""
+        """Start without repositories; `mask` removes secrets from a text."""
         self.diffs: dict[str, str] = {}
         """changes by their SHA-256"""
         self._mask = mask
         self._known: dict[str, dict[str, Any]] = {}
 
     def of(self, file: Path) -> dict[str, Any] | None:
-        """Return the state of the repository that a file belongs to, None for a file outside of any."""
+        """Return the state of a file's repository, None for a file outside of any."""
         folder = file.resolve().parent
         if _INSTALLED & set(folder.parts):
             return None
@@ -72,7 +72,7 @@ class Repositories:
 
 
 def _filters(root: Path) -> list[str]:
-    """Return options that turn off the programs which a repository's settings would run over changed files."""
+    """Return options that disable the filter programs of a repository's settings."""
     found = _git(root, "config", "--name-only", "--get-regexp", r"^filter\..*\.(clean|process|smudge|required)$")
     options = []
     for key in (found or b"").decode("utf-8", "replace").split():
@@ -85,7 +85,7 @@ def _line(folder: Path, *words: str) -> str:
 
 
 def _git(folder: Path, *words: str, most: int = 8_000) -> bytes | None:
-    """Return what git prints, at most one byte more than `most`; None where it fails, is missing or takes too long."""
+    """Return git's output, at most one byte more than `most`; None if git fails, is missing or times out."""
     try:
         process = subprocess.Popen(
             ["git", *_SAFE, *words],
@@ -114,7 +114,7 @@ def _git(folder: Path, *words: str, most: int = 8_000) -> bytes | None:
 
 
 def _environment(inherited: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables without those that point git elsewhere or let it ask, fetch, write or page."""
+    """Return the variables without those that redirect git or let it prompt, fetch, write or page."""
     kept = {name: value for name, value in inherited.items() if not name.startswith("GIT_")}
     no = {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "GIT_NO_LAZY_FETCH": "1"}
     return {**kept, **no, "GIT_PAGER": "cat", "LC_ALL": "C"}

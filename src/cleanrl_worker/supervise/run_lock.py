@@ -1,4 +1,4 @@
-"""The lock that a shell holds on its run: two live shells of one run would tell every row twice."""
+"""The lock that a shell holds on its run: two live shells of one run would emit every row twice."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from mosaic.contract.errors import ConfigError, storage_error
 if TYPE_CHECKING:
     from mosaic.contract.paths import RunPaths
 
-# Lustre is often mounted without locks: there the rule of one shell a run is the person's to keep.
+# Lustre is often mounted without locks: there, the user must ensure one shell per run.
 _NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
 
 
 @contextlib.contextmanager
 def holding(paths: RunPaths) -> Iterator[None]:
-    """Be the run's only shell inside; ConfigError while another lives. The phases of a script share theirs.
+    """Hold the run's lock inside; raise ConfigError while another shell is alive. A script's phases share the lock.
 
-    The kernel lets go of the lock of a process that has died, however it died; the file stays.
+    The kernel releases the lock of a dead process, however it died; the file remains.
     """
     try:
         descriptor = os.open(paths.lock, os.O_RDWR | os.O_CREAT, 0o666)
@@ -47,6 +47,6 @@ def _take(descriptor: int, paths: RunPaths, kind: int) -> None:
     except OSError as error:
         if error.errno not in _NO_LOCKS:
             raise storage_error(paths.lock, error) from None
-    with contextlib.suppress(OSError):  # a full disk shows itself soon enough; the lock holds without the number
+    with contextlib.suppress(OSError):  # a full disk is soon reported elsewhere; the lock works without the pid
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)

@@ -1,4 +1,4 @@
-"""A phase: one start of the worker inside a script, whose phases share a run, its folder, its events and its steps."""
+"""A phase: one worker start inside a script, whose phases share a run, its folder, its events and its steps."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from mosaic.contract.phases import COMPLETED, FAILED, REFUSED, STOPPED, PhaseRec
 if TYPE_CHECKING:
     from cleanrl_worker.config.config import CleanRLWorkerConfig
 
-# A script's host tells these of the whole run.
+# A script's host emits these for the whole run.
 _OF_THE_HOST = ("paused", "continued")
 
 
 def note_refused(error: MosaicError, config: str | None, algo: str | None, env_id: str | None) -> None:
-    """Tell of a phase whose config was refused: the run is there, and must not end as if nothing had happened."""
+    """Record a phase whose config was refused: the run exists and must not end without reporting it."""
     run_id = os.environ.get(variables.MOSAIC_RUN_ID)
     if run_id is None or not is_phase(run_id):
         return
-    with contextlib.suppress(MosaicError):  # what matters was said on stderr
+    with contextlib.suppress(MosaicError):  # the error is already on stderr
         paths = RunPaths(run_id)
         if not paths.logs.is_dir():
             return
@@ -46,7 +46,7 @@ def note_refused(error: MosaicError, config: str | None, algo: str | None, env_i
 
 
 class Phase:
-    """The phase that this process is, from its number to its end."""
+    """The phase of this process, from its number to its end."""
 
     def __init__(self, config: CleanRLWorkerConfig, paths: RunPaths) -> None:
         self._earlier = read_phases(paths)
@@ -54,11 +54,11 @@ class Phase:
         self._config, self._paths = config, paths
         self._started = time.monotonic()
         self.reached = self.record.first_step
-        """the step of its newest checkpoint: rows may come seldom"""
+        """the step of its newest checkpoint, as rows may be rare"""
 
     @property
     def first_step(self) -> int:
-        """Where the run stood when the phase began; an evaluation counts its own episodes."""
+        """Return the run's step at the phase's start; 0 for an evaluation, which counts its own episodes."""
         return 0 if self._config.mode == "policy_eval" else self.record.first_step
 
     @property
@@ -66,14 +66,14 @@ class Phase:
         return checkpoint_folder(self._paths) / self.record.name
 
     def variables(self) -> dict[str, str]:
-        """What the algorithm is told: its place on the step axis, and a checkpoint folder of its own."""
+        """Return the algorithm's variables: its first step and its own checkpoint folder."""
         told = {variables.MOSAIC_CHECKPOINT_DIR: str(self.checkpoints)}
         if self.first_step:
             told[variables.MOSAIC_FIRST_STEP] = str(self.first_step)
         return told
 
     def summary(self, own: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the run's headline numbers over all phases; an evaluation changes no return of training."""
+        """Return the run's headline numbers over all phases; an evaluation keeps the returns of training."""
         seconds = own["seconds"] + sum(record.seconds for record in self._earlier)
         episodes = own["episodes"] + sum(record.episodes for record in self._earlier)
         told = {**own, "seconds": round(seconds, 3), "episodes": episodes, "phases": self.record.number}
@@ -87,14 +87,14 @@ class Phase:
         return told | {"final_return": final, "best_return": max(bests, default=None)}
 
     def begun(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """The payload of its first event."""
+        """Return the payload of the phase's first event."""
         extras = self._config.extras
         budget = extras.get("additional_timesteps") or self._config.total_timesteps
         until = {} if self._config.mode == "policy_eval" else {"total_timesteps": self.record.first_step + int(budget)}
         return {**payload, **_about(self.record), "status": "started", **until}
 
     def ended(self, outcome: str, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """Write down how it ended; the payload of its last event."""
+        """Record the phase's end; return the payload of its last event."""
         summary = (payload.get("manifest") or {}).get("summary") or {}
         step = payload.get("step", summary.get("steps")) or 0
         self.record = replace(
@@ -112,19 +112,19 @@ class Phase:
         return {**payload, **_about(self.record), "status": "ended"}
 
     def _own(self, summary: Mapping[str, Any], name: str, otherwise: Any) -> Any:
-        """This phase's part of a sum over all phases."""
+        """Return this phase's part of a sum over all phases."""
         return round(summary[name] - sum(getattr(one, name) for one in self._earlier), 3) if summary else otherwise
 
     def share_checkpoints(self) -> None:
-        """A place for checkpoints that was set by hand is honoured; the run's own folder has them as well."""
+        """Mirror checkpoints from a manually set folder into the run's own."""
         own = self._paths.checkpoints / self.record.name
         if self.checkpoints != own and self.checkpoints.is_dir():
-            with contextlib.suppress(OSError):  # a full disk: the originals are there
+            with contextlib.suppress(OSError):  # a full disk: the originals remain
                 mirror(self.checkpoints, own)
 
 
 class PhaseEmitter(LifecycleEmitter):
-    """Tells a phase's start and end as `phase` events; the run's own start and end are the script's."""
+    """An emitter of a phase's start and end as `phase` events; the script emits the run's own start and end."""
 
     def __init__(self, log: EventLog, phase: Phase) -> None:
         super().__init__(log)
@@ -161,13 +161,13 @@ def _about(record: PhaseRecord) -> dict[str, Any]:
 
 
 def _exit_code(payload: Mapping[str, Any]) -> int:
-    """The code that this process will end with."""
+    """Return the exit code that this process will end with."""
     code, name = payload.get("exit_code", 0), str(payload.get("signal"))
     return 128 + signal.Signals[name] if name in signal.Signals.__members__ else 1 if code is None else int(code)
 
 
 def _why(payload: Mapping[str, Any]) -> str:
-    """Why a phase failed, in one line."""
+    """Return the reason for a phase's failure, in one line."""
     if payload.get("error"):
         return str(payload["error"])
     code = payload.get("signal") or f"exit code {payload.get('exit_code')}"

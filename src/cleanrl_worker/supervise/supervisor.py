@@ -42,14 +42,14 @@ if TYPE_CHECKING:
     from cleanrl_worker.supervise.script_phase import Phase
     from mosaic.contract.publisher import Publisher
 
-# Often enough that a viewer sees episodes as they come, seldom enough to cost nothing.
+# Short enough for a viewer to see episodes as they end, long enough to cost nothing.
 POLL_SECONDS = 0.25
-# On a full disk there is nothing to save; the algorithm only gets time to leave.
+# On a full disk nothing can be saved; the algorithm only gets time to exit.
 FULL_DISK_GRACE_SECONDS = 5.0
 
 
 class Attempt:
-    """One start of a run: the algorithm's process and all that follows it."""
+    """One start of a run: the algorithm's process and all its followers."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Attempt:
     def to_end(
         self, warnings: tuple[str, ...], grpc_target: str | None, heartbeat_seconds: float, grace_seconds: float
     ) -> dict[str, Any]:
-        """Start the algorithm, follow it, and say how it ended; returns the manifest."""
+        """Start the algorithm, follow it and report its end; return the manifest."""
         clean = contextlib.ExitStack()
         try:
             for message in warnings:
@@ -119,7 +119,9 @@ class Attempt:
         finally:
             if self._process is not None:
                 self._process.close()
-                with contextlib.suppress(OSError):  # of an algorithm that was killed between a segment and a checkpoint
+                with contextlib.suppress(
+                    OSError
+                ):  # left if the algorithm was killed between a segment and a checkpoint
                     drop_segments(self._checkpoints)
             if self._tracker is not None:
                 self._tracker.kill()
@@ -127,11 +129,11 @@ class Attempt:
                 print(f"cleanrl-worker: {trouble}", file=sys.stderr)
             if self._publisher is not None and (trouble := self._publisher.close()):
                 print(f"cleanrl-worker: {trouble}", file=sys.stderr)
-            clean.close()  # last: the ring of an algorithm that lives is not swept up
+            clean.close()  # last: the ring of a live algorithm cannot be removed
 
     def _introduce(self, target: str) -> None:
-        """Tell a daemon of this run before the algorithm starts."""
-        from cleanrl_worker.telemetry.daemon_link import introduce  # gRPC, only for who asked for it
+        """Register this run with a daemon before the algorithm starts."""
+        from cleanrl_worker.telemetry.daemon_link import introduce  # imports gRPC, only if configured
 
         told = introduce(self._config, self._paths, target, self._signals.take)
         if told.warning is not None:
@@ -141,7 +143,7 @@ class Attempt:
             self._publisher.start()
 
     def _environment(self) -> dict[str, str]:
-        """The algorithm's variables; W&B's process gets those that the shell itself was given."""
+        """Return the algorithm's variables; W&B's process gets the inherited ones."""
         self._inherited = {**worker_variables(), **self._config.environment, **self._handed_over}
         self._inherited.update(wandb_variables(self._config.extras, self._inherited))
         environment = child_environment(self._config.extras, self._plan, self._paths, self._inherited)
@@ -213,7 +215,7 @@ class Attempt:
                 self._emit("continued", {"step": self._relay.progress.step, "paused_seconds": paused})
 
     def _is_hurried(self, seconds: float = STOPPED_FLUSH_SECONDS) -> bool:
-        """Whether to leave what is left to do: told so again, or so long ago for the first time since the end."""
+        """Return True to skip the remaining work: stopped again, or first stopped after the end and now timed out."""
         stops = self._signals.stops
         return stops.again or (self._stopped_by is None and stops.seconds() > seconds)
 
@@ -231,13 +233,13 @@ class Attempt:
             self._warn(trouble)
 
     def _end(self, returncode: int) -> dict[str, Any]:
-        """Pass on what is left, close everything, and emit the last event."""
+        """Forward the rest, close everything, and emit the last event."""
         self._ended = time.monotonic()
         if self._scalars is not None:
             self._scalars.poll(last=True)
         self._notes.poll()
         self._relay.close()
-        if self._tracker is not None or self._syncer is not None:  # tracker and syncer may take minutes
+        if self._tracker is not None or self._syncer is not None:  # closing them may take minutes
             self._beat()
         if self._tracker is not None:
             if trouble := self._tracker.close(returncode, hurry=lambda: self._is_hurried(0.0)):
@@ -251,34 +253,34 @@ class Attempt:
         if returncode == 0:
             completed = {"manifest": manifest, **self._relay.closing()}
             if self._stopped_by is not None and self._config.extras.get("eval_repeat"):
-                completed["stopped_by"] = self._stopped_by.name  # the only way in which it ends
+                completed["stopped_by"] = self._stopped_by.name  # a repeated evaluation ends only this way
             self._emitter.run_completed(self._config.run_id, self._about(completed))
             return manifest
-        # a training of ours answers both once it has begun: of the first one it dies only while it starts
+        # our own algorithms handle both once they have begun: the first one kills them only during the start
         died_of_stop = returncode in (-signal.SIGTERM, -signal.SIGINT)
         unbegun = self._resumable and died_of_stop and not self._signals.stops.again
         if unbegun:
             returncode = REQUEUE
         elif self._stopped_by is not None and returncode == -signal.SIGTERM:
-            returncode = -self._stopped_by  # it died of our SIGTERM, which stood for the signal we got
+            returncode = -self._stopped_by  # our SIGTERM killed it, sent for the signal that we received
         described = describe_end(returncode, self._last_lines(), self._paths.folder)
         if unbegun:
             described["hint"] = "it was stopped while it started, with nothing new to save: start it again"
         if self._stopped_by is not None and described["signal"]:
-            described["hint"] = None  # nothing went wrong
+            described["hint"] = None  # not a failure
         if not self._fail(described):
             raise StorageError(f"cannot write {self._paths.folder}: {described['hint'] or 'the events are not stored'}")
         raise subprocess.CalledProcessError(returncode, [self._plan.name, *self._plan.argv])
 
     def _close_provenance(self) -> None:
-        """Wait for provenance.json, and report why it could not be written."""
+        """Wait for provenance.json, and warn if it could not be written."""
         if self._provenance is not None:
             self._provenance.close()
             if trouble := self._provenance.take_warning():
                 self._warn(trouble)
 
     def _leave_full_disk(self, error: StorageError) -> None:
-        """Stop an algorithm that can store nothing any more; the event may reach nothing but stdout."""
+        """Stop an algorithm that can no longer store anything; the event may only reach stdout."""
         lines: list[str] = []
         if self._process is not None:
             self._process.stop(FULL_DISK_GRACE_SECONDS)
@@ -288,7 +290,7 @@ class Attempt:
         self._fail({"exit_code": None, "signal": None, "stderr_tail": lines, "hint": None, "error": _line(error)})
 
     def _fail(self, described: dict[str, Any]) -> bool:
-        """Emit run_failed, once; whether the log has it too."""
+        """Emit run_failed, once; return True if the log has it."""
         if self._failed:
             return True
         self._failed = True
@@ -297,7 +299,7 @@ class Attempt:
         return self._emitter.run_failed(self._config.run_id, mask_secrets(payload))
 
     def _last_lines(self) -> list[str]:
-        """The end of the algorithm's stderr, without the secrets it was given."""
+        """Return the last lines of the algorithm's stderr, with its secrets masked."""
         text = "\n".join(self._alive.last_lines())
         for secret in self._secrets:
             text = text.replace(secret, "***")
@@ -330,7 +332,7 @@ class Attempt:
         return manifest
 
     def _seconds(self) -> float:
-        """Seconds of training: neither pauses count nor what follows the algorithm's end."""
+        """Return the seconds of training, without pauses and the time after the algorithm's end."""
         now = time.monotonic() if self._ended is None else self._ended
         return now - self._started - (self._process.paused_seconds if self._process else 0.0)
 
@@ -338,13 +340,13 @@ class Attempt:
         return {**identity(self._config), **payload}
 
     def _run_name(self) -> str:
-        """CleanRL's name for a run: environment, experiment, seed, time."""
+        """Return CleanRL's name for a run: environment, experiment, seed, time."""
         algo = self._config.algo
         name = Path(algo).stem if algo.endswith(".py") else algo.rpartition(".")[2]
         return f"{self._config.env_id}__{name}__{self._config.seed}__{time.time():.0f}"
 
     def _emit(self, kind: str, payload: dict[str, Any]) -> None:
-        if kind == "warning":  # the shell and the algorithm may have found the same
+        if kind == "warning":  # the shell and the algorithm may report the same
             if payload.get("message") in self._warned:
                 return
             self._warned.add(str(payload.get("message")))
@@ -367,6 +369,6 @@ class Attempt:
 
 
 def _line(error: BaseException) -> str:
-    """An error as one line."""
+    """Return an error as one line."""
     text = str(error) if isinstance(error, MosaicError) else f"{type(error).__name__}: {error}"
     return " ".join(text.split())

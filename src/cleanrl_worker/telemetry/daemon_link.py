@@ -1,4 +1,4 @@
-"""The worker and a trainer daemon: it introduces itself, and where the daemon cannot read its files, sends them."""
+"""The worker's connection to a trainer daemon: registration, and publishing files that the daemon cannot read."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from cleanrl_worker.config.config import CleanRLWorkerConfig
     from mosaic.contract.paths import RunPaths
 
-# A daemon that has not answered by then is not waited for: training does not depend on it. A busy machine may take
-# seconds; where nobody listens the answer comes at once.
+# Registration timeout: training does not depend on the daemon. A busy machine may take seconds; without a listener,
+# the connection fails at once.
 DAEMON_SECONDS = 10.0
-# A submission makes the daemon look at files; it is asked for only by a run that the daemon does not know.
+# A submission makes the daemon read files; only a run unknown to the daemon is submitted.
 SUBMIT_SECONDS = 10.0
-# What a distant daemon asks for, as the signal that a neighbour would send.
+# Requests of a remote daemon, as the signals that a local one would send.
 SIGNALS = {PAUSE: signal.SIGUSR1, GO_ON: signal.SIGUSR2, CANCEL: signal.SIGTERM}
 
 
 class Introduction:
-    """What came of registering: one line that tells a person, and the daemon's answer."""
+    """The result of registering: a warning for the user, and the daemon's response."""
 
     def __init__(self, warning: str | None, publisher: Publisher | None = None, environment: Any = None) -> None:
         self.warning, self.publisher = warning, publisher
@@ -44,9 +44,9 @@ class Introduction:
 def introduce(
     config: CleanRLWorkerConfig, paths: RunPaths, target: str, order: Callable[[int], object]
 ) -> Introduction:
-    """Register with the daemon at `target`; a refusal or silence is a warning and no reason not to train.
+    """Register with the daemon at `target`; a refusal or timeout is only a warning, training continues.
 
-    `order` takes the signal that stands for what a distant daemon asks for: pause, go on, end.
+    `order` accepts the signal for a remote daemon's request: pause, continue, stop.
     """
     try:
         address = find_daemon(target)
@@ -72,7 +72,7 @@ def _register(stub: Any, address: Address, config: CleanRLWorkerConfig, paths: R
     except grpc.RpcError as error:
         if error.code() != grpc.StatusCode.NOT_FOUND:
             raise
-    # A run that was started by hand: the daemon learns of it now.
+    # A run started by hand: submit it to the daemon now.
     payload = orjson.dumps(without_secrets(config.to_dict()))
     submission = pb.SubmitRunRequest(payload=payload, external=True, run_id=config.run_id)
     stub.SubmitRun(submission, timeout=SUBMIT_SECONDS, metadata=metadata)

@@ -1,4 +1,4 @@
-"""What a shell tells the world: lifecycle events, and rows of metrics as events and TensorBoard scalars."""
+"""The outputs of a shell: lifecycle events, and rows of metrics as events and TensorBoard scalars."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _HEADLINE = frozenset({RETURN, MEAN_RETURN, SPS, STAGE})
 
 
 class LifecycleEmitter:
-    """Emits a run's events: to the log first, then to stdout, whose reader may be slow, stuck or gone."""
+    """An emitter of a run's events: to the log first, then to stdout, whose reader may be slow, stuck or gone."""
 
     HELD = 1000
 
@@ -42,23 +42,23 @@ class LifecycleEmitter:
         self._outlet = Outlet(sys.stdout if stream is None else stream)
 
     def run_started(self, run_id: str, payload: dict[str, Any]) -> Event:
-        """The algorithm's process runs."""
+        """Emit that the algorithm's process has started."""
         return self.emit("run_started", run_id, payload)
 
     def heartbeat(self, run_id: str, payload: dict[str, Any]) -> Event:
-        """The run lives; how far and how fast."""
+        """Emit that the run is alive, with its progress and throughput."""
         return self.emit("heartbeat", run_id, payload)
 
     def run_completed(self, run_id: str, payload: dict[str, Any]) -> Event:
-        """The algorithm ended as it should."""
+        """Emit that the algorithm ended successfully."""
         return self.emit("run_completed", run_id, payload)
 
     def run_failed(self, run_id: str, payload: dict[str, Any]) -> bool:
-        """The algorithm did not end as it should; False when only stdout could be told, the log's disk being full."""
+        """Emit that the algorithm failed; return False if only stdout got the event because the log's disk is full."""
         return self.emit_or_say("run_failed", run_id, payload)
 
     def emit_or_say(self, kind: str, run_id: str, payload: dict[str, Any]) -> bool:
-        """Emit; where the log's disk is full, tell stdout alone and return False."""
+        """Emit an event; if the log's disk is full, write only to stdout and return False."""
         try:
             self.emit(kind, run_id, payload)
         except StorageError:
@@ -68,18 +68,18 @@ class LifecycleEmitter:
         return True
 
     def emit(self, kind: str, run_id: str, payload: dict[str, Any]) -> Event:
-        """Say anything else of contract.events.EVENT_KINDS, after what is held."""
+        """Emit any kind of contract.events.EVENT_KINDS, after the buffered events."""
         self._hold(kind, run_id, payload)
         return self.flush()[-1]
 
     def hold(self, kind: str, run_id: str, payload: dict[str, Any]) -> None:
-        """Say it together with what comes next: an event of its own write costs 25 µs, one among many 4."""
+        """Buffer an event for the next flush: written alone it costs 25 µs, in a batch 4."""
         self._hold(kind, run_id, payload)
         if len(self._held) >= self.HELD:
             self.flush()
 
     def flush(self) -> list[Event]:
-        """Write what is held, in order; a disk that takes nothing leaves it held."""
+        """Write the buffered events in order; if the disk is full, keep them buffered."""
         if not self._held:
             return []
         held, self._held = self._held, []
@@ -103,14 +103,14 @@ class LifecycleEmitter:
         self._held.append((kind, run_id, payload))
 
     def close(self) -> None:
-        """Give stdout's reader a moment for what is left, then let go."""
+        """Wait briefly for stdout's reader to drain the rest, then close the log."""
         self._outlet.close()
         if self._log is not None:
             self._log.close()
 
 
 class RunProgress:
-    """The headline numbers of a run so far; a phase's steps go on from where its script stands."""
+    """The headline numbers of a run so far; a phase's steps continue its script's."""
 
     def __init__(self, first_step: int = 0) -> None:
         self.step = self._first_step = first_step
@@ -123,14 +123,14 @@ class RunProgress:
         return self.returns.last
 
     def steps_per_second(self, seconds: float) -> float | None:
-        """As the algorithm reports it, else steps over seconds of training."""
+        """Return the throughput that the algorithm reports, else steps over seconds of training."""
         if self.reported_sps is not None:
             return self.reported_sps
         done = self.step - self._first_step
         return round(done / seconds, 1) if done and seconds > 0 else None
 
     def summary(self, seconds: float) -> dict[str, Any]:
-        """What the manifest says of a run that has trained so long."""
+        """Return the manifest's summary of a run after this training time."""
         return {
             "final_return": self.returns.value,
             "best_return": self.returns.best,
@@ -141,7 +141,7 @@ class RunProgress:
         }
 
     def take(self, row: dict[str, Any]) -> None:
-        """Learn from one row of metrics."""
+        """Update the numbers from one row of metrics."""
         self.step = max(self.step, row["step"])
         self.reported_sps = row.get(SPS, self.reported_sps)
         if row.get(STAGE, self._stage) != self._stage:
@@ -154,7 +154,7 @@ class RunProgress:
             self.returns.add_mean(row[MEAN_RETURN])
 
     def count_again(self, rows: Iterable[dict[str, Any]]) -> None:
-        """Compute the returns from these rows alone: a resumption dropped others, or continues an earlier attempt's."""
+        """Recompute the returns from these rows: a resumption dropped others, or continues an earlier attempt's."""
         step, self.returns, self._stage = self.step, RunReturn(), None
         for row in rows:
             self.take(row)
@@ -162,7 +162,7 @@ class RunProgress:
 
 
 class MetricsRelay:
-    """Follows metrics.jsonl from its present end: rows become events and, where asked for, TensorBoard scalars."""
+    """A follower of metrics.jsonl from its current end: rows become events and, if enabled, TensorBoard scalars."""
 
     def __init__(
         self,
@@ -174,7 +174,7 @@ class MetricsRelay:
         first_step: int = 0,
         whole: bool = True,
     ) -> None:
-        """`whole` counts the rows of earlier attempts, too, once it resumes; a phase has its own only."""
+        """Open the tail; with `whole`, a resumption also counts earlier attempts' rows; a phase counts only its own."""
         self.progress = RunProgress(first_step)
         self._emit = emit
         self._events = events
@@ -185,7 +185,7 @@ class MetricsRelay:
         self._complained = False
 
     def poll(self) -> None:
-        """Pass on what is new."""
+        """Forward the new rows."""
         try:
             rows = self._tail.read()
         except EventError as error:
@@ -204,10 +204,10 @@ class MetricsRelay:
             self._writer.flush()
 
     def close(self) -> None:
-        """Pass on the rest and finish the TensorBoard file."""
+        """Forward the remaining rows and close the TensorBoard file."""
         try:
             offset = -1
-            while offset != self._tail.offset:  # a bad line ends one reading, not the rest of the file
+            while offset != self._tail.offset:  # a bad line ends one read, not the rest of the file
                 offset = self._tail.offset
                 self.poll()
         finally:
@@ -215,7 +215,7 @@ class MetricsRelay:
                 self._writer.close()
 
     def closing(self) -> dict[str, Any]:
-        """What `run_completed` says besides the manifest: where a policy was pushed, or why it was not."""
+        """Return the payload of `run_completed` besides the manifest: where a policy was pushed, or why not."""
         outcome = read_note(self._tail.path.parent / "hub.json", HUB)
         return {"hub": outcome} if outcome else {}
 
@@ -231,12 +231,12 @@ class MetricsRelay:
             self._writer.add_row(row)
 
     def _counting_rows(self) -> list[dict[str, Any]]:
-        """Return the headline's figures from the rows read so far, without those that a resumption dropped."""
+        """Return the headline numbers of the rows read so far, without those that a resumption dropped."""
         rows: list[dict[str, Any]] = []
         tail, offset = Tail(self._tail.path, self._counted_from, end=self._tail.offset, capped=True), -1
         while tail.offset != offset:
             offset = tail.offset
-            with contextlib.suppress(EventError):  # reported where it was read first
+            with contextlib.suppress(EventError):  # reported at its first read
                 for row in tail.read():
                     if "resumed_from" in row:
                         rows = [earlier for earlier in rows if earlier["step"] <= row["resumed_from"]]
@@ -253,7 +253,7 @@ class MetricsRelay:
 
 
 class Notes:
-    """Follows what the algorithm tells besides scalars: events of its own, a JSON line each."""
+    """A follower of the algorithm's own events, one JSON line each."""
 
     KINDS = ("checkpoint", "resumed", "warning", "eval_batch", "stage", "step", "heartbeat")
 
@@ -262,7 +262,7 @@ class Notes:
         self._offset = self._path.stat().st_size if self._path.exists() else 0
 
     def poll(self) -> None:
-        """Pass on what is new; a line that is cut or no event is left out."""
+        """Forward new events; skip incomplete lines and lines that are not events."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self._offset)
@@ -283,14 +283,14 @@ class Notes:
 
 
 class ScriptScalars:
-    """Reads the TensorBoard files that a user's own script writes under the run folder into metrics.jsonl."""
+    """A reader that copies TensorBoard scalars of a user's script from the run folder to metrics.jsonl."""
 
     POLLS_PER_SCAN = 4  # a new file is found within a second
-    # Folders that may hold thousands of files, none of them the script's scalars.
+    # Folders that may hold thousands of files but no scalars of the script.
     ELSEWHERE = frozenset({"logs", "checkpoints", "videos", "wandb"})
 
     def __init__(self, paths: RunPaths, ours: Path | None, first_step: int = 0, mean_tag: str = "") -> None:
-        """`mean_tag` is what the script calls the mean return of its episodes, if it logs that alone."""
+        """Skip earlier files; `mean_tag` is the script's tag of the mean return, if it logs only means."""
         self._mean_tag = mean_tag
         self._first_step = first_step
         self._root = paths.folder
@@ -303,14 +303,14 @@ class ScriptScalars:
 
     @property
     def folder(self) -> Path | None:
-        """The top folder of the script's own TensorBoard files, once there are any."""
+        """Return the top folder of the script's own TensorBoard files, None before the first."""
         for path in self._readers:
             parts = path.relative_to(self._root).parts
             return self._root / parts[0] if len(parts) > 1 else self._root
         return None
 
     def poll(self, *, last: bool = False) -> None:
-        """Append what is new to metrics.jsonl."""
+        """Append the new scalars to metrics.jsonl."""
         if last or self._polls % self.POLLS_PER_SCAN == 0:
             for path in self._files():
                 if path not in self._earlier:
@@ -334,7 +334,7 @@ class ScriptScalars:
                 for at, step, tag, value in reader.read()
             ]
         except EventError:
-            self._unreadable.add(reader.path)  # a corrupt record: nothing behind it can be trusted
+            self._unreadable.add(reader.path)  # a corrupt record: nothing after it can be trusted
             return []
 
     def _files(self) -> Iterator[Path]:
@@ -347,7 +347,7 @@ class ScriptScalars:
 
 
 def rows_of(scalars: Iterable[Scalar]) -> Iterator[bytes]:
-    """Group neighbours of one step into rows; an episode's numbers stand apart, a tag that comes again starts a row."""
+    """Group adjacent scalars of a step into rows; an episode's scalars and a repeated tag start a new row."""
     values: dict[str, float] = {}
     group: tuple[int, bool] | None = None
     first = 0.0

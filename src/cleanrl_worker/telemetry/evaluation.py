@@ -1,4 +1,4 @@
-"""What a shell tells of an evaluation: its episodes and batches as events, and how it went at the end."""
+"""A shell's outputs of an evaluation: episodes and batches as events, and the final outcome."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 EPISODE = EPISODE_RETURNS[1]
 BATCH = "eval/avg_return"
-# A heartbeat costs some 15 ms, and batches of a quick environment may end every millisecond.
+# A heartbeat costs about 15 ms, and batches of a fast environment may end every millisecond.
 BEATS_PER_POLL = 4
 
 
@@ -29,7 +29,7 @@ def make_relay(
     *,
     whole: bool = True,
 ) -> MetricsRelay:
-    """The relay that the config's mode asks for; `beat` is called after each batch of an evaluation."""
+    """Return the relay for the config's mode; `beat` is called after each batch of an evaluation."""
     events = config.extras.get("telemetry") != "off" and not config.extras.get("fastlane_only")
     if config.mode == "policy_eval":
         return EvaluationRelay(paths, emit, beat, events=events)
@@ -47,7 +47,7 @@ class EvaluationProgress(RunProgress):
         self._best: dict[str, Any] | None = None
 
     def take_episode(self, row: dict[str, Any]) -> None:
-        """Learn from one episode's row."""
+        """Update the numbers from one episode's row."""
         value = row[EPISODE]
         self.take({"step": row["step"], RETURN: value, LENGTH: row["eval/episode_length"]})
         self._steps += row["eval/episode_length"]
@@ -59,14 +59,14 @@ class EvaluationProgress(RunProgress):
             self._best = episode
 
     def take_batch(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Learn from one batch's row; returns its numbers by their plain names."""
+        """Update the numbers from one batch's row; return its values by their plain names."""
         self.reported_sps = row.get(SPS, self.reported_sps)
         batch = {tag.removeprefix("eval/"): value for tag, value in row.items() if tag.startswith("eval/")}
         self.returns.add_mean(batch["avg_return"], batch["episodes"])
         return batch
 
     def outcome(self) -> dict[str, Any]:
-        """Over all episodes; the worst and the best can be played again by their seeds."""
+        """Return the outcome over all episodes; the worst and the best can be replayed from their seeds."""
         episodes = self.returns.episodes
         mean = self._sum / episodes if episodes else None
         return {"mean_return": mean, "episodes": episodes, "worst": self._worst, "best": self._best}
@@ -76,7 +76,7 @@ class EvaluationProgress(RunProgress):
 
 
 class EvaluationRelay(MetricsRelay):
-    """Follows an evaluation's rows; its process writes TensorBoard itself, over episodes and over batches."""
+    """A follower of an evaluation's rows; its process writes TensorBoard itself, per episode and per batch."""
 
     progress: EvaluationProgress
 

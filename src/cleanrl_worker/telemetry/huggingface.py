@@ -1,9 +1,9 @@
-"""Pushing files to the Hugging Face hub; a process of its own, which may fail or hang without touching a training.
+"""Pushing files to the Hugging Face hub from a separate process, which may fail or hang without affecting a training.
 
     python -m cleanrl_worker.telemetry.huggingface --policy FILE --returns JSON [--video FILE] [--entity E]
 
-The token is huggingface_hub's matter (HF_TOKEN, or an earlier login). The last line on stdout is the address, that on
-stderr what went wrong.
+huggingface_hub finds the token (HF_TOKEN, or an earlier login). The last line on stdout is the address, the last on
+stderr the error.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def push(repo_name: str, entity: str, files: Sequence[Path]) -> str:
-    """Make the repository if there is none, add the files in one commit, and return its address."""
+    """Create the repository if it is missing, add the files in one commit, and return its address."""
     from huggingface_hub import CommitOperationAdd, HfApi
 
     api = HfApi()
@@ -53,7 +53,7 @@ def push(repo_name: str, entity: str, files: Sequence[Path]) -> str:
 
 
 def model_card(file: str, *, algo: str, env_id: str, seed: int, returns: Sequence[float]) -> str:
-    """Markdown with the hub's header: what it is, how good it is, how to run it."""
+    """Return the model card as Markdown with the hub's header: description, result, usage."""
     mean, spread = (statistics.fmean(returns), statistics.pstdev(returns)) if returns else (0.0, 0.0)
     result = f"{mean:.2f} +/- {spread:.2f}"
     header = f"""---

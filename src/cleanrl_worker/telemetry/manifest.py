@@ -1,4 +1,4 @@
-"""analytics.json: what a run left behind and where, and its headline numbers."""
+"""The manifest analytics.json: a run's artifacts with their paths, and its headline numbers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NO_SUMMARY: dict[str, Any] = dict.fromkeys(("final_return", "best_return", "step
 
 
 def identity(config: CleanRLWorkerConfig) -> dict[str, Any]:
-    """Whose run this is: the part that the lifecycle events share."""
+    """Return the run's identity, the part shared by all lifecycle events."""
     return {
         "algo": config.algo,
         "env_id": config.env_id,
@@ -40,7 +40,7 @@ def build_manifest(
     summary: Mapping[str, Any] | None = None,
     provenance: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Describe the run folder as it is now; paths are relative to it."""
+    """Return the manifest of the run folder's current state; paths are relative to it."""
     extras, whose = config.extras, identity(config)
     status = read_wandb_status(paths)
     return {
@@ -71,17 +71,17 @@ def build_manifest(
 
 
 def write_manifest(paths: RunPaths, manifest: Mapping[str, Any]) -> None:
-    """Replace analytics.json at once: a reader finds the old or the new one."""
+    """Replace analytics.json atomically: a reader finds the old or the new one."""
     write_atomic(paths.analytics, orjson.dumps(dict(manifest), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
 
 
 def read_wandb_status(paths: RunPaths) -> dict[str, Any]:
-    """What the W&B process last said of itself; {} before it said anything."""
+    """Return the W&B process's last status, {} before the first."""
     return read_note(paths.wandb_status, TRACKING)
 
 
 def _checkpoints(paths: RunPaths) -> dict[str, Any]:
-    """Return the folders named by their step; a script's as `<phase>/<step>`, in the order of the phases."""
+    """Return the checkpoints by step; a script's as `<phase>/<step>`, in the order of the phases."""
     found = [*paths.checkpoints.glob("*"), *paths.checkpoints.glob("*/*")]
     saved = sorted((path for path in found if path.name.isdecimal() and path.is_dir()), key=_place)
     names = [path.relative_to(paths.checkpoints).as_posix() for path in saved]
@@ -93,7 +93,7 @@ def _checkpoints(paths: RunPaths) -> dict[str, Any]:
 
 
 def _place(checkpoint: Path) -> tuple[int, int]:
-    """Return the number of the phase, 0 outside of one, and the step."""
+    """Return the phase number, 0 outside of a phase, and the step."""
     number = re.match(r"phase(\d+)-", checkpoint.parent.name)
     return int(number[1]) if number else 0, int(checkpoint.name)
 
@@ -104,6 +104,6 @@ def _policy(paths: RunPaths) -> str | None:
 
 
 def _relative(paths: RunPaths, path: Path | str) -> str:
-    """Relative to the run folder; as given when it lies elsewhere, as a shared database may."""
+    """Return the path relative to the run folder, or unchanged if it is elsewhere, such as a shared database."""
     path = Path(path)
     return path.relative_to(paths.folder).as_posix() if path.is_relative_to(paths.folder) else str(path)

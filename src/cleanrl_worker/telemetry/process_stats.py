@@ -1,4 +1,4 @@
-"""What a process and its descendants hold: memory of the machine and of its GPUs."""
+"""RAM and GPU memory of a process and its descendants."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 
 
 class Vitals:
-    """Memory of a process and its descendants; None where it cannot be told, never an error."""
+    """Memory of a process and its descendants; None if unknown, never an error."""
 
     def __init__(self) -> None:
         self._gpus: list[Any] | None = None
 
     def measure(self, pid: int) -> dict[str, float | None]:
-        """Megabytes resident, and megabytes on all GPUs."""
+        """Return the resident megabytes and the megabytes on all GPUs."""
         import psutil  # 17 ms that a dry run need not pay
 
         resident, pids = 0, set()
@@ -39,7 +39,7 @@ class Vitals:
 
 
 def free_gpu_memory() -> int | None:
-    """Bytes, of the GPU that has most; None where there is none, or none may be used."""
+    """Return the free bytes of the GPU that has most; None without a usable GPU."""
     if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
         return None
     return max((amount for gpu in _find_gpus() if (amount := _free_bytes(gpu)) is not None), default=None)

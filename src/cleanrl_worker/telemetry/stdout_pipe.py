@@ -11,9 +11,9 @@ from typing import TextIO
 
 
 class Outlet:
-    """Writes lines from a thread of its own: a reader that stops reading must not stop the shell.
+    """A writer with its own thread: a reader that stops reading must not block the shell.
 
-    Past the limit the newest lines are dropped; the gap in `seq` shows it, and the log has them all.
+    Past the limit the newest lines are dropped; the gap in `seq` shows it, and the log has all lines.
     """
 
     LIMIT = 20_000
@@ -67,20 +67,20 @@ class Outlet:
             stream.write(data.decode())
             stream.flush()
 
-        # Past the stream's own buffer: a thread stuck in its lock would make the interpreter abort at exit.
+        # Bypass the stream's buffer: a thread stuck in its lock would make the interpreter abort at exit.
         def write(data: bytes) -> None:
             while data:
                 data = data[os.write(descriptor, data) :]
 
         try:
             descriptor = stream.fileno()
-        except (OSError, ValueError):  # no file stands behind it
+        except (OSError, ValueError):  # not backed by a file
             return write_text
         stream.flush()
         return write
 
     def _silence(self) -> None:
-        """Let later prints of this process end nowhere instead of in a broken pipe."""
+        """Redirect later prints of this process to /dev/null instead of a broken pipe."""
         with self._changed:
             self._closing = True
             self._lines.clear()

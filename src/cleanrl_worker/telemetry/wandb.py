@@ -1,10 +1,10 @@
-"""Weights & Biases: a process of its own that follows a run's metrics.jsonl, and the shell's handle on it.
+"""Weights & Biases tracking: a separate process that follows a run's metrics.jsonl, and the shell's handle on it.
 
     python -m cleanrl_worker.telemetry.wandb --run-dir DIR --project P [--entity E] [--name N] [--config-file F]
         [--offset N]
 
-It ends at SIGTERM or at the end of its stdin (which may hold the algorithm's exit code), after the last row. A key
-comes only through the environment; where there is none, or no network, it tracks offline and says so in wandb.json.
+It ends at SIGTERM or at the end of its stdin (which may hold the algorithm's exit code), after the last row. The key
+comes only from the environment; without a key or network, it tracks offline and reports so in wandb.json.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ if TYPE_CHECKING:
 
 STATUS, LOG, SETTINGS = "wandb.json", "wandb.log", "wandb_config.json"
 POLL_SECONDS = 1.0
-# A tracker that says nothing for so long hangs: its own network timeouts are shorter.
+# A tracker silent for this long hangs: its own network timeouts are shorter.
 HANG_SECONDS = 60.0
-# How long a finished run waits for the upload of its last rows before it ends the tracker.
+# Timeout for the upload of a finished run's last rows; the tracker is then killed.
 FINISH_SECONDS = 20.0
 CONNECT_SECONDS = 5.0
-# Well below FINISH_SECONDS: a short run whose server accepts and never answers must still have time to track offline.
+# Well below FINISH_SECONDS: if a server accepts and never responds, a short run must still have time to track offline.
 INIT_SECONDS = 10.0
-# A tracker whose shell was killed may upload so long before it ends itself, hung or not.
+# Upload timeout of a tracker whose shell was killed; it then ends itself, hung or not.
 LINGER_SECONDS = 120.0
 
 
 class Tracker:
-    """The shell's handle on the process; nothing it does can block or fail a run."""
+    """The shell's handle on the process; it never blocks or fails a run."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Tracker:
         settings = paths.logs / SETTINGS
         write_atomic(settings, json.dumps(dict(config or {}), indent=2, default=str) + "\n")
         offset = paths.metrics.stat().st_size if paths.metrics.exists() else 0
-        # -P: a json.py in the folder that the run was started from is not ours to import.
+        # -P: never import a json.py from the folder that the run was started in.
         command = [sys.executable, "-P", "-m", "cleanrl_worker.telemetry.wandb", "--run-dir", str(paths.folder)]
         command += ["--project", project, "--config-file", str(settings), "--offset", str(offset)]
         command += [f"--entity={entity}"] * bool(entity) + [f"--name={name}"] * bool(name)
@@ -81,12 +81,12 @@ class Tracker:
             raise storage_error(paths.logs / LOG, error) from None
 
     def poll(self) -> str | None:
-        """A line about trouble that nobody was told yet, else None."""
+        """Return a message about a problem not reported yet, else None."""
         status = self._read_status()
         if status.get("error") and not self._said_offline:
             self._said_offline = True
             return str(status["error"])
-        if self._said_trouble or self._process.poll() == 0:  # 0: it said why it has nothing to do
+        if self._said_trouble or self._process.poll() == 0:  # 0: it has reported why it does not track
             return None
         if self._process.returncode is not None:
             self._said_trouble = True
@@ -99,7 +99,7 @@ class Tracker:
     def close(
         self, returncode: int, seconds: float = FINISH_SECONDS, hurry: Callable[[], bool] = lambda: False
     ) -> str | None:
-        """Let it send the last rows, for so long at most or until `hurry`; the line to report when it could not."""
+        """Wait for the upload of the last rows, up to a timeout or until `hurry`; return a message on failure."""
         self._tell_end(returncode)
         already_told = self._said_trouble
         until = time.monotonic() + (2.0 if already_told else seconds)
@@ -111,7 +111,7 @@ class Tracker:
         return None if already_told else self._epitaph()
 
     def kill(self) -> None:
-        """End the process and its group now; W&B's own service ends with it."""
+        """Kill the process group; W&B's own service ends with it."""
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
@@ -122,7 +122,7 @@ class Tracker:
             self._process.stdin.write(str(returncode).encode())
             self._process.stdin.close()
         except OSError:
-            pass  # it is gone already, which its exit code tells
+            pass  # it has already ended, which its exit code reports
 
     def _last_words(self) -> str | None:
         error = self._read_status().get("error")
@@ -144,7 +144,7 @@ class Tracker:
         return read_note(self._status, TRACKING)
 
     def _is_silent(self) -> bool:
-        """Whether the status file, which a healthy tracker touches all the time, has not changed for long."""
+        """Return True if the status file, which a healthy tracker keeps touching, has not changed for too long."""
         try:
             touched = self._status.stat().st_mtime
         except OSError:
@@ -155,12 +155,12 @@ class Tracker:
 
 
 def project_of(extras: Mapping[str, Any]) -> str:
-    """The W&B project, CleanRL's when none is named."""
+    """Return the W&B project, by default CleanRL's."""
     return str(extras.get("wandb_project_name") or extras.get("wandb_project") or "cleanRL")
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Follow the run until told to end."""
+    """Follow the run until a stop request."""
     parser = argparse.ArgumentParser(prog="python -m cleanrl_worker.telemetry.wandb", description=__doc__)
     parser.add_argument("--run-dir", type=Path, required=True)
     parser.add_argument("--project", required=True)
@@ -187,7 +187,7 @@ def main(argv: list[str] | None = None) -> int:
     else:
         run = _start(wandb, flags)
     while True:
-        last = end.asked.is_set()  # looked at first, so that the last reading sees the last row
+        last = end.asked.is_set()  # checked first, so that the last read includes the last row
         _send(run, _new_rows(tail))
         os.utime(flags.run_dir / STATUS)
         if last:
@@ -198,7 +198,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 class _End:
-    """Hears that the run is over: SIGTERM, or the end of stdin; whoever then hangs is ended after a while."""
+    """A listener for the run's end: SIGTERM or the end of stdin; a process that then hangs exits after a timeout."""
 
     def __init__(self) -> None:
         self.asked = threading.Event()
@@ -219,7 +219,7 @@ class _End:
 
 
 def _start(wandb: Any, flags: argparse.Namespace) -> Any:
-    """Open the W&B run, online where that works, else offline."""
+    """Open the W&B run online if possible, else offline."""
     reason = _why_offline()
     if reason is None:
         try:
@@ -231,7 +231,7 @@ def _start(wandb: Any, flags: argparse.Namespace) -> Any:
 
 
 def _why_offline() -> str | None:
-    """None when an online run has a chance; "" when offline was asked for."""
+    """Return the reason to track offline: None if online may work, "" if offline mode is configured."""
     mode = os.environ.get(variables.WANDB_MODE)
     if mode and mode != "online":
         return ""
@@ -247,7 +247,7 @@ def _why_offline() -> str | None:
 
 def _open(wandb: Any, flags: argparse.Namespace, mode: str, reason: str | None) -> Any:
     os.environ["WANDB_SILENT"] = "true"
-    os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # it would wait for a network that may not be there
+    os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # it would wait for a network that may be missing
     os.environ.setdefault("WANDB_CACHE_DIR", str(flags.run_dir / "wandb" / "cache"))
     run = wandb.init(
         project=flags.project,
@@ -275,7 +275,7 @@ def _open(wandb: Any, flags: argparse.Namespace, mode: str, reason: str | None) 
 
 
 def _is_resumption(tail: Tail, flags: argparse.Namespace, end: _End) -> bool:
-    """Wait for the first line that this start adds to an earlier one's: does it take rows back?"""
+    """Wait for this start's first row in an earlier start's file; return True if it resumes from a checkpoint."""
     _say(flags, {})
     first = Tail(tail.path, tail.offset)
     while True:
@@ -289,10 +289,10 @@ def _is_resumption(tail: Tail, flags: argparse.Namespace, end: _End) -> bool:
 
 
 def _history(path: Path) -> tuple[Tail, list[dict[str, Any]], int]:
-    """The rows that count so far, how often the run was resumed, and a tail behind them.
+    """Return a tail at the end of the file, the valid rows so far and the number of resumptions.
 
-    W&B cannot take back what it was sent, and an attempt that was killed may not have sent all. So each resumption is a
-    run of its own there, with the whole curve: no overlap, no gap, online or not.
+    W&B cannot delete logged rows, and a killed attempt may not have sent all. So each resumption is a separate W&B run
+    with the whole curve: no overlap, no gap, online or not.
     """
     tail, resumptions = Tail(path), 0
     rows: list[dict[str, Any]] = []
@@ -312,7 +312,7 @@ def _new_rows(tail: Tail) -> Iterator[dict[str, Any]]:
         try:
             yield from tail.read()
         except EventError:
-            pass  # the shell reports a bad line; the tail goes on behind it
+            pass  # the shell reports a bad line; the tail continues after it
 
 
 def _send(run: Any, rows: Iterable[dict[str, Any]]) -> None:
@@ -324,7 +324,7 @@ def _send(run: Any, rows: Iterable[dict[str, Any]]) -> None:
 def _say(flags: argparse.Namespace, status: dict[str, Any]) -> None:
     known = {"mode": None, "run_path": None, "entity": flags.entity, "project": flags.project, "error": None}
     write_atomic(flags.run_dir / STATUS, json.dumps({**known, **status}, indent=2) + "\n")
-    if status.get("error"):  # seen by who trains without a shell; a shell reads the file
+    if status.get("error"):  # for training without a shell; a shell reads the file
         print(status["error"], file=sys.stderr, flush=True)
 
 
@@ -333,7 +333,7 @@ def _proxy() -> str | None:
 
 
 def _answers(host: str, port: int) -> bool:
-    """Whether a connection opens soon; in a thread, because looking up a name has no time limit."""
+    """Return True if a connection opens in time; in a thread, because a DNS lookup has no timeout."""
     answered = threading.Event()
 
     def connect() -> None:

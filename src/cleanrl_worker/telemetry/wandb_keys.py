@@ -1,4 +1,4 @@
-"""W&B's key, login, e-mail and proxies: where they are found, and who gets them."""
+"""Lookup and distribution of W&B's key, login, e-mail and proxies."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ DEFAULT_SERVER = "https://api.wandb.ai"
 
 
 def wandb_variables(extras: Mapping[str, Any], inherited: Mapping[str, str]) -> dict[str, str]:
-    """The e-mail and HTTP(S)_PROXY that the extras ask for, with this machine itself exempt from the proxy.
+    """Return the e-mail and HTTP(S)_PROXY from the extras, with localhost exempt from the proxy.
 
-    A proxy whose login the config masks is taken whole from the environment.
+    A proxy whose login the config masks is read unmasked from the environment.
     """
     email = {variables.WANDB_EMAIL: str(extras["wandb_email"])} if extras.get("wandb_email") else {}
     asked = {
@@ -36,7 +36,7 @@ def wandb_variables(extras: Mapping[str, Any], inherited: Mapping[str, str]) -> 
 
 
 def with_key(environment: Mapping[str, str], home: Path) -> dict[str, str]:
-    """The variables of a script that talks to W&B itself: with the key, else offline, so that it asks nobody."""
+    """Return the variables of a script that tracks itself: with the key, else offline, so that it never prompts."""
     key = find_key(environment, home)
     if key:
         return {**environment, variables.WANDB_API_KEY: key}
@@ -44,17 +44,17 @@ def with_key(environment: Mapping[str, str], home: Path) -> dict[str, str]:
 
 
 def without_key(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables of an algorithm that has no business with W&B."""
+    """Return the variables without the W&B key, for an algorithm that does not need it."""
     return {name: value for name, value in environment.items() if name != variables.WANDB_API_KEY}
 
 
 def find_key(environment: Mapping[str, str], home: Path) -> str | None:
-    """The W&B key from the environment or `.env`."""
+    """Return the W&B key from the environment or `.env`."""
     return environment.get(variables.WANDB_API_KEY) or _dotenv(home).get(variables.WANDB_API_KEY) or None
 
 
 def is_logged_in(environment: Mapping[str, str]) -> bool:
-    """Whether an earlier `wandb login` left a key that W&B finds by itself."""
+    """Return True if an earlier `wandb login` left a key that W&B finds by itself."""
     if environment.get("WANDB_IDENTITY_TOKEN_FILE"):
         return True
     host = urlsplit(environment.get("WANDB_BASE_URL") or DEFAULT_SERVER).netloc

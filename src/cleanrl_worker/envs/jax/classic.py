@@ -1,4 +1,4 @@
-"""Gymnasium's classic control in jnp: the same equations, many environments at once, to be compiled into a rollout."""
+"""Gymnasium's classic control in jnp: the same equations, vectorized, for compiled rollouts."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 
 class Classic(NamedTuple):
-    """An environment as pure functions of arrays whose last axis is one environment's state."""
+    """An environment as pure functions of arrays whose last axis is an environment's state."""
 
     size: int
-    """numbers of a state"""
+    """size of a state"""
     start: Callable[[jax.Array], jax.Array]
-    """as many numbers, uniform between 0 and 1, to a first state"""
+    """`size` uniform numbers between 0 and 1 to a first state"""
     observe: Callable[[jax.Array], jax.Array]
     step: Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array, jax.Array]]
     """states and actions to states, rewards and terminations"""
@@ -36,14 +36,14 @@ class Classic(NamedTuple):
 
 
 class EpisodeProgress(NamedTuple):
-    """Where environments stand: their states, and the steps of their episodes so far."""
+    """The states of the environments and the steps of their episodes so far."""
 
     states: jax.Array
     elapsed: jax.Array
 
 
 class ClassicStep(NamedTuple):
-    """What one action in every environment led to, before an ended episode gave way to the next."""
+    """The result of one action in every environment, before ended episodes are reset."""
 
     obs: jax.Array
     rewards: jax.Array
@@ -54,7 +54,7 @@ class ClassicStep(NamedTuple):
 def advance(
     classic: Classic, now: EpisodeProgress, actions: jax.Array, drawn: jax.Array
 ) -> tuple[EpisodeProgress, ClassicStep]:
-    """One step of every environment; where it ends an episode, the next one starts from its row of `drawn`."""
+    """Step every environment once; after an ended episode, the next one starts from its row of `drawn`."""
     states, rewards, terminations = classic.step(now.states, actions)
     elapsed = now.elapsed + 1
     truncations = elapsed >= classic.limit
@@ -64,9 +64,9 @@ def advance(
 
 
 class ClassicEnvs:
-    """A vector of them as `envs` presents environments; a compiled rollout takes `progress` and puts it back.
+    """A vector of classic environments; a compiled rollout reads `progress` and writes it back.
 
-    Whoever steps them so tells `count` what was paid and what ended.
+    Such a caller passes the rewards and ends to `count`.
     """
 
     backend = "jax"
@@ -80,7 +80,7 @@ class ClassicEnvs:
         self.episodes = Episodes(args.num_envs)
         self.episodes.guard = Guard(args.nonfinite, args.env_id)
         self.standing = True
-        """False where a saved state did not fit: they begin anew"""
+        """False if a saved state did not fit: the environments are reset"""
         self.reset(args.seed)
 
     def reset(self, seed: int, first: int = 0) -> np.ndarray:
@@ -109,7 +109,7 @@ class ClassicEnvs:
         self._rng.bit_generator.state = json.loads(state["generator"])
 
     def draw(self, rng: np.random.Generator, *steps: int) -> np.ndarray:
-        """What new episodes start from, should all environments begin one in each step."""
+        """Return random numbers for new episodes, enough for all environments in each step."""
         return rng.random((*steps, self.num_envs, self.classic.size), np.float32)
 
     def step(self, actions: np.ndarray) -> Step:
@@ -119,11 +119,11 @@ class ClassicEnvs:
         return Step(self.obs(), rewards, terminations, truncations, final_obs, ended)
 
     def count(self, rewards: np.ndarray, ends: np.ndarray) -> list[tuple[int, list[Episode]]]:
-        """The episodes that ended in a rollout, by its steps; both arrays are of shape (steps, environments)."""
+        """Return the episodes that ended in a rollout, by step; both arrays have shape (steps, environments)."""
         return add_rollout(self.episodes, rewards, ends)
 
     def close(self) -> None:
-        """They hold nothing."""
+        """Do nothing: no resources are held."""
 
 
 @partial(jax.jit, static_argnums=0)
@@ -135,14 +135,14 @@ _advance = partial(jax.jit, static_argnums=0)(advance)
 
 
 def make(args: RunArgs) -> ClassicEnvs | None:
-    """The environments of a run; None where none is in jnp, or a backend, a film or a curriculum wants others."""
+    """Return a run's environments, None if not available in jnp, or if its backend, video or curriculum need others."""
     elsewhere = args.env_backend != "auto" or args.vectorization != "sync" or args.capture_video
     classic = None if elsewhere or args.curriculum_schedule or args.curriculum else CLASSICS.get(args.env_id)
     return None if classic is None else ClassicEnvs(classic, args)
 
 
 def watched(envs: ClassicEnvs, args: RunArgs) -> Any:
-    """The environments, with somebody looking on where the run's live view is on."""
+    """Return the environments, wrapped for watching if the run's live view is on."""
     return episodes.onlooker.training(envs, args) if episodes.onlooker else envs
 
 
@@ -155,7 +155,7 @@ def _as_it_is(states: jax.Array) -> jax.Array:
 
 
 def _cartpole(states: jax.Array, actions: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Barto, Sutton and Anderson 1983, corrected as in https://coneural.org/florian/papers/05_cart_pole.pdf."""
+    """Step CartPole: Barto, Sutton and Anderson 1983, corrected (https://coneural.org/florian/papers/05_cart_pole.pdf)."""
     gravity, cart, pole, length, push, dt = 9.8, 1.0, 0.1, 0.5, 10.0, 0.02
     total = cart + pole
     x, x_dot, theta, theta_dot = jnp.moveaxis(states, -1, 0)
@@ -171,7 +171,7 @@ def _cartpole(states: jax.Array, actions: jax.Array) -> tuple[jax.Array, jax.Arr
 
 
 def _mountain_car(states: jax.Array, actions: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Moore 1990."""
+    """Step MountainCar: Moore 1990."""
     position, velocity = states[..., 0], states[..., 1]
     velocity = velocity + (actions - 1) * 0.001 - 0.0025 * jnp.cos(3 * position)
     velocity = jnp.clip(velocity, -0.07, 0.07)
@@ -181,7 +181,7 @@ def _mountain_car(states: jax.Array, actions: jax.Array) -> tuple[jax.Array, jax
 
 
 def _acrobot(states: jax.Array, actions: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Sutton and Barto 1998: two links of 1 kg and 1 m, a torque between them; one step of Runge and Kutta of 0.2 s."""
+    """Step Acrobot: Sutton and Barto 1998; links of 1 kg and 1 m, torque between them; a Runge-Kutta step of 0.2 s."""
     torque, dt = (actions - 1).astype(states.dtype), 0.2
     k1 = _links(states, torque)
     k2 = _links(states + dt / 2 * k1, torque)
@@ -196,7 +196,7 @@ def _acrobot(states: jax.Array, actions: jax.Array) -> tuple[jax.Array, jax.Arra
 
 
 def _links(states: jax.Array, torque: jax.Array) -> jax.Array:
-    """The derivative of Acrobot's state."""
+    """Return the derivative of Acrobot's state."""
     theta1, theta2, dtheta1, dtheta2 = jnp.moveaxis(states, -1, 0)
     mass = length = inertia = 1.0
     centre, gravity = 0.5, 9.8
@@ -220,7 +220,7 @@ def _acrobot_seen(states: jax.Array) -> jax.Array:
 
 
 def _pendulum(states: jax.Array, actions: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """A rod of 1 kg and 1 m; the angle is 0 above, and is paid for."""
+    """Step Pendulum: a rod of 1 kg and 1 m; the angle is 0 upright, and costs reward."""
     theta, speed = states[..., 0], states[..., 1]
     torque, dt = jnp.clip(actions[..., 0], -2.0, 2.0), 0.05
     angle = (theta + np.pi) % (2 * np.pi) - np.pi

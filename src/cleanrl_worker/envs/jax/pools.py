@@ -1,7 +1,7 @@
-"""EnvPool's XLA interface: its steps as a part of a compiled rollout.
+"""EnvPool's XLA interface: its steps as part of a compiled rollout.
 
 EnvPool begins the next episode in the step after the one that ended it, and ignores that step's action. A rollout
-holds such steps; `Reached.real` tells learning to leave them out.
+contains such steps; `PoolStep.real` masks them for learning.
 """
 
 import contextlib
@@ -26,20 +26,20 @@ from cleanrl_worker.envs.rollouts import add_rollout
 
 
 class Standing(NamedTuple):
-    """Where a pool stands between two steps."""
+    """The state of a pool between two steps."""
 
     handle: jax.Array
-    """EnvPool's own; handing it from step to step keeps their order"""
+    """EnvPool's own; passing it from step to step keeps their order"""
     obs: jax.Array
     ended: jax.Array
-    """where the next step begins an episode"""
+    """true if the next step begins an episode"""
 
 
 class PoolStep(NamedTuple):
-    """What one action in every environment led to."""
+    """The result of one action in every environment."""
 
     obs: jax.Array
-    """where an episode ended, its last observation: the next one's first follows a step later"""
+    """for an ended episode, its last observation: the next one's first follows a step later"""
     rewards: jax.Array
     terminations: jax.Array
     truncations: jax.Array
@@ -48,13 +48,13 @@ class PoolStep(NamedTuple):
     paid: jax.Array
     """raw rewards"""
     over: jax.Array
-    """whether a whole game has ended, not just a life"""
+    """true if a whole game has ended, not just a life"""
 
 
 class XlaPool:
     """The steps of one pool, to be traced into a compiled function.
 
-    It holds no reference to the pool: JAX keeps what it has traced for ever, and a used pool must be able to go.
+    It holds only a weak reference to the pool: JAX keeps traced objects forever, and a used pool must be freed.
     """
 
     def __init__(self, envs: PoolEnvs) -> None:
@@ -65,7 +65,7 @@ class XlaPool:
         self._seen: Any = _view_of(envs)
 
     def stand(self, obs: np.ndarray) -> Standing:
-        """Where a pool stands that was just reset."""
+        """Return the state of a pool right after a reset."""
         return Standing(jnp.asarray(self._functions.handle), jnp.asarray(obs), jnp.zeros(len(obs), bool))
 
     def step(self, now: Standing, actions: jax.Array) -> tuple[Standing, PoolStep]:
@@ -80,10 +80,10 @@ class XlaPool:
 
 
 class PoolRollouts:
-    """A function of an algorithm's own, compiled together with the steps of the pool that is its environments.
+    """An algorithm's rollout function, compiled together with the steps of its pool of environments.
 
-    `function` takes (agent, pool, where it stands, …) and gives (where it stands then, results). It is compiled for
-    each pool anew: a pool's address is part of what is compiled, so that no cache could ever know it again.
+    `function` accepts (agent, pool, standing, …) and returns (standing, results). It is recompiled for each pool: the
+    pool's address is part of the compiled code, so a cache entry could never be reused.
     """
 
     def __init__(self, envs: Any, function: Any, agent: Any) -> None:
@@ -92,11 +92,11 @@ class PoolRollouts:
 
     @property
     def possible(self) -> bool:
-        """Whether XLA can step the environments of now."""
+        """Return True if XLA can step the current environments."""
         return _pool_of(self._envs) is not None
 
     def begin(self, obs: np.ndarray, *given: Any) -> bool:
-        """After every reset, with what the function will be given; False where XLA cannot step these environments."""
+        """Compile the function after a reset, for its arguments; return False if XLA cannot step the environments."""
         envs = _pool_of(self._envs)
         if envs is None:
             return False
@@ -119,33 +119,33 @@ class PoolRollouts:
 
     @property
     def obs(self) -> jax.Array:
-        """What is seen now."""
+        """Return the current observations."""
         return self._standing.obs
 
     def count(self, paid: Any, over: Any, real: Any) -> list[tuple[int, list[Episode]]]:
-        """The episodes that ended in a rollout, by its steps; arrays of shape (steps, environments)."""
+        """Return the episodes that ended in a rollout, by step; arrays have shape (steps, environments)."""
         envs: Any = self._envs.envs if isinstance(self._envs, StagedEnvs) else self._envs
         found: list[tuple[int, list[Episode]]] = envs.count(np.asarray(paid), np.asarray(over), np.asarray(real))
         return found
 
 
 def _pool_of(envs: Any) -> PoolEnvs | None:
-    """The pool inside what a run calls its environments, if XLA can step it."""
+    """Return the pool inside a run's environments if XLA can step it, else None."""
     if isinstance(envs, StagedEnvs):
         envs = envs.envs
-    pool = envs if isinstance(envs, PoolEnvs) else getattr(envs, "envs", None)  # somebody may look on
+    pool = envs if isinstance(envs, PoolEnvs) else getattr(envs, "envs", None)  # possibly wrapped by the live view
     if not isinstance(pool, PoolEnvs) or pool.film is not None or _view_of(pool) is None:
         return None
-    # EnvPool offers its interface on Linux only; its way over a GPU was never tried here.
+    # EnvPool supports this interface on Linux only; its GPU path is untested here.
     if sys.platform != "linux" or jax.default_backend() != "cpu":
         return None
-    # What has 8 bytes in EnvPool has 4 in JAX's default mode, and EnvPool writes past the end of it: MuJoCo, DM Control
+    # 8-byte values of EnvPool have 4 in JAX's default mode, and EnvPool writes past the buffer: MuJoCo, DM Control
     specs = [spec for _, (_, both, _) in pool.pool._xla() for side in both for spec in side]
     return pool if all(np.dtype(dtype).itemsize < 8 for dtype, _ in specs) else None
 
 
 def _view_of(envs: PoolEnvs) -> Callable[[Any], jax.Array] | None:
-    """Observations as learning sees them, in jnp; None where that is not known."""
+    """Return a jnp function from the pool's observations to the learner's, None if unknown."""
     with warnings.catch_warnings():  # float64 bounds cast to float32 spaces: nothing a user can change
         warnings.simplefilter("ignore", UserWarning)
         space = envs.pool.observation_space
@@ -159,7 +159,7 @@ def _view_of(envs: PoolEnvs) -> Callable[[Any], jax.Array] | None:
 
 @contextlib.contextmanager
 def _uncached() -> Iterator[None]:
-    """Keep what is compiled off the disk, where nobody would ever find it again."""
+    """Disable JAX's persistent cache inside, where this code could never be reused."""
     name = "jax_persistent_cache_min_compile_time_secs"
     before = getattr(jax.config, name)
     jax.config.update(name, 1e9)

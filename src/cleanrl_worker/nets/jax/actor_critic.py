@@ -1,4 +1,4 @@
-"""Actor-critic networks in flax for flat, grid and image observations, and their first weights in numpy."""
+"""Actor-critic networks in flax for flat, grid and image observations, initialised in numpy."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -26,7 +26,7 @@ class Layers(nn.Module):
 
 
 class Linear(nn.Module):
-    """One layer, on what a trunk has made of an image."""
+    """One layer on a trunk's features of an image."""
 
     outputs: int
 
@@ -36,7 +36,7 @@ class Linear(nn.Module):
 
 
 class GridFeatures(nn.Module):
-    """Cells of object, colour and state, one byte each, to 128 features, as in `nets/grid.py`."""
+    """A network from cells (object, colour, state; one byte each) to 128 features, as in `nets/grid.py`."""
 
     @nn.compact
     def __call__(self, cells: jax.Array) -> jax.Array:
@@ -48,7 +48,7 @@ class GridFeatures(nn.Module):
 
 
 def neighbours(x: jax.Array) -> jax.Array:
-    """Of each cell the 3×3 around it: a layer on them is a convolution, on a CPU four times as fast as XLA's own."""
+    """Return each cell's 3×3 patch: a dense layer on it is a convolution, on a CPU four times as fast as XLA's own."""
     padded = jnp.pad(x, [(0, 0)] * (x.ndim - 3) + [(1, 1), (1, 1), (0, 0)])
     rows, columns = x.shape[-3:-1]
     shifted = [padded[..., i : i + rows, j : j + columns, :] for i in range(3) for j in range(3)]
@@ -58,7 +58,7 @@ def neighbours(x: jax.Array) -> jax.Array:
 class Conv(nn.Module):
     """A square convolution without padding on (rows, height, width, channels); the stride divides the size.
 
-    On a CPU it is a product with patches: XLA takes 30 times as long for a convolution inside a scan as outside.
+    On a CPU it is a product with patches: XLA's convolution is 30 times slower inside a scan than outside.
     """
 
     channels: int
@@ -74,7 +74,7 @@ class Conv(nn.Module):
         if jax.default_backend() != "cpu":
             sides = ("NHWC", "HWIO", "NHWC")
             return jax.lax.conv_general_dilated(x, kernel, (stride, stride), "VALID", dimension_numbers=sides) + bias
-        # blocks of stride × stride pixels become channels; a patch is then a few blocks next to each other
+        # blocks of stride × stride pixels become channels; a patch is then a few adjacent blocks
         count, height, width, inputs = x.shape
         rows, columns, side = height // stride, width // stride, size // stride
         x = x[:, : rows * stride, : columns * stride].reshape(count, rows, stride, columns, stride, inputs)
@@ -98,7 +98,7 @@ class ImageFeatures(nn.Module):
 
 
 class Agent(nn.Module):
-    """Policy and value: two networks on flat observations, one trunk with two heads on grids and images."""
+    """Policy and value: two networks for flat observations, a trunk with two heads for grids and images."""
 
     network: str
     """separate, grid or image"""
@@ -115,7 +115,7 @@ class Agent(nn.Module):
             self.actor_logstd = self.param("actor_logstd", nn.initializers.zeros, (self.outputs,))
 
     def __call__(self, obs: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Logits or means, and values."""
+        """Return logits or means, and values."""
         seen = obs if self.network == "separate" else self.features(obs)
         return self.actor(seen), self.critic(seen).squeeze(-1)
 
@@ -127,20 +127,20 @@ def make_agent(network: str, spaces: Any) -> Agent:
 
 
 def network_of(params: Mapping[str, Any]) -> str:
-    """Which of the networks these are the weights of."""
+    """Return the kind of network that these weights belong to."""
     if "features" not in params:
         return "separate"
     return "image" if "Conv_0" in params["features"] else "grid"
 
 
 def forward(agent: nn.Module, params: Any, obs: Any) -> tuple[jax.Array, jax.Array]:
-    """Logits or means, and values."""
+    """Return logits or means, and values."""
     outputs: Any = agent.apply({"params": params}, obs)
     return outputs
 
 
 def fitting(agent: nn.Module, params: Any, spaces: Any) -> Any:
-    """The weights, if they are this network's for these observations; else a ValueError."""
+    """Return the weights if they fit this network and these observations; else raise ValueError."""
     space = spaces.single_observation_space
     expected, given = (shapes_of(tree) for tree in (_shapes(agent, np.zeros((1, *space.shape))), params))
     for name in sorted(expected.keys() | given.keys(), reverse=True):
@@ -158,23 +158,23 @@ def _shapes(agent: nn.Module, obs: np.ndarray) -> Any:
 
 
 def acting(agent: Agent, params: Any) -> Callable[[np.ndarray], np.ndarray]:
-    """Observations to logits or means: in numpy where that is faster than a jitted call."""
+    """Return a function from observations to logits or means, in numpy if faster than a jitted call."""
     if agent.network == "separate":
         return dense_layers(params["actor"], np.tanh)
-    params = jax.device_put(params)  # once: a jitted call would send a file's arrays again and again
+    params = jax.device_put(params)  # once: each jitted call would transfer a file's arrays again
     return lambda obs: np.asarray(logits_of(agent, params, obs))
 
 
 @partial(jax.jit, static_argnums=0)
 def logits_of(agent: nn.Module, params: Any, obs: jax.Array) -> jax.Array:
-    """Logits or means alone."""
+    """Return only the logits or means."""
     return forward(agent, params, obs)[0]
 
 
 def first_params(agent: nn.Module, obs: np.ndarray, rng: np.random.Generator) -> Any:
-    """Orthogonal weights, as in CleanRL; in numpy, where there is nothing to compile.
+    """Return orthogonal initial weights, as in CleanRL; in numpy, which needs no compilation.
 
-    The gain is √2, but for the last layers of the heads: 0.01 for the actor's, 1 for the critic's.
+    The gain is √2, except for the heads' last layers: 0.01 for the actor's, 1 for the critic's.
     """
     shapes = _shapes(agent, obs)
     last = {head: max(shapes[head]) for head in ("actor", "critic")}

@@ -1,4 +1,4 @@
-"""Networks for images in flax, under the names that CleanRL's files have: four grey frames of bytes to some outputs."""
+"""Image networks in flax, with the layer names of CleanRL's files: from four grey uint8 frames to some outputs."""
 
 import flax.linen as nn
 import jax
@@ -24,7 +24,7 @@ class ImpalaNetwork(nn.Module):
 
     outputs: int
     pool_padding: str | tuple[tuple[int, int], ...] = "SAME"
-    """around what is halved: flax's own, as in CleanRL's files, or torch's, for weights that torch has learned"""
+    """padding of the max pooling: flax's own, as in CleanRL's files, or torch's, for weights trained in torch"""
 
     @nn.compact
     def __call__(self, frames: jax.Array) -> jax.Array:
@@ -36,7 +36,7 @@ class ImpalaNetwork(nn.Module):
 
 
 class ConvSequence(nn.Module):
-    """A convolution, half the size, two residual blocks."""
+    """A convolution, max pooling to half the size, and two residual blocks."""
 
     channels: int
     pool_padding: str | tuple[tuple[int, int], ...]
@@ -51,7 +51,7 @@ class ConvSequence(nn.Module):
 
 
 class ResidualBlock(nn.Module):
-    """Two convolutions whose result is added to what went in."""
+    """Two convolutions whose result is added to their input."""
 
     channels: int
 
@@ -65,5 +65,5 @@ TORCH_PADDING = ((1, 1), (1, 1))
 
 
 def channels_last(frames: jax.Array) -> jax.Array:
-    """Frames as environments show them, scaled to 0 … 1 and as flax's convolutions take them."""
+    """Return frames scaled to 0 … 1, with channels last as flax's convolutions require."""
     return jnp.transpose(frames, (0, 2, 3, 1)) / 255.0

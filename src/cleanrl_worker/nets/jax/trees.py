@@ -1,7 +1,7 @@
-"""Trees of JAX arrays: as parameters of networks, as parts of checkpoints and policy files, and acting in numpy.
+"""Trees of JAX arrays: network parameters, parts of checkpoints and policy files, and acting in numpy.
 
-Every algorithm file in JAX imports this module first (ruff keeps it there), so that one refusal serves for all where
-JAX, flax or optax is missing.
+Every algorithm file in JAX imports this module first (ruff keeps it there), so that they all share one error message
+for a missing JAX, flax or optax.
 """
 
 import math
@@ -26,16 +26,16 @@ except ModuleNotFoundError as error:
 
 
 def prepare(args: RunArgs) -> None:
-    """Choose the device that `--cuda` allows, and leave its memory to others too; before anything is computed.
+    """Select the device that `--cuda` allows, without preallocating its memory; call before any computation.
 
-    XLA gets as many CPU threads as `--num-threads` says (0: one for each core). They are part of the recipe: another
-    number adds in another order. It reads them once, at a process's first use.
+    XLA uses `--num-threads` CPU threads (0: one per core). They are part of the recipe: another number sums in another
+    order. It reads them once, at a process's first use.
     """
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     if not args.cuda:
         jax.config.update("jax_platforms", "cpu")
     ours = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
-    args.num_threads = args.num_threads or len(ours)  # of a shared machine perhaps not all cores
+    args.num_threads = args.num_threads or len(ours)  # possibly not all cores of a shared machine
     before = os.environ.get("NPROC")
     os.environ["NPROC"] = str(args.num_threads)
     jax.devices()
@@ -45,7 +45,7 @@ def prepare(args: RunArgs) -> None:
 
 
 def compiled(what: str, function: Callable[[], Any]) -> None:
-    """Call a jitted function once for nothing, so that training need not wait for its compiler; tell of both ends."""
+    """Call a jitted function once to compile it before training; print the start and the duration."""
     print(f"compiling {what} …", flush=True)
     started = time.monotonic()
     jax.block_until_ready(function())
@@ -53,7 +53,7 @@ def compiled(what: str, function: Callable[[], Any]) -> None:
 
 
 def dense(features: int, x: jax.Array) -> jax.Array:
-    """A layer that begins as torch's do; flax's, with weights 1.7 times as large, learn HalfCheetah more slowly."""
+    """Apply a layer initialised like torch's; flax's, with 1.7 times larger weights, learn HalfCheetah more slowly."""
     bound = x.shape[-1] ** -0.5
 
     def uniform(key: jax.Array, shape: Any, dtype: Any = jnp.float32, **_: Any) -> jax.Array:
@@ -63,17 +63,17 @@ def dense(features: int, x: jax.Array) -> jax.Array:
 
 
 def outputs_of(network: nn.Module, params: Any, *inputs: Any) -> jax.Array:
-    """What a network of one output answers: flax's own `apply` may answer anything."""
+    """Return the output of a network with a single output: flax's own `apply` is typed as Any."""
     outputs: Any = network.apply({"params": params}, *inputs)
     return outputs
 
 
 def first_params(network: nn.Module, seed: int, *inputs: Any) -> Any:
-    """Parameters drawn as flax does by default: kernels of LeCun's normal, cut off at two deviations, and no biases.
+    """Return parameters initialised like flax's default: LeCun normal kernels truncated at two deviations, zero biases.
 
-    In numpy, for to compile flax's own way of it for a few convolutions takes five seconds.
+    In numpy, because compiling flax's own initialisation of a few convolutions takes five seconds.
     """
-    rng = np.random.default_rng((seed, 1))  # a stream of its own: `run.rng` has the seed alone
+    rng = np.random.default_rng((seed, 1))  # a separate stream: `run.rng` uses the seed alone
 
     def drawn(shape: tuple[int, ...]) -> np.ndarray:
         if len(shape) == 1:
@@ -81,14 +81,14 @@ def first_params(network: nn.Module, seed: int, *inputs: Any) -> Any:
         values = rng.standard_normal(shape)
         while (far := np.abs(values) > 2.0).any():
             values[far] = rng.standard_normal(far.sum())
-        deviation = math.sqrt(1.0 / math.prod(shape[:-1])) / 0.87962566  # what cutting off left of it
+        deviation = math.sqrt(1.0 / math.prod(shape[:-1])) / 0.87962566  # corrected for the truncation
         return (values * deviation).astype(np.float32)
 
     return jax.device_put(tree_of({name: drawn(shape) for name, shape in _shapes(network, inputs).items()})["params"])
 
 
 def params_of(network: nn.Module, state: Mapping[str, Any], *inputs: Any) -> Any:
-    """The network's parameters from a policy file's arrays; ValueError where one is missing or of another shape."""
+    """Return the network's parameters from a policy file's arrays; raise ValueError for a missing or wrong shape."""
     shapes = _shapes(network, inputs)
     for name, shape in shapes.items():
         if name not in state:
@@ -99,7 +99,7 @@ def params_of(network: nn.Module, state: Mapping[str, Any], *inputs: Any) -> Any
 
 
 class Trees:
-    """Named trees of arrays as a part of a checkpoint; a leaf goes by its path, such as `params/Dense_0/kernel`."""
+    """Named trees of arrays in a checkpoint; a leaf is named by its path, such as `params/Dense_0/kernel`."""
 
     def __init__(self, **trees: Any) -> None:
         self.trees = trees
@@ -108,7 +108,7 @@ class Trees:
         return arrays_of(self.trees)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take every tree that `state` has (a policy file has only what acts); one that does not fit is refused."""
+        """Load every tree in `state` (a policy file only has the acting one); refuse one that does not fit."""
         paths, structure = jax.tree_util.tree_flatten_with_path(self.trees)
         named = [(path_of(path), leaf) for path, leaf in paths]
         if not any(name in state for name, _ in named):
@@ -124,22 +124,22 @@ class Trees:
 
 
 def arrays_of(tree: Any) -> dict[str, np.ndarray]:
-    """The leaves by their paths."""
+    """Return the leaves by their paths."""
     return {path_of(path): np.asarray(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(jax.device_get(tree))}
 
 
 def shapes_of(tree: Any) -> dict[str, tuple[int, ...]]:
-    """The shapes of the leaves, by their paths."""
+    """Return the shapes of the leaves, by their paths."""
     return {path_of(path): tuple(leaf.shape) for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
 
 
 def path_of(path: Any) -> str:
-    """JAX's own as one name: `params/Dense_0/kernel`."""
+    """Return a JAX path as one name: `params/Dense_0/kernel`."""
     return jax.tree_util.keystr(path, simple=True, separator="/")
 
 
 def tree_of(arrays: Mapping[str, Any]) -> dict[str, Any]:
-    """What `arrays_of` made of nested dicts, back again."""
+    """Return nested dicts from named arrays, the inverse of `arrays_of`."""
     tree: dict[str, Any] = {}
     for name, array in arrays.items():
         *folders, leaf = name.split("/")
@@ -153,11 +153,11 @@ def tree_of(arrays: Mapping[str, Any]) -> dict[str, Any]:
 def dense_layers(
     layers: Mapping[str, Any], activation: Callable[[np.ndarray], np.ndarray]
 ) -> Callable[[np.ndarray], np.ndarray]:
-    """Layers `Dense_0`, `Dense_1`, … in numpy: for the few rows of an acting step a jitted call costs too much."""
+    """Return layers `Dense_0`, `Dense_1`, … in numpy: for an acting step's few rows, a jitted call costs too much."""
     if others := [name for name in layers if not name.startswith("Dense_")]:
         raise ValueError(f"the network has no {others[0]}")
     names = sorted(layers, key=lambda name: int(name.rpartition("_")[2]))
-    layers = jax.device_get(layers)  # all at once: from a GPU, one after the other is waited for
+    layers = jax.device_get(layers)  # all at once: from a GPU, each separate transfer would block
     dense = [(np.asarray(layers[name]["kernel"]), np.asarray(layers[name]["bias"])) for name in names]
 
     def outputs(x: np.ndarray) -> np.ndarray:
@@ -169,5 +169,5 @@ def dense_layers(
 
 
 def _shapes(network: nn.Module, inputs: tuple[Any, ...]) -> dict[str, tuple[int, ...]]:
-    """Of the network's parameters, by their paths."""
+    """Return the shapes of the network's parameters, by their paths."""
     return shapes_of(jax.eval_shape(lambda: network.init(jax.random.key(0), *inputs)))
