@@ -268,13 +268,14 @@ RUN_NULLS = frozenset(
     "seed max_duration max_steps asked_grace exit_code last_return mean_return last_length sps".split()
 )
 """those that may be NULL"""
+_PARAMS = Kind("a JSON object", lambda value: isinstance(value, Mapping) or value == "")  # "" counts as absent
 STORED_PAYLOAD = Table(
     {
         "metadata": Table(
             {
                 "ui": OBJECT,
                 "worker": Table(
-                    {"config": Table({"extras": Table({"algo_params": OBJECT})}), "arguments": list_of(ANYTHING)}
+                    {"config": Table({"extras": Table({"algo_params": _PARAMS})}), "arguments": list_of(ANYTHING)}
                 ),
             }
         ),

@@ -142,6 +142,14 @@ def test_what_is_nested_too_deep_is_refused_in_one_line(shared: Any) -> None:
         shared.client.submit_run({"algo": "tiny", "env_id": "x", "total_timesteps": 1, "extras": deep})
 
 
+def test_extras_that_are_empty_count_as_absent_in_the_registry_too(shared: Any) -> None:
+    extras = {"algo_params": "", "mode": "", "max_restarts": ""}
+    payload = {"algo": "tiny", "env_id": "x", "total_timesteps": 1, "extras": extras}
+    run = shared.client.submit_run(payload, external=True)
+    assert shared.client.get_run(run.run_id).state != "BROKEN"
+    shared.client.cancel(run.run_id)
+
+
 def test_a_refused_submission_is_not_the_latest(shared: Any) -> None:
     accepted = shared.submit({"episodes": 1})
     with pytest.raises(RefusedError):
