@@ -306,6 +306,7 @@ def test_damaged_and_foreign_files_are_refused_in_one_line(tmp_path: Path) -> No
         path.write_bytes(data)
         assert "x.cleanrl_model" in refusal(path)
     assert "holds no state dict" in refusal(saved(path, [1, 2]))
+    assert "it names a tensor 0: a mapping of texts" in refusal(saved(path, {0: torch.zeros(2)}))
     assert "fits no algorithm here: no algorithm's network has its keys: w" in refusal(
         saved(path, {"w": torch.zeros(1)})
     )
