@@ -75,9 +75,11 @@ def report(places: Places) -> Path:
 
 def check(places: Places, keys: list[str]) -> int:
     """Queue again every measured row whose pinned update changed; return how many."""
-    again = 0
-    for row in queued.load(places.queue):
-        if row.state != "done" or (keys and row.key not in keys):
+    again, rows = 0, queued.load(places.queue)
+    for row in [queued.find(rows, key) for key in keys] or rows:
+        if row.state != "done":
+            if keys:
+                _report(f"{row.key}: not measured yet ({row.state})")
             continue
         reason, digests = validity.reason_against(row, places.results)
         if reason:
