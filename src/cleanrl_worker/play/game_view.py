@@ -38,7 +38,7 @@ def open_scene(
 
     try:
         env, no_picture = _guarded(f"environment {env_id!r} cannot be made", make)
-    except SystemExit as error:  # kit's word for what cannot be had here
+    except SystemExit as error:  # how `envs` refuses what cannot be had here
         raise ConfigError(str(error)) from None
     return Scene(env, no_picture)
 

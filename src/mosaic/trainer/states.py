@@ -8,7 +8,7 @@ from mosaic.contract.errors import ConfigError, MoveError, nearest, shown
 
 
 class State(StrEnum):
-    """Where a run stands; the names are those of the wire."""
+    """A run's state, under its name in gRPC messages."""
 
     INIT = "INIT"  # queued
     HANDSHAKE = "HANDSHAKE"  # its worker is being started

@@ -1,4 +1,4 @@
-"""Between the wire's messages and our own values, both ways."""
+"""Conversions between gRPC messages and our own values, both ways."""
 
 from __future__ import annotations
 
