@@ -212,9 +212,9 @@ def _begun(row: Row, work: Path) -> dict[str, Any] | None:
 
 def needed_mb(row: Row) -> float:
     """Return about how many megabytes the row's replay memory takes; 0.0 for an on-policy algorithm."""
-    from cleanrl_worker.schema import parameters as schema
+    from cleanrl_worker.schema import parameters
 
-    fields = {field["name"]: field["default"] for field in schema.describe()[row.algo]["fields"]} | row.flags
+    fields = {field["name"]: field["default"] for field in parameters.describe()[row.algo]["fields"]} | row.flags
     known = catalog.find(row.env_id)
     transition = IMAGE_BYTES if known is not None and known.observation_space == "image" else FLAT_BYTES
     return min(int(fields.get("buffer_size") or 0), row.steps) * transition / 1e6
