@@ -1,4 +1,4 @@
-"""What a campaign does next: choose a row, train its seeds in slices, write its bundle after each that ends."""
+"""The steps of a campaign: choose a row, train its seeds in slices, write its bundle after each that ends."""
 
 import contextlib
 import fcntl
@@ -30,7 +30,7 @@ class Interrupted(Exception):
 
 @dataclass(frozen=True)
 class Places:
-    """Where a campaign reads and writes."""
+    """The files and folders that a campaign reads and writes."""
 
     queue: Path
     work: Path

@@ -1,4 +1,4 @@
-"""What continues a campaign on another machine, in one file: runs, logs, bundles and the queue's rows."""
+"""The pack that continues a campaign on another machine, one file: runs, logs, bundles and the queue's rows."""
 
 import dataclasses
 import io

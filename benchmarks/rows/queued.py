@@ -53,7 +53,7 @@ class Row:
 
     @property
     def key(self) -> str:
-        """The name of its bundle and of its runs."""
+        """Return the name of its bundle and of its runs."""
         parts = (self.algo, self.env_id, self.label)
         return "__".join(re.sub(r"[^A-Za-z0-9_-]", "-", part) for part in parts if part)
 

@@ -42,13 +42,13 @@ class SavedPolicy:
     trained_on: str | None = None
     """the environment of its training, where another may be played"""
     spaces: str | None = None
-    """of its training, as `spaces_of` tells them"""
+    """of its training, as `spaces_of` writes them"""
     candidates: tuple[str, ...] = ()
     """algorithms whose networks have its keys, where no file names the algorithm; `algo` is the first"""
 
     @property
     def is_atari(self) -> bool:
-        """Whether it sees four stacked frames of a game instead of flat observations."""
+        """Return True if it sees four stacked frames of a game instead of flat observations."""
         module = f"{algorithms.__name__}.{self.algo}"
         families = getattr(importlib.import_module(module), "FAMILIES", ()) if self.algo in policy_algos() else ()
         return plays_frames(families, self.env_id, self.args)
@@ -70,9 +70,9 @@ def read_policy(
     args = known.get("args") or args
     trained_on = {"env_id": known.get("env_id") or args.get("env_id")}
     refuse_untyped(place, trained_on, {"env_id": env_id}, typed_for(path), alone=prefer is None)
-    told = str(known.get("algo") or "").rpartition(".")[2]
-    named = (algo or "").rpartition(".")[2] or (told if prefer is None and told in policy_algos() else "")
-    candidates = (named,) if named else tuple(matches(path, state, args, (*(prefer or ()), told)))
+    recorded = str(known.get("algo") or "").rpartition(".")[2]
+    named = (algo or "").rpartition(".")[2] or (recorded if prefer is None and recorded in policy_algos() else "")
+    candidates = (named,) if named else tuple(matches(path, state, args, (*(prefer or ()), recorded)))
     statistics = known.get("observation_statistics")
     return SavedPolicy(
         path=path,

@@ -1,4 +1,4 @@
-"""Which algorithms a saved state dict is of, asked from the `load_policy` of each algorithm file."""
+"""The match of a saved state dict with algorithms: each algorithm file's `load_policy` is tried on its keys."""
 
 import importlib
 import pkgutil
@@ -31,7 +31,7 @@ _ACTIONS: dict[str, gym.Space[Any]] = {
     "continuous": gym.spaces.Box(-1.0, 1.0, (1,), np.float32),
     "multi_discrete": gym.spaces.MultiDiscrete([2, 2]),
 }
-# What torch's and our readers say of a network's names and of a tensor's shape.
+# Messages of torch's and our readers about a network's names and a tensor's shape.
 _MISSING = re.compile(r"Missing key\(s\) in state_dict: (.*?)\. (?=\s|$)|it has no ([\w./-]+)", re.S)
 _UNEXPECTED = re.compile(r"Unexpected key\(s\) in state_dict: (.*?)\. (?=\s|$)|the network has no ([\w./-]+)", re.S)
 _SHAPE = re.compile(r"size mismatch for ([\w./-]+)")
@@ -66,8 +66,8 @@ def matches(
 ) -> list[str]:
     """Return the algorithms whose networks have the keys of `state`; ConfigError lists the keys that fit none.
 
-    Those that `prefer`, the `exp_name` of the args or the file's name tell come first: if they fit, no other algorithm
-    is asked, unless `every` one is.
+    The algorithms named by `prefer`, by the `exp_name` of the args or by the file come first: if they fit, no other
+    algorithm is asked, unless `every` one is.
     """
     asked = preferred(path, args, prefer)
     algos = [algo for algo in policy_algos() if ("_jax" in algo) == any("/" in key for key in state)]

@@ -67,5 +67,5 @@ class CountedEpisodes(gymnasium.Wrapper):
 
     @property
     def spec(self) -> Any:  # type: ignore[override]
-        """The environment's own: whoever makes it anew does not make this wrapper."""
+        """Return the environment's own: a copy made from it has no such wrapper."""
         return self.env.spec

@@ -29,7 +29,7 @@ def _patch(jax: Any) -> None:
 
 
 def _patch_struct(struct: Any) -> None:
-    """Let `TrainState.create` ask whether a key is in parameters that are a dataclass."""
+    """Let `TrainState.create` look for a key in parameters that are a dataclass."""
     original = struct.dataclass
 
     def dataclass(cls: Any = None, **options: Any) -> Any:

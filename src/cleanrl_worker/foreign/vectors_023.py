@@ -100,7 +100,7 @@ class PoolEnv(VectorEnv):
         return answer
 
     def _count(self, counter: Counter, step: Step) -> None:
-        """Count whole games: Atari's infos tell them from lives, and the reward from the clipped one."""
+        """Count whole games and unclipped rewards, which Atari's infos hold beside lives and clipped rewards."""
         _, rewards, dones, info = step
         self._totals += (info.get("reward", rewards), np.ones(len(rewards)))
         counter.step(0, len(rewards))

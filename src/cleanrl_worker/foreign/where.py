@@ -1,4 +1,4 @@
-"""Where the launcher lies, and the folder that our packages are imported from."""
+"""Paths of the launcher and of the folder that our packages are imported from."""
 
 from pathlib import Path
 
