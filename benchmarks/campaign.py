@@ -28,15 +28,18 @@ from rows.queued import Row  # noqa: E402
 def main(argv: list[str] | None = None) -> int:
     """Run one command and return its exit code."""
     args = _parser().parse_args(argv)
-    if args.command == "next" and args.minutes <= 0:
+    if args.command == "next" and not args.minutes > 0:  # NaN included
         raise SystemExit(f"--minutes {args.minutes:g}: more than 0 are needed")
+    if args.command == "measure" and args.processes < 1:
+        raise SystemExit(f"--processes {args.processes}: 1 or more are needed")
     commit = args.commit or sources.commit_of_checkout()
     work = args.work or Path(os.environ.get("MOSAIC_HOME") or HERE.parent) / "var" / "benchmarks" / "campaign"
     files = (args.queue, work, args.results, args.page)
     places = campaign.Places(*(path.absolute() for path in files), commit)
     code = 0
     if args.command == "status":
-        print(markdown([shown(row) for row in queued.load(places.queue)]))
+        rows = queued.load(places.queue)
+        print(markdown([shown(row) for row in rows]) if rows else f"queue {places.queue}: no rows; add one to train")
     elif args.command == "next":
         device = "gpu" if args.gpu else "cpu"
         code = campaign.train(places, 60 * args.minutes, device=device, key=args.row, carry_mb=args.carry_mb)

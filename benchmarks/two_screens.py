@@ -18,7 +18,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from cleanrl_worker.envs import vectors as envs
+from cleanrl_worker.envs import vectors
 
 SMALL = {"total_timesteps": 3072, "num_envs": 4, "num_steps": 16, "num_minibatches": 2, "learning_rate": 1e-3}
 TWICE = {"update_epochs": 2}
@@ -73,10 +73,10 @@ def learn(name: str) -> np.ndarray:
     """The returns of all episodes of a short training."""
     shape = (3, 64, 64) if "procgen" in name else (4, 84, 84)
 
-    def screens(args: Any, *_given: Any) -> envs.VectorEnvs:
-        return envs.SyncEnvs([partial(Screens, shape)] * args.num_envs)
+    def screens(args: Any, *_given: Any) -> vectors.VectorEnvs:
+        return vectors.SyncEnvs([partial(Screens, shape)] * args.num_envs)
 
-    envs.atari = envs.vector = screens
+    vectors.atari = vectors.vector = screens
     module = importlib.import_module(f"cleanrl_worker.algorithms.{name}")
     with tempfile.TemporaryDirectory() as folder:
         module.main(module.Args(run_dir=Path(folder), num_threads=1, checkpoint_every=0, **SMALL, **SETTINGS[name]))

@@ -57,13 +57,20 @@ def write(row: Row, work: Path, results: Path, sources: dict[str, str], pinned: 
 def read_all(results: Path) -> list[dict[str, Any]]:
     """Return the document of each bundle, with its name as `key`."""
     found = sorted(path for path in results.glob("*/bundle.json") if not path.parent.name.startswith("."))
-    return [json.loads(path.read_text()) | {"key": path.parent.name} for path in found]
+    return [_document(path) for path in found]
 
 
 def read(results: Path, key: str) -> dict[str, Any] | None:
     """Return the document of one bundle, None where it is missing."""
     path = results / key / "bundle.json"
-    return json.loads(path.read_text()) | {"key": key} if path.exists() else None
+    return _document(path) if path.exists() else None
+
+
+def _document(path: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(path.read_text())) | {"key": path.parent.name}
+    except (OSError, TypeError, ValueError) as error:
+        raise SystemExit(f"bundle {path} cannot be read: {error}; restore it, or train its row again") from None
 
 
 def _episodes(one: Training) -> np.ndarray:

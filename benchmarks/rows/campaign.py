@@ -1,4 +1,4 @@
-"""What a campaign does next: choose a row, train its seeds in slices, write its bundle after each that ends."""
+"""The steps of a campaign: choose a row, train its seeds in slices, write its bundle after each that ends."""
 
 import contextlib
 import fcntl
@@ -30,7 +30,7 @@ class Interrupted(Exception):
 
 @dataclass(frozen=True)
 class Places:
-    """Where a campaign reads and writes."""
+    """The files and folders that a campaign reads and writes."""
 
     queue: Path
     work: Path
@@ -75,9 +75,11 @@ def report(places: Places) -> Path:
 
 def check(places: Places, keys: list[str]) -> int:
     """Queue again every measured row whose pinned update changed; return how many."""
-    again = 0
-    for row in queued.load(places.queue):
-        if row.state != "done" or (keys and row.key not in keys):
+    again, rows = 0, queued.load(places.queue)
+    for row in [queued.find(rows, key) for key in keys] or rows:
+        if row.state != "done":
+            if keys:
+                _report(f"{row.key}: not measured yet ({row.state})")
             continue
         reason, digests = validity.reason_against(row, places.results)
         if reason:
@@ -210,9 +212,9 @@ def _begun(row: Row, work: Path) -> dict[str, Any] | None:
 
 def needed_mb(row: Row) -> float:
     """Return about how many megabytes the row's replay memory takes; 0.0 for an on-policy algorithm."""
-    from cleanrl_worker.schema import parameters as schema
+    from cleanrl_worker.schema import parameters
 
-    fields = {field["name"]: field["default"] for field in schema.describe()[row.algo]["fields"]} | row.flags
+    fields = {field["name"]: field["default"] for field in parameters.describe()[row.algo]["fields"]} | row.flags
     known = catalog.find(row.env_id)
     transition = IMAGE_BYTES if known is not None and known.observation_space == "image" else FLAT_BYTES
     return min(int(fields.get("buffer_size") or 0), row.steps) * transition / 1e6

@@ -1,9 +1,10 @@
-"""What continues a campaign on another machine, in one file: runs, logs, bundles and the queue's rows."""
+"""The pack that continues a campaign on another machine, one file: runs, logs, bundles and the queue's rows."""
 
 import dataclasses
 import io
 import json
 import tarfile
+import zlib
 from pathlib import Path
 
 from mosaic.contract.checkpoints import REPLAY
@@ -40,12 +41,13 @@ def unpack(places: Places, file: Path) -> list[str]:
     """Put the files of a pack in their places and its rows into the queue; return their names."""
     try:
         archive = tarfile.open(fileobj=io.BytesIO(_content(file)), mode="r:gz")
-    except (OSError, tarfile.TarError) as error:
-        raise SystemExit(f"{file} is not a file of campaign.py pack: {error}") from None
-    with archive:
+        members = archive.getmembers()  # reads all of it: a file that was cut short changes nothing
         entry = archive.extractfile(ROWS)
         rows = queued.parse(json.loads(entry.read()) if entry else None, f"pack {file}")
-        for member in archive.getmembers():
+    except (OSError, EOFError, ValueError, KeyError, zlib.error, tarfile.TarError) as error:
+        raise SystemExit(f"{file} is not a whole file of campaign.py pack: {error}; pack it again") from None
+    with archive:
+        for member in members:
             top, _, rest = member.name.partition("/")
             if target := {"work": places.work, "results": places.results}.get(top):
                 archive.extract(member.replace(name=rest, deep=False), target, filter="data")

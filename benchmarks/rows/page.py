@@ -55,7 +55,7 @@ def line(one: dict[str, Any], image: Path, again: Mapping[str, str]) -> dict[str
         "IQM": f"{iqm(scores):.{digits}f}" if scores else "–",
         "95 % interval": f"{interval[0]:.{digits}f} to {interval[1]:.{digits}f}" if interval else "–",
         "mean ± sd": f"{np.mean(scores):.{digits}f} ± {np.std(scores):.{digits}f}" if scores else "–",
-        "published": told(figure, one, digits),
+        "published": cited(figure, one, digits),
         "verdict": judged(scores, figure, one["end"]) + (f"; to be measured again: {old}" if old else ""),
         "wall-clock": _duration(one["seconds"]),
         "steps/s": f"{one['steps_per_second']:,.0f}" if one["steps_per_second"] else "–",
@@ -67,7 +67,7 @@ def line(one: dict[str, Any], image: Path, again: Mapping[str, str]) -> dict[str
     }
 
 
-def told(figure: Figure | None, one: dict[str, Any], digits: int) -> str:
+def cited(figure: Figure | None, one: dict[str, Any], digits: int) -> str:
     """Return the published figure with its source; steps and environment where they differ from the row's."""
     if figure is None:
         return "–"

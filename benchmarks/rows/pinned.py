@@ -58,9 +58,9 @@ def compute(row: Row) -> dict[str, Any]:
 
 def recipe_of(row: Row) -> dict[str, Any]:
     """Return the parameters of the short training: the row's own, at small sizes, for one phase of updates."""
-    from cleanrl_worker.schema import parameters as schema
+    from cleanrl_worker.schema import parameters
 
-    described = schema.describe()[row.algo]["fields"]
+    described = parameters.describe()[row.algo]["fields"]
     fields = {field["name"]: field["default"] for field in described if not _is_computed(field)}
     values = fields | row.flags
     small = {name: _smaller(values[name], size) for name, size in _SMALL.items() if name in fields}

@@ -53,7 +53,7 @@ class Row:
 
     @property
     def key(self) -> str:
-        """The name of its bundle and of its runs."""
+        """Return the name of its bundle and of its runs."""
         parts = (self.algo, self.env_id, self.label)
         return "__".join(re.sub(r"[^A-Za-z0-9_-]", "-", part) for part in parts if part)
 
@@ -140,8 +140,8 @@ def _row(entry: Any, where: str) -> Row:
     for name, (allowed, fits) in _ALLOWED.items():
         if name in entry and not fits(entry[name]):
             raise QueueError(f"{where}: {name} must be {allowed}, not {json.dumps(entry[name])[:60]}")
-    if not (ALGORITHMS / f"{entry['algo']}.py").is_file():
-        names = [file.stem for file in ALGORITHMS.glob("*.py")]
+    names = [file.stem for file in ALGORITHMS.glob("[!_]*.py")]
+    if entry["algo"] not in names:
         raise QueueError(f"{where}: unknown algo {entry['algo']!r}{_nearest(entry['algo'], names)}")
     return Row(**entry | {"seeds": tuple(entry["seeds"])})
 

@@ -29,7 +29,7 @@ _NOT_INHERITED = ("MOSAIC_", "CLEANRL_", "GYM_GUI_", "TRACK_", "WANDB_")
 
 @dataclass
 class Slice:
-    """What a slice measured."""
+    """The measurements of a slice."""
 
     began: float
     seconds: float = 0.0

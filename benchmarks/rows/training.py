@@ -16,7 +16,7 @@ CUT = "cut.json"
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a training is."""
+    """The step that a training has reached."""
 
     step: int
     ended: bool

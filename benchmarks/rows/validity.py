@@ -1,4 +1,4 @@
-"""Whether a measured row still stands for the sources: their digests first, the pinned update where they differ."""
+"""The validity of measured rows for the sources: digests are compared first, the pinned update if they differ."""
 
 import json
 from pathlib import Path

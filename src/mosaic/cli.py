@@ -97,9 +97,7 @@ def _modules() -> tuple[Any, ...]:
     from mosaic.commands.campaign import benchmark, sweep
     from mosaic.commands.daemon import completion, daemon, fetch, gc, rebuild, up
     from mosaic.commands.inspect import frames, lists, logs, runs, verify
-    from mosaic.commands.run import control as life
-    from mosaic.commands.run import resume as further
-    from mosaic.commands.run import train
+    from mosaic.commands.run import control, resume, train
 
     return (
         up,
@@ -110,8 +108,8 @@ def _modules() -> tuple[Any, ...]:
         runs,
         frames,
         logs,
-        life,
-        further,
+        control,
+        resume,
         verify,
         fetch,
         lists,

@@ -10,7 +10,7 @@ import tiny_envs
 from needs import needed
 
 from cleanrl_worker.config.config import parse_worker_config
-from cleanrl_worker.envs import vectors as envs
+from cleanrl_worker.envs import vectors
 from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
 from cleanrl_worker.run import checkpoint, training
 from cleanrl_worker.runtime import CleanRLWorkerRuntime
@@ -78,11 +78,11 @@ def test_checkpoints_cut_less_than_five_percent_of_the_steps(name, times, tmp_pa
 
     def make(*_given, **_more):
         one = partial(Uneven, continuous=continuous, screen=screen)
-        made.append(envs.SyncEnvs([lambda: envs.SeededEpisodes(one())] * count))
+        made.append(vectors.SyncEnvs([lambda: vectors.SeededEpisodes(one())] * count))
         return made[-1]
 
     for maker in ("vector", "atari"):
-        monkeypatch.setattr(envs, maker, make)
+        monkeypatch.setattr(vectors, maker, make)
     if name == "ppo_jax":
         monkeypatch.setattr(importlib.import_module("cleanrl_worker.envs.jax.classic"), "make", lambda args: None)
     cut = []

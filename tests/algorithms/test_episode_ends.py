@@ -12,7 +12,7 @@ import pytest
 import tiny_envs
 from needs import needed
 
-from cleanrl_worker.envs import vectors as envs
+from cleanrl_worker.envs import vectors
 from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
 from cleanrl_worker.run import training
 from cleanrl_worker.schema.parameters import describe
@@ -64,7 +64,7 @@ def train(name, folder, **options):
 @pytest.mark.parametrize(("truncates", "low", "high"), [(True, 3.5, 6.5), (False, 0.9, 2.6)])
 def test_values_bootstrap_at_a_truncation_and_stop_at_a_termination(name, truncates, low, high, tmp_path, monkeypatch):
     corridor = partial(tiny_envs.Dark, truncates, length=2)  # short, and a small discount: values that are learned soon
-    monkeypatch.setattr(envs, "atari", lambda args, _folder: envs.SyncEnvs([corridor] * args.num_envs))
+    monkeypatch.setattr(vectors, "atari", lambda args, _folder: vectors.SyncEnvs([corridor] * args.num_envs))
     if "qdagger" in name:  # a teacher that is no better than its student counts for nothing
         module = importlib.import_module(DEFAULT_ALGO_REGISTRY[name])
         monkeypatch.setattr(module, "mean_return", lambda *_given: 1.0)
@@ -93,14 +93,14 @@ def test_a_rollout_goes_on_with_the_last_frames_of_what_was_cut_off_and_with_not
 
     def dawns(args, _video_folder=None, view=None):
         players = 2 if "pettingzoo" in name else 0
-        made = envs.SyncEnvs([partial(tiny_envs.Dawns, players)] * args.num_envs)
+        made = vectors.SyncEnvs([partial(tiny_envs.Dawns, players)] * args.num_envs)
         if players:
             view.matches.extend(made.envs)
         return made
 
     monkeypatch.setattr(module, maths, noted)
-    monkeypatch.setattr(envs, "atari", dawns)
-    monkeypatch.setattr(envs, "vector", dawns)
+    monkeypatch.setattr(vectors, "atari", dawns)
+    monkeypatch.setattr(vectors, "vector", dawns)
     monkeypatch.setattr(module, "register", lambda _env_id: 2, raising=False)
     monkeypatch.setattr(training.Run, "evaluate", lambda *_given, **_more: None)  # there is no such game to play
     count = "local_num_envs" if "multigpu" in name else "num_envs"

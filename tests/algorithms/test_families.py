@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cleanrl_worker.envs import vectors
-from cleanrl_worker.evaluation import batched as evaluation
+from cleanrl_worker.evaluation import batched
 from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
 from cleanrl_worker.run.args import RunArgs
 from mosaic import catalog
@@ -53,8 +53,8 @@ def test_a_family_trains_and_its_policy_is_evaluated(
     module = importlib.import_module(DEFAULT_ALGO_REGISTRY[algo])
     module.main(module.Args(env_id=env_id, run_dir=tmp_path / "run", cuda=False, save_model=True, **options))
     (policy,) = (tmp_path / "run").glob("runs/*/*[!t].cleanrl_model")
-    args = evaluation.EvalArgs(policy_path=policy, run_dir=tmp_path / "eval", episodes=1, max_episode_steps=3)
-    (summary,) = evaluation.run_batched_evaluation(args)
+    args = batched.EvalArgs(policy_path=policy, run_dir=tmp_path / "eval", episodes=1, max_episode_steps=3)
+    (summary,) = batched.run_batched_evaluation(args)
     assert np.isfinite(summary["avg_return"])
     assert json.loads((tmp_path / "eval/eval_summary.json").read_text())["episodes"] == 1
 

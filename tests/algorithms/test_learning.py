@@ -293,14 +293,14 @@ class Duel(gym.Env):
 
 def test_the_returns_of_each_player_are_logged(tmp_path, monkeypatch):
     from cleanrl_worker.algorithms import ppo_pettingzoo_ma_atari
-    from cleanrl_worker.envs import vectors as envs
+    from cleanrl_worker.envs import vectors
 
     def duels(args, _video_folder, view):
-        made = envs.SyncEnvs([Duel] * args.num_envs)
+        made = vectors.SyncEnvs([Duel] * args.num_envs)
         view.matches.extend(made.envs)
         return made
 
-    monkeypatch.setattr(envs, "vector", duels)
+    monkeypatch.setattr(vectors, "vector", duels)
     monkeypatch.setattr(ppo_pettingzoo_ma_atari, "register", lambda _env_id: 2)
     sizes = {"total_timesteps": 32, "num_envs": 4, "num_steps": 8, "num_minibatches": 1, "num_threads": 1}
     rows = train("ppo_pettingzoo_ma_atari", tmp_path, **sizes)
@@ -311,9 +311,9 @@ def test_the_returns_of_each_player_are_logged(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["ppo_atari_lstm", "pqn_atari_envpool_lstm"])
 def test_a_memory_begins_anew_with_each_life(name, tmp_path, monkeypatch):
     """Corridors of five steps whose ends are lost lives: no game is over, and yet all before is forgotten."""
-    from cleanrl_worker.envs import vectors as envs
+    from cleanrl_worker.envs import vectors
 
-    class Lives(envs.SyncEnvs):
+    class Lives(vectors.SyncEnvs):
         def _over(self, ends):
             return np.zeros_like(ends)
 
@@ -326,7 +326,7 @@ def test_a_memory_begins_anew_with_each_life(name, tmp_path, monkeypatch):
         return plain(self, obs, memory, starts)
 
     monkeypatch.setattr(network, "forward", noted)
-    monkeypatch.setattr(envs, "atari", lambda args, _folder: Lives([partial(tiny_envs.Dark, False)] * args.num_envs))
+    monkeypatch.setattr(vectors, "atari", lambda args, _folder: Lives([partial(tiny_envs.Dark, False)] * args.num_envs))
     train(name, tmp_path, total_timesteps=12, num_envs=1, num_steps=12, num_minibatches=1, num_threads=1)
     assert [at for at, starts in enumerate(given[:12]) if starts == [1.0]] == [5, 10]
     assert [at for at, start in enumerate(given[-1]) if start] == [5, 10], "learning forgets where acting did"

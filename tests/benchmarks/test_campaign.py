@@ -5,8 +5,10 @@ import json
 import re
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
+import campaign as command
 import pytest
 from rows import bundle, campaign, carry, pinned, queued, slices, training
 from rows.campaign import Places
@@ -122,3 +124,41 @@ def test_the_command_runs_without_an_installation_and_answers_in_one_line(word: 
     command = [sys.executable, str(ROOT / "benchmarks/campaign.py"), "--queue", str(tmp_path / "queue.json"), word]
     found = subprocess.run([*command, *(["--minutes", "1"] * (word == "next"))], capture_output=True, text=True)
     assert found.returncode == 1 and found.stderr.count("\n") == 1 and 'expected {"format": 1' in found.stderr
+
+
+def test_a_name_that_no_row_has_is_refused_by_check(places: Places) -> None:
+    with pytest.raises(SystemExit, match="no row named 'ppo__CartPole'; did you mean 'ppo__CartPole-v1'"):
+        campaign.check(places, ["ppo__CartPole"])
+
+
+def test_an_empty_queue_is_shown_as_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    queued.save(tmp_path / "queue.json", [])
+    assert command.main(["--queue", str(tmp_path / "queue.json"), "status"]) == 0
+    assert "queue.json: no rows" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [("next", "--minutes", "nan"), ("measure", "x", "--processes", "0")])
+def test_amounts_that_allow_nothing_are_refused(words: tuple[str, ...]) -> None:
+    with pytest.raises(SystemExit, match="are needed"):
+        command.main(list(words))
+
+
+def test_a_damaged_pack_is_refused_in_one_line_and_changes_nothing(places: Places, tmp_path: Path) -> None:
+    slices._append(slices.log_of(ROW, places.work), slices.Slice(0.0))
+    assert carry.pack(places, tmp_path / "state.tgz") == [ROW.key]
+    whole = (tmp_path / "state.tgz").read_bytes()
+    with tarfile.open(tmp_path / "other.tgz", "w:gz") as archive:
+        archive.add(places.queue, "work/queue.json")
+    elsewhere = dataclasses.replace(places, work=tmp_path / "work2")
+    for data in (b"", b"x", whole[: len(whole) // 2], (tmp_path / "other.tgz").read_bytes()):
+        (tmp_path / "bad.tgz").write_bytes(data)
+        with pytest.raises(SystemExit, match=r"^[^\n]*bad\.tgz is not a whole file of campaign\.py pack: [^\n]*$"):
+            carry.unpack(elsewhere, tmp_path / "bad.tgz")
+    assert not elsewhere.work.exists()
+
+
+def test_a_damaged_bundle_is_named(places: Places) -> None:
+    (places.results / ROW.key).mkdir(parents=True)
+    (places.results / ROW.key / "bundle.json").write_text("{")
+    with pytest.raises(SystemExit, match=r"bundle .*bundle\.json cannot be read: .*; restore it"):
+        campaign.report(places)

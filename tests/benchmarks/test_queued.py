@@ -43,6 +43,7 @@ def test_an_update_changes_one_row_and_leaves_no_other_file(tmp_path: Path) -> N
         ({"steps": 0}, "steps must be a whole number, 1 or more, not 0"),
         ({"state": "finished"}, "state must be one of queued, running, done, failed, waiting"),
         ({"algo": "ppoo"}, "unknown algo 'ppoo'; did you mean 'ppo'?"),
+        ({"algo": "__init__"}, "unknown algo '__init__'"),
         ({"pryority": 1}, "unknown field 'pryority'; did you mean 'priority'?"),
     ],
 )

@@ -4,8 +4,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from cleanrl_worker.envs import pools
-from cleanrl_worker.envs import vectors as envs
+from cleanrl_worker.envs import pools, vectors
 from cleanrl_worker.envs.minigrid import GridView
 from cleanrl_worker.envs.procgen import ProcgenView
 from cleanrl_worker.envs.views import StickyView, view_of
@@ -39,8 +38,8 @@ def test_an_action_that_always_sticks_makes_no_difference_in_envpool(probability
 
 
 def test_an_action_that_always_sticks_makes_no_difference_in_gymnasium() -> None:
-    env = envs.EnvMaker("mosaic/Catch-v0", view=StickyView(1 - 1e-12), frames=True)()
-    assert isinstance(env, envs.SeededEpisodes) and isinstance(env.env, gym.wrappers.StickyAction)
+    env = vectors.EnvMaker("mosaic/Catch-v0", view=StickyView(1 - 1e-12), frames=True)()
+    assert isinstance(env, vectors.SeededEpisodes) and isinstance(env.env, gym.wrappers.StickyAction)
     screens = []
     for later in (1, 2):
         env.reset(seed=3)

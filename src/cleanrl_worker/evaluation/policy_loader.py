@@ -18,7 +18,7 @@ from cleanrl_worker.run import policy as policies
 from cleanrl_worker.run import policy_files
 from cleanrl_worker.run.policy import Policy, normalized
 from cleanrl_worker.run.policy_files import UNREADABLE
-from mosaic.contract.errors import ConfigError
+from mosaic.contract.errors import ConfigError, shown
 from mosaic.contract.files import ACTING
 from mosaic.contract.kinds import PARAMETERS
 from mosaic.contract.sidecars import read_sidecar, sidecar_of
@@ -69,10 +69,10 @@ def read_policy(
     place = str(sidecar_of(path) if known else path)
     args = known.get("args") or args
     trained_on = {"env_id": known.get("env_id") or args.get("env_id")}
-    refuse_untyped(place, trained_on, {"env_id": env_id}, typed_for(path), alone=True)
-    told = str(known.get("algo") or "").rpartition(".")[2]
-    named = (algo or "").rpartition(".")[2] or (told if prefer is None and told in policy_algos() else "")
-    candidates = (named,) if named else tuple(matches(path, state, args, (*(prefer or ()), told)))
+    refuse_untyped(place, trained_on, {"env_id": env_id}, typed_for(path), alone=prefer is None)
+    recorded = str(known.get("algo") or "").rpartition(".")[2]
+    named = (algo or "").rpartition(".")[2] or (recorded if prefer is None and recorded in policy_algos() else "")
+    candidates = (named,) if named else tuple(matches(path, state, args, (*(prefer or ()), recorded)))
     statistics = known.get("observation_statistics")
     return SavedPolicy(
         path=path,
@@ -151,6 +151,8 @@ def _state_of(content: Any, path: Path) -> tuple[dict[str, Any], dict[str, Any]]
         ACTING.check_fields(args, "args")
         if not isinstance(content, dict) or not content or not all(_is_tensor(value) for value in content.values()):
             raise ConfigError("it holds no state dict: a mapping of names to tensors is needed")
+        if unnamed := [key for key in content if not isinstance(key, str)]:
+            raise ConfigError(f"it names a tensor {shown(unnamed[0])}: a mapping of texts to tensors is needed")
         policy_files.require_floats(content)
         numbers = sum(math.prod(one.shape) for one in content.values())
         if (atoms := args.get("n_atoms")) is not None and atoms > numbers:

@@ -11,15 +11,14 @@ from typing import Any
 
 from cleanrl_worker.config.config import CleanRLWorkerConfig, worker_variables
 from cleanrl_worker.config.inputs import find_checkpoint, find_file, find_path, run_before
-from cleanrl_worker.fastlane import settings as live
+from cleanrl_worker.fastlane.settings import fastlane_variables
 from cleanrl_worker.foreign import old_ids
-from cleanrl_worker.plan import curriculum as schedule
-from cleanrl_worker.plan import evaluation as eval_plan
+from cleanrl_worker.plan import curriculum, evaluation
 from cleanrl_worker.plan.environments import check_environment, only_envpool_has
 from cleanrl_worker.plan.interpreter import find_interpreter, locate
 from cleanrl_worker.plan.plan import Plan
 from cleanrl_worker.plan.script_era import NO_ERA, ScriptEra, read_era, require_modules
-from cleanrl_worker.schema import parameters as schema
+from cleanrl_worker.schema import parameters
 from cleanrl_worker.schema.source import locate_module
 from mosaic import catalog
 from mosaic.contract import variables
@@ -61,19 +60,19 @@ def make_plan(config: CleanRLWorkerConfig, paths: RunPaths, registry: Mapping[st
     """Return the plan of a run with its warnings; raise ConfigError for what would fail."""
     if config.mode == "interactive":
         raise ConfigError("mode 'interactive' goes with --interactive: cleanrl-worker --interactive --config …")
-    live.fastlane_variables(config.extras, {**worker_variables(), **config.environment})
+    fastlane_variables(config.extras, {**worker_variables(), **config.environment})
     if config.mode == "policy_eval":
-        return eval_plan.make_plan(config, paths, registry)
+        return evaluation.make_plan(config, paths, registry)
     warnings = list(config.warnings)
     target = _resolve(config, registry, warnings)
     if config.extras.get("telemetry") == "steps" and not target.ours:
         warnings.append("extras.telemetry 'steps': only our own algorithms tell their steps; episodes and metrics come")
-    stages = schedule.stage_ids(config.extras)
+    stages = curriculum.stage_ids(config.extras)
     if stages and not target.ours:
-        raise ConfigError(f"{schedule.PLACE}: {target.name} makes its own environments; take an algorithm of ours")
+        raise ConfigError(f"{curriculum.PLACE}: {target.name} makes its own environments; take an algorithm of ours")
     era = NO_ERA
     if target.ours:
-        schema.require_packages(target.name, target.source)
+        parameters.require_packages(target.name, target.source)
     elif target.source is not None:
         era = read_era(target.source)
     argv, num_threads, told = _command_line(config, paths, target, warnings)
@@ -98,7 +97,7 @@ def make_plan(config: CleanRLWorkerConfig, paths: RunPaths, registry: Mapping[st
 def build_args(config: CleanRLWorkerConfig, paths: RunPaths, registry: Mapping[str, str]) -> list[str]:
     """Return only the algorithm's arguments, without checking the environment."""
     if config.mode == "policy_eval":
-        return eval_plan.build_args(config, paths)
+        return evaluation.build_args(config, paths)
     return _command_line(config, paths, _resolve(config, registry, []), [])[0]
 
 
@@ -135,7 +134,8 @@ def _registered(config: CleanRLWorkerConfig, algo: str, module: str, warnings: l
 def _foreign(name: str, module: str, source: Path, interpreter: str) -> _Target:
     if source.suffix != ".py":
         return _Target(name, module, None, None, "main", False, interpreter)
-    return _Target(name, module, None, source, "main" if schema.has_main(source) else "__main__", False, interpreter)
+    called = "main" if parameters.has_main(source) else "__main__"
+    return _Target(name, module, None, source, called, False, interpreter)
 
 
 def _instead_of_cleanrl(config: CleanRLWorkerConfig, registry: Mapping[str, str], warnings: list[str]) -> _Target:
@@ -163,10 +163,10 @@ def _check_environment(
     told: Callable[[str], Any],
     era: ScriptEra,
 ) -> list[str]:
-    scope = schema.read_scope(target.source) if target.source else schema.Scope()
+    scope = parameters.read_scope(target.source) if target.source else parameters.Scope()
     folder = str(target.script.parent) if target.script else None
     if not target.ours:  # in a foreign file, only ACTION_SPACES can be assumed to mean the same as in ours
-        scope, told = schema.Scope(scope.action_spaces), lambda name: None
+        scope, told = parameters.Scope(scope.action_spaces), lambda name: None
     asked = told("env_backend") or "auto"
     backend = scope.default_backend if asked == "auto" else asked
     if asked == "auto" and target.ours and not scope.families and only_envpool_has(stages or [config.env_id]):
@@ -196,8 +196,8 @@ def _check_environment(
         limit = max(catalog.episode_limit(env_id) or 0 for env_id in env_ids)
         warnings += filter(None, [frequent_checkpoints(every, limit, count, told("checkpoint_episodes") or 0)])
     if stages:
-        schedule.check_member(config.env_id, stages)
-        schedule.check_spaces(stages, asked, scope.families)
+        curriculum.check_member(config.env_id, stages)
+        curriculum.check_spaces(stages, asked, scope.families)
     return warnings
 
 
@@ -210,16 +210,16 @@ def _check_together(
     env_id = next(iter(stages), config.env_id)  # all stages have the same spaces
     known, network = catalog.find(env_id), told("network")
     if stages and known and known.players > 1:
-        raise ConfigError(f"{schedule.PLACE}: a curriculum is for one player, and {env_id} is for {known.players}")
+        raise ConfigError(f"{curriculum.PLACE}: a curriculum is for one player, and {env_id} is for {known.players}")
     seen = known.observation_space if known else None
-    if seen and network != seen and network in schema.read_scope(target.source).observation_spaces:
+    if seen and network != seen and network in parameters.read_scope(target.source).observation_spaces:
         raise ConfigError(
             f"extras.algo_params.network: {network!r} is for {network} observations, but {env_id!r} gives {seen} ones; "
             "set it to auto"
         )
     if told("upload_model") and told("save_model") is False:
         raise ConfigError("upload_model needs save_model: there would be no policy to push")
-    if why := schema.trouble(target.source, told, seen):
+    if why := parameters.trouble(target.source, told, seen):
         raise ConfigError(f"extras.algo_params: {why}")
 
 
@@ -252,12 +252,13 @@ def _command_line(
         value = _fitting(setting, field)
         if target.ours and field.type == "path" and setting.name not in _PATHS_OF_ANY_RUN:
             value = find_file(f"{setting.place}.{setting.name}", str(value))
-        argv += (
-            field.written(value) if isinstance(field, schema.Flag) else written(setting.name, value, setting.as_param)
-        )
+        if isinstance(field, parameters.Flag):
+            argv += field.written(value)
+        else:
+            argv += written(setting.name, value, setting.as_param)
     if target.ours:
         _check_limits(settings, declared, saved, value_of)
-    field = declared.get("num_threads") or schema.Field("num_threads", "int", 0)
+    field = declared.get("num_threads") or parameters.Field("num_threads", "int", 0)
     asked = settings.get("num_threads")
     threads = int(_fitting(asked, field) if asked else field.default or 0)
     if threads < 0:
@@ -290,7 +291,7 @@ def _all_settings(config: CleanRLWorkerConfig, paths: RunPaths, ours: bool) -> I
             yield _Setting("resume", str(source.absolute()), "extras.checkpoint_path")
             yield _Setting("additional_timesteps", extras.get("additional_timesteps"), "extras")
         for name in ("curriculum_schedule", "curriculum"):
-            yield _Setting(name, schedule.as_flag(extras.get(name)), "extras")
+            yield _Setting(name, curriculum.as_flag(extras.get(name)), "extras")
         yield _Setting("grace_seconds", extras.get("grace_seconds"), "extras")
         if extras.get("tensorboard_dir"):
             yield _Setting("tensorboard_dir", str(paths.inside(extras["tensorboard_dir"])), "extras")
@@ -305,12 +306,12 @@ def _all_settings(config: CleanRLWorkerConfig, paths: RunPaths, ours: bool) -> I
             yield _Setting("cuda" if name == "use_cuda" else name.replace("-", "_"), value, "extras")
 
 
-def _declared(target: _Target, warnings: list[str]) -> dict[str, schema.Field]:
+def _declared(target: _Target, warnings: list[str]) -> dict[str, parameters.Field]:
     if target.source is None:
         return {}
     if target.ours:
-        return {field.name: field for field in schema.read_fields(target.source)}
-    found = schema.read_flags(target.source)
+        return {field.name: field for field in parameters.read_fields(target.source)}
+    found = parameters.read_flags(target.source)
     if found.dialect == "unread":
         options = ", ".join(flag.option for flag in found.flags.values())
         warnings.append(f"{target.name}: its source does not show its flags; only {options} are passed")
@@ -318,7 +319,7 @@ def _declared(target: _Target, warnings: list[str]) -> dict[str, schema.Field]:
 
 
 def _add_num_envs(
-    settings: dict[str, _Setting], declared: Mapping[str, schema.Field], environment: Mapping[str, str]
+    settings: dict[str, _Setting], declared: Mapping[str, parameters.Field], environment: Mapping[str, str]
 ) -> None:
     given = environment.get(variables.CLEANRL_NUM_ENVS)
     field = declared.get("num_envs")
@@ -344,13 +345,13 @@ def _drop(setting: _Setting, target: _Target, declared: Mapping[str, object], wa
     warnings.append(f"{target.name} declares no {flag}; {setting.name} is not passed to it")
 
 
-def _fitting(setting: _Setting, field: schema.Field) -> Any:
+def _fitting(setting: _Setting, field: parameters.Field) -> Any:
     """Return the value as its field's type, or refuse it."""
     try:
-        value = schema.convert(setting.value, field.type)
+        value = parameters.convert(setting.value, field.type)
     except (TypeError, ValueError, KeyError, OverflowError):
         raise ConfigError(
-            f"{setting.place}.{setting.name}: {schema.TYPE_WORDS.get(field.type, field.type)} is needed, "
+            f"{setting.place}.{setting.name}: {parameters.TYPE_WORDS.get(field.type, field.type)} is needed, "
             f"not {shown(setting.value)} (default {field.default})"
         ) from None
     items = value if isinstance(value, list) else [value]
@@ -365,7 +366,7 @@ def _fitting(setting: _Setting, field: schema.Field) -> Any:
 
 def _check_limits(
     settings: Mapping[str, _Setting],
-    declared: Mapping[str, schema.Field],
+    declared: Mapping[str, parameters.Field],
     saved: Mapping[str, Any],
     value_of: Callable[[str], Any],
 ) -> None:

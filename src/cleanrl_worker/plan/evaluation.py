@@ -29,12 +29,12 @@ def make_plan(config: CleanRLWorkerConfig, paths: RunPaths, registry: Mapping[st
     import sys
 
     from cleanrl_worker.plan.plan import Plan
-    from cleanrl_worker.schema import parameters as schema
+    from cleanrl_worker.schema import parameters
     from cleanrl_worker.schema.source import locate_module
 
     name = config.algo.rpartition(".")[2]
     source = locate_module(registry[name], ()) if name in registry else None
-    schema.require_packages(name, source)
+    parameters.require_packages(name, source)
     warnings = [*config.warnings, *_without_effect(config), *check_game(config, name, source), *_raw(config)]
     return Plan(
         module=MODULE,
@@ -53,9 +53,9 @@ def check_game(config: CleanRLWorkerConfig, algo: str, source: Path | None) -> l
     import sys
 
     from cleanrl_worker.plan.environments import check_environment
-    from cleanrl_worker.schema import parameters as schema
+    from cleanrl_worker.schema import parameters
 
-    scope = schema.read_scope(source) if source else schema.Scope()
+    scope = parameters.read_scope(source) if source else parameters.Scope()
     backend = backend_of(config)
     warnings = check_environment(
         config.env_id,

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cleanrl_worker.schema import parameters as schema
+from cleanrl_worker.schema import parameters
 from cleanrl_worker.schema.source import Source, locate_module
-from cleanrl_worker.telemetry import process_stats as vitals
+from cleanrl_worker.telemetry import process_stats
 from mosaic import catalog
 from mosaic.contract.checkpoints import saved_args
 from mosaic.contract.twins import room
@@ -78,7 +78,7 @@ def needs_of(plan: Plan) -> Needs | None:
     source = locate_module(plan.module) if plan.ours and plan.module else None
     if source is None or not any(flag.startswith("--total-timesteps=") for flag in plan.argv):
         return None
-    values = {field.name: field.default for field in schema.read_fields(source)}
+    values = {field.name: field.default for field in parameters.read_fields(source)}
     given = dict(flag.removeprefix("--").split("=", 1) for flag in plan.argv if "=" in flag)
     if "resume" in given:
         values |= saved_args(Path(given["resume"]))
@@ -123,7 +123,7 @@ def _needs(values: Mapping[str, Any], images: bool, uses_gpu: bool, layers: int)
     replay = held * transition
     saving = 3 * min(held, SEGMENT_ROWS) * transition
     phase = number.get("num_steps", 0) * envs * number.get("n_iteration", 0) * PROCGEN_FRAME  # distilled by PPG
-    free = vitals.free_gpu_memory() if images and uses_gpu else None
+    free = process_stats.free_gpu_memory() if images and uses_gpu else None
     frames = number.get("num_steps", 0) * envs // max(number.get("num_minibatches", 1), 1)
     if held:  # a minibatch is a sample of the replay memory
         frames = number.get("batch_size", 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import stat
 import sys
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ _NO_WHEEL = {
 # Names of `gymnasium.wrappers` that Gymnasium 1 renamed or removed, and those that it added.
 _OLD_NAMES = frozenset(("GrayScaleObservation", "FrameStack", "AutoResetWrapper", "PixelObservationWrapper"))
 _NEW_NAMES = frozenset(("AutoresetMode", "GrayscaleObservation", "FrameStackObservation", "AddRenderObservation"))
+_NEW_MODULE = "gymnasium.wrappers.vector"
 _OLD_MODULES = frozenset(f"gymnasium.wrappers.{name}" for name in ("normalize", "frame_stack", "record_video"))
 _WITH_CV2 = frozenset(("ResizeObservation", "AtariPreprocessing", "WarpFrame"))
 
@@ -195,37 +197,78 @@ def _holds(test: ast.expr, on: Collection[str]) -> bool:
 def _checkout(script: Path, packages: set[str]) -> str:
     """Return the script's grandparent folder if it holds packages that the script imports, else ""."""
     root = script.parent.parent
+    if root.stat().st_mode & stat.S_IWOTH:  # /tmp: anybody could place a package there
+        return ""
     missing = (package for package in packages if any((root / package).glob("*.py")) and not package_exists(package))
     return str(root) if any(missing) else ""
 
 
 def _is_of_029(sources: list[Source], imported: set[str]) -> bool:
-    found = {mark for source in sources for node in ast.walk(source.tree) if (mark := _mark(node)) is not None}
+    found = {mark for source in sources for mark in _marks(source.tree)}
     return True not in found and (False in found or bool(imported & _OLD_MODULES))
 
 
-def _mark(node: ast.AST) -> bool | None:
-    """Return True for a mark of Gymnasium 1, False for one of 0.29, None for neither."""
-    if isinstance(node, ast.Attribute | ast.Name | ast.alias):
-        name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else node.name
-        return True if name in _NEW_NAMES else False if name in _OLD_NAMES else None
+def _marks(tree: ast.Module) -> Iterator[bool]:
+    """Yield True for each sign of Gymnasium 1, False for each of 0.29; classes of the file's own are none."""
+    names = set(_names_of_gymnasium(tree))
+    for node in ast.walk(tree):
+        if (mark := _mark(node, names)) is not None:
+            yield mark
+
+
+def _names_of_gymnasium(tree: ast.Module) -> Iterator[str]:
+    """Yield the names that the file gives to Gymnasium, to its modules and to what it imports from them."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.asname or "gymnasium") for alias in node.names if _is_gymnasium(alias.name))
+        elif isinstance(node, ast.ImportFrom) and _is_gymnasium(node.module or ""):
+            yield from (alias.asname or alias.name for alias in node.names)
+
+
+def _is_gymnasium(module: str) -> bool:
+    return module.partition(".")[0] == "gymnasium"
+
+
+def _mark(node: ast.AST, names: set[str]) -> bool | None:
+    """Return True for a sign of Gymnasium 1, False for one of 0.29, None for neither."""
+    if isinstance(node, ast.ImportFrom) and _is_gymnasium(node.module or ""):
+        taken = {alias.name for alias in node.names}
+        new = node.module == _NEW_MODULE or not taken.isdisjoint(_NEW_NAMES)
+        return True if new else None if taken.isdisjoint(_OLD_NAMES) else False
+    if isinstance(node, ast.Attribute) and (name := dotted(node)).partition(".")[0] in names:
+        new = node.attr in _NEW_NAMES or name.endswith("wrappers.vector")
+        return True if new else False if node.attr in _OLD_NAMES else None
     if isinstance(node, ast.Constant):
-        return True if node.value == "final_obs" else False if node.value == "final_observation" else None
+        new = node.value in ("final_obs", "autoreset_mode")
+        return True if new else False if node.value == "final_observation" else None
     if isinstance(node, ast.keyword):
-        return True if node.arg == "autoreset_mode" else False if node.arg == "deque_size" else None
+        return True if node.arg == "autoreset_mode" else None
     if isinstance(node, ast.Call):
         name = dotted(node.func)
         two = name.endswith("wrappers.TransformObservation") and len(node.args) == 2 and not node.keywords
-        return False if two or name.endswith("gym.vector.make") else None
+        sized = name.endswith("RecordEpisodeStatistics") and any(word.arg == "deque_size" for word in node.keywords)
+        return False if two or sized or name.endswith("gym.vector.make") else None
     if isinstance(node, ast.For | ast.comprehension):
-        return False if any(_is_final_info(part) for part in ast.walk(node.iter)) else None
-    if isinstance(node, ast.Subscript) and _is_final_info(node.value):
-        return None if isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str) else False
-    return None
+        return False if _is_looped(node.iter) else None
+    return False if isinstance(node, ast.Subscript) and _is_final_info(node.value) and not _has_key(node) else None
+
+
+def _is_looped(node: ast.AST) -> bool:
+    """Return True if a loop runs over the array `infos["final_info"]`, not over something in a dictionary there."""
+    if _is_final_info(node):
+        return True
+    within = isinstance(node, ast.Attribute) or (isinstance(node, ast.Subscript) and _has_key(node))
+    return not within and any(map(_is_looped, ast.iter_child_nodes(node)))
+
+
+def _has_key(node: ast.Subscript) -> bool:
+    return isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, str)
 
 
 def _is_final_info(node: ast.AST) -> bool:
-    """Return True for `infos["final_info"]`."""
+    """Return True for `infos["final_info"]` and `infos.get("final_info")`."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "get":
+        return any(isinstance(word, ast.Constant) and word.value == "final_info" for word in node.args[:1])
     return isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and node.slice.value == "final_info"
 
 

@@ -40,6 +40,8 @@ class Source:
             return _parse(path, stamp.st_mtime_ns, stamp.st_size, head)
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path}: cannot be read: {error}") from error
+        except RecursionError as error:
+            raise ConfigError(f"{path}: too deeply nested to be read; shorten its longest expression") from error
         except (SyntaxError, ValueError) as error:
             line = getattr(error, "lineno", None)
             where = f"{path} line {line}" if line else str(path)

@@ -8,11 +8,11 @@ import sys
 from cleanrl_worker.config.config import CleanRLWorkerConfig, worker_variables
 from cleanrl_worker.config.inputs import find_path
 from cleanrl_worker.foreign.where import LAUNCHER, SOURCES
-from cleanrl_worker.plan import evaluation as eval_plan
+from cleanrl_worker.plan import evaluation
 from cleanrl_worker.plan.environments import check_environment
 from cleanrl_worker.plan.plan import Plan
 from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
-from cleanrl_worker.schema import parameters as schema
+from cleanrl_worker.schema import parameters
 from cleanrl_worker.schema.source import locate_module
 from cleanrl_worker.supervise.policy_check import check_policy
 from cleanrl_worker.supervise.process import child_environment
@@ -46,9 +46,9 @@ def make_plan(config: CleanRLWorkerConfig) -> Plan:
         source = None
         if config.algo in DEFAULT_ALGO_REGISTRY:
             source = locate_module(DEFAULT_ALGO_REGISTRY[config.algo], ())
-            schema.require_packages(config.algo, source)
-        warnings += eval_plan.check_game(config, config.algo, source)
-        argv += [f"--policy-path={find_path(policy)}", f"--env-backend={eval_plan.backend_of(config)}"]
+            parameters.require_packages(config.algo, source)
+        warnings += evaluation.check_game(config, config.algo, source)
+        argv += [f"--policy-path={find_path(policy)}", f"--env-backend={evaluation.backend_of(config)}"]
         argv += [f"--algo={config.algo}"] if config.algo else []
         argv += ["--greedy"] if config.extras.get("eval_greedy") else []
     else:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from cleanrl_worker.config.config import CleanRLWorkerConfig, worker_variables
 from cleanrl_worker.config.inputs import find_checkpoint, find_path
 from cleanrl_worker.config.policy_ask import ask
-from cleanrl_worker.plan import evaluation as eval_plan
+from cleanrl_worker.plan import evaluation
 from cleanrl_worker.supervise.process import child_environment
 from mosaic.contract.paths import RunPaths
 
@@ -26,7 +26,7 @@ def check_policy(config: CleanRLWorkerConfig, plan: Plan) -> None:
     flags += ["--num-envs=1", *([f"--algo={config.algo}"] if config.algo else [])]
     flags += [flag for flag in plan.argv if flag.startswith("--env-backend=")][-1:]
     inherited = {**worker_variables(), **config.environment}
-    ask(eval_plan.MODULE, policy, flags, child_environment(config.extras, plan, paths, inherited))
+    ask(evaluation.MODULE, policy, flags, child_environment(config.extras, plan, paths, inherited))
 
 
 def policy_of(config: CleanRLWorkerConfig) -> Path | None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from cleanrl_worker.fastlane import settings as live
+from cleanrl_worker.fastlane import settings
 from cleanrl_worker.foreign.where import LAUNCHER, SOURCES
 from mosaic.contract import variables
 from mosaic.contract.drawing import choose_gl
@@ -207,7 +207,7 @@ def child_environment(
         variables.CLEANRL_NUM_ENVS: (extras.get("algo_params") or {}).get("num_envs"),
     }
     environment.update({name: str(value) for name, value in given.items() if value not in (None, "")})
-    environment.update(live.fastlane_variables(extras, inherited))
+    environment.update(settings.fastlane_variables(extras, inherited))
     return environment
 
 
@@ -253,7 +253,7 @@ def _holding_back() -> Iterator[None]:
 
 def _launcher_flags(plan: Plan, lifeline: int, environment: Mapping[str, str]) -> list[str]:
     flags = ["--shell-pid", str(os.getpid()), "--lifeline", str(lifeline)]
-    if live.is_on(environment):
+    if settings.is_on(environment):
         flags += ["--fastlane", "own", "--onlooker", ONLOOKER] if plan.ours else ["--fastlane", "foreign"]
     if plan.ours and any(flag.startswith("--curriculum=") for flag in plan.argv):
         flags += ["--onlooker", CHOOSERS]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from cleanrl_worker.plan.interpreter import ask, locate
 from cleanrl_worker.supervise import repository
-from cleanrl_worker.telemetry import process_stats as vitals
+from cleanrl_worker.telemetry import process_stats
 from mosaic import catalog
 from mosaic.contract.errors import ConfigError, StorageError
 from mosaic.contract.event_reader import decoded
@@ -181,7 +181,7 @@ def _normal(package: str) -> str:
 
 
 def _machine() -> dict[str, Any]:
-    gpus, driver = vitals.describe_gpus()
+    gpus, driver = process_stats.describe_gpus()
     about = {
         "platform": platform.platform(),
         "machine": platform.machine(),

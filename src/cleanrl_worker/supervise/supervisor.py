@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from cleanrl_worker.config.config import worker_variables
-from cleanrl_worker.fastlane import settings as live
+from cleanrl_worker.fastlane import settings
 from cleanrl_worker.plan.script_era import MEAN_TAG
 from cleanrl_worker.supervise.exit_reason import REQUEUE, describe_end
 from cleanrl_worker.supervise.process import AlgorithmProcess, Signals, child_environment
@@ -85,7 +85,7 @@ class Attempt:
         self._notes = Notes(paths, self._hold)
         mean_tag = MEAN_TAG if plan.era.logs_means else ""
         self._scalars = None if plan.ours else ScriptScalars(paths, self._tensorboard, first_step, mean_tag)
-        self._silence = None if plan.ours else live.Silence(paths, self._warn)
+        self._silence = None if plan.ours else settings.Silence(paths, self._warn)
         self._warned: set[str] = set()
         tracks_itself = not plan.ours and any(flag in ("--track", "--track=true", "--track=True") for flag in plan.argv)
         self._self_tracked = bool(extras.get("track_wandb")) and tracks_itself
@@ -102,9 +102,9 @@ class Attempt:
             if grpc_target is not None:
                 self._introduce(grpc_target)
             environment = self._environment()
-            if not live.is_on(environment):
-                self._warn(live.OFF)
-            clean.enter_context(live.keeping_clean(self._paths, environment))
+            if not settings.is_on(environment):
+                self._warn(settings.OFF)
+            clean.enter_context(settings.keeping_clean(self._paths, environment))
             self._start(environment)
             returncode = self._follow(heartbeat_seconds, grace_seconds)
             return self._end(returncode)

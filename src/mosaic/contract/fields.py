@@ -235,6 +235,7 @@ EVENT_PAYLOADS: dict[str, Table | Kind] = {
 
 
 # The registry's own file is untrusted, too: anybody with a shell can write to it.
+# A value beyond the range of gRPC's messages, a clock or our tables makes a row unreadable.
 _INT32 = (1 << 31) - 1
 _MOMENT = number(0, 253_402_300_799)  # the end of the year 9999
 _SWITCH = whole(0, 1)

@@ -163,7 +163,7 @@ def _continuous(space: Mapping[str, Any]) -> KeyControls:
 
 
 def _flat(value: Any) -> tuple[float, ...]:
-    """Flatten nested lists; the wire spells infinities as words."""
+    """Return nested lists as one; infinities are words there, as JSON lacks them."""
     if isinstance(value, list):
         return tuple(number for item in value for number in _flat(item))
     words = {"Infinity": 1e300, "-Infinity": -1e300, "NaN": 0.0}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from mosaic.commands.run import follow as following
+from mosaic.commands.run import follow
 from mosaic.commands.run.follow import progress_of, sum_line
 from mosaic.console import status_line
 from mosaic.trainer.run import Run
@@ -37,7 +37,7 @@ def test_several_runs_are_summed_up_in_a_line() -> None:
 
 
 def test_a_followed_run_that_stands_still_is_marked_until_it_moves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "PLAIN_SECONDS", 0.01)
+    monkeypatch.setattr(follow, "PLAIN_SECONDS", 0.01)
     run = Run("R", State.EXECUTING, folder="/tmp/x", step=5, total_timesteps=10)
     since = time.time() - 75
 
@@ -56,7 +56,7 @@ def test_a_followed_run_that_stands_still_is_marked_until_it_moves(monkeypatch: 
             assert time.monotonic() < end
             time.sleep(0.01)
 
-    with following._noting_stalls(client, progress, Console(file=out)):  # type: ignore[arg-type]
+    with follow._noting_stalls(client, progress, Console(file=out)):  # type: ignore[arg-type]
         until("STALLED")
         line = status_line(progress)
         assert "STALLED 1:1" in line and "0 steps/s" in line and "left" not in line

@@ -24,6 +24,20 @@ def test_without_a_schema_everything_is_a_parameter_of_the_persons_own_script() 
     assert settings.split_settings(given, {})["extras"] == {"python": "/usr/bin/python3", "algo_params": {"foo": 1}}
 
 
+def test_interpreter_of_a_script_is_an_extra_and_found_from_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/home/me")
+    for given, sent in {
+        "venv/bin/python": f"{tmp_path}/venv/bin/python",
+        "~/venv/bin/python": "/home/me/venv/bin/python",
+        "/usr/bin/python3": "/usr/bin/python3",
+        "python3.10": "python3.10",
+    }.items():
+        assert settings.split_settings({"python": given}, {}) == {"extras": {"python": sent}}
+
+
 def test_unknown_algo_names_the_nearest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MOSAIC_TARGET", raising=False)
     with pytest.raises(ConfigError, match=r"unknown algo 'ppoo'; did you mean 'ppo'\? List them with: mosaic algos"):

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("envpool")
 
 from cleanrl_worker.envs import vectors
-from cleanrl_worker.envs.jax import pools as pools_jax
+from cleanrl_worker.envs.jax import pools
 from cleanrl_worker.envs.jax.pools import PoolRollouts, PoolStep, Standing, XlaPool
 from cleanrl_worker.envs.views import view_of
 from cleanrl_worker.run.args import RunArgs
@@ -81,6 +81,6 @@ def test_numbers_of_eight_bytes_are_stepped_from_python() -> None:
 
 def test_what_is_compiled_for_a_pool_stays_off_the_disk(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert jax.config.jax_persistent_cache_min_compile_time_secs < 60
-    with pools_jax._uncached():
+    with pools._uncached():
         assert jax.config.jax_persistent_cache_min_compile_time_secs > 3600
     assert jax.config.jax_persistent_cache_min_compile_time_secs < 60

@@ -147,7 +147,7 @@ def test_extras_that_are_empty_count_as_absent_in_the_registry_too(shared: Any) 
     payload = {"algo": "tiny", "env_id": "x", "total_timesteps": 1, "extras": extras}
     run = shared.client.submit_run(payload, external=True)
     assert shared.client.get_run(run.run_id).state != "BROKEN"
-    shared.client.cancel(run.run_id)
+    shared.client.cancel_run(run.run_id)
 
 
 def test_a_refused_submission_is_not_the_latest(shared: Any) -> None:

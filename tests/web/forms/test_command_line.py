@@ -12,8 +12,7 @@ from cleanrl_worker.config.config import parse_worker_config
 from cleanrl_worker.plan.command import build_args
 from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
 from mosaic import cli
-from mosaic.commands.run import resume as further
-from mosaic.commands.run import train
+from mosaic.commands.run import resume, train
 from mosaic.commands.run.settings import find_schema, payload_of
 from mosaic.contract.paths import RunPaths
 from mosaic.web.forms.command_line import policy_command, resume_command, setting, train_command
@@ -141,7 +140,7 @@ def test_a_resumption_can_be_typed(tmp_path: Path) -> None:
         tensorboard=False,
     )
     args = cli.parser().parse_args(words_of(resume_command(values, ROWS)))
-    assert args.command is further.resume and args.source == "/some where/1024"
+    assert args.command is resume.resume and args.source == "/some where/1024"
     assert args.additional_timesteps == 512 and args.gpus == 1
     config = build_resume_request(values)["metadata"]["worker"]["config"]
     assert train.parse_settings(args.settings) == {"seed": config["seed"], **config["extras"]["algo_params"]}
@@ -173,5 +172,5 @@ def test_an_evaluation_can_be_typed() -> None:
 def test_a_script_can_be_typed() -> None:
     values = ScriptValues(**{**vars(FULL), "script": "my script.sh", "seeds": "4"})
     args = cli.parser().parse_args(words_of(train_command(values, ROWS)))
-    assert args.command is further.script and (args.script, args.algo) == ("my script.sh", "ppo")
+    assert args.command is resume.script and (args.script, args.algo) == ("my script.sh", "ppo")
     assert "seed=4" in args.settings

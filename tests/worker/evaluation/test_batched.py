@@ -23,7 +23,7 @@ from cleanrl_worker.algorithms import ppo
 from cleanrl_worker.envs import play
 from cleanrl_worker.envs.episodes import spaces_of
 from cleanrl_worker.envs.views import view_of
-from cleanrl_worker.evaluation import batched as evaluation
+from cleanrl_worker.evaluation import batched
 from cleanrl_worker.evaluation.batched import BATCH_NUMBERS, EvalArgs, run_batched_evaluation
 from cleanrl_worker.evaluation.policy_loader import build_policy, read_policy
 from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
@@ -236,7 +236,7 @@ def test_error_of_one_of_several_games_ends_the_evaluation(cartpole: Path) -> No
         raise ArithmeticError("no action")
 
     with pytest.raises(ArithmeticError, match="no action"):
-        list(evaluation.play_all(broken, games, 1, range(6)))
+        list(batched.play_all(broken, games, 1, range(6)))
 
 
 def test_policy_is_as_good_as_at_the_end_of_training_and_not_so_without_its_statistics(tmp_path: Path) -> None:
@@ -254,7 +254,7 @@ def test_policy_is_as_good_as_at_the_end_of_training_and_not_so_without_its_stat
     game = play.make_game("Pendulum-v1", atari=False)
 
     def returns(policy: Any) -> list[float]:
-        return [played.ret for played in evaluation.play_all(build_policy(policy, game), [game], 1, range(30))]
+        return [played.ret for played in batched.play_all(build_policy(policy, game), [game], 1, range(30))]
 
     def distance(found: list[float]) -> float:
         """Between the means, in standard errors."""
@@ -317,7 +317,7 @@ def test_shell_tells_an_evaluation_by_episodes_and_batches(home: Path, cartpole:
 def test_failing_evaluation_is_a_failed_run(home: Path, cartpole: Path) -> None:
     cartpole.write_bytes(b"no policy")
     code, events, _, _ = run_shell(home, {"policy_path": str(cartpole), "eval_episodes": 2})
-    assert code == evaluation.EXIT_REFUSED
+    assert code == batched.EXIT_REFUSED
     assert [event.event for event in events] == ["run_started", "run_failed"]
     assert "ppo.cleanrl_model" in events[-1].payload["stderr_tail"][-1]
 
@@ -332,7 +332,7 @@ def test_policy_of_a_game_with_other_buttons_is_refused_in_a_line_before_anythin
     (home / "x.cleanrl_model.json").write_text(json.dumps(known))
     game.close()
     code, events, _, paths = run_shell(home, {"policy_path": str(policy), "eval_episodes": 1}, env_id="tennis_v3")
-    assert code == evaluation.EXIT_REFUSED
+    assert code == batched.EXIT_REFUSED
     (line,) = events[-1].payload["stderr_tail"]
     told = "observations of shape (2, 6, 84, 84) and actions MultiDiscrete"
     assert line == (

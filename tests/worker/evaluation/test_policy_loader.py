@@ -35,7 +35,7 @@ from cleanrl_worker.algorithms import (
     td3_continuous_action,
 )
 from cleanrl_worker.envs.play import for_episode
-from cleanrl_worker.evaluation import policy_loader as eval_registry
+from cleanrl_worker.evaluation import policy_loader
 from cleanrl_worker.evaluation.policy_loader import SavedPolicy, build_policy, read_policy
 from cleanrl_worker.learn import dqn_files
 from cleanrl_worker.nets.mlp import MLPAgent, SeparateMLPAgent
@@ -97,7 +97,7 @@ def refusal(path: Path, spaces: Any = None, **given: Any) -> str:
 
 
 def test_every_registry_algorithm_has_policies() -> None:
-    assert set(DEFAULT_ALGO_REGISTRY) <= set(eval_registry.policy_algos())
+    assert set(DEFAULT_ALGO_REGISTRY) <= set(policy_loader.policy_algos())
 
 
 @pytest.mark.parametrize("algo", NETWORKS)
@@ -306,6 +306,7 @@ def test_damaged_and_foreign_files_are_refused_in_one_line(tmp_path: Path) -> No
         path.write_bytes(data)
         assert "x.cleanrl_model" in refusal(path)
     assert "holds no state dict" in refusal(saved(path, [1, 2]))
+    assert "it names a tensor 0: a mapping of texts" in refusal(saved(path, {0: torch.zeros(2)}))
     assert "fits no algorithm here: no algorithm's network has its keys: w" in refusal(
         saved(path, {"w": torch.zeros(1)})
     )

@@ -25,7 +25,7 @@ from needs import needed
 import cleanrl_worker
 from cleanrl_worker.envs import episodes
 from cleanrl_worker.fastlane import gym_wrapper as fastlane
-from cleanrl_worker.fastlane import pacer as lane
+from cleanrl_worker.fastlane import pacer
 from cleanrl_worker.fastlane import vector_wrapper as onlooker
 from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
 from mosaic.contract import metrics, ring, variables
@@ -41,7 +41,7 @@ FOREIGN = [
     SRC / "mosaic" / "contract" / "ring.py",
 ]
 PATIENCE = 90.0
-PATIENCE_OF_THE_LANE = lane.PATIENCE + 1
+PATIENCE_OF_THE_LANE = pacer.PATIENCE + 1
 
 # An environment whose picture is one grey, (10 · its number + steps) % 250 + 1; it counts how often it is drawn.
 COUNTING = """
@@ -565,8 +565,8 @@ def looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calla
     writer = ring.FastLaneWriter.create("looked-at")
     reader = FastLaneReader.attach(writer.name)
     (tmp_path / "logs").mkdir()
-    settings = lane.Settings("single", 0, 8, 0.0, 1024, 1.0)
-    view = fastlane.EnvPicture(lane.Lane(settings, writer, tmp_path), wraps=False)
+    settings = pacer.Settings("single", 0, 8, 0.0, 1024, 1.0)
+    view = fastlane.EnvPicture(pacer.Lane(settings, writer, tmp_path), wraps=False)
     monkeypatch.setattr(episodes, "onlooker", onlooker.Onlooker(view))
     over = threading.Event()
 
@@ -706,14 +706,14 @@ class Drawn(gym.Env[np.ndarray, Any]):
         return self.np_random.random(1, np.float32), float(action), False, False, {"a": 1}
 
 
-def settings(**changes: Any) -> lane.Settings:
-    return lane.Settings("single", 0, 8, 0.0, 1024, 1.0)._replace(**changes)
+def settings(**changes: Any) -> pacer.Settings:
+    return pacer.Settings("single", 0, 8, 0.0, 1024, 1.0)._replace(**changes)
 
 
 def test_the_wrapper_changes_no_value_and_frees_its_place(tmp_path: Path) -> None:
     writer = ring.FastLaneWriter.create("wrapper-test")
     try:
-        view = fastlane.EnvPicture(lane.Lane(settings(), writer, tmp_path), wraps=True)
+        view = fastlane.EnvPicture(pacer.Lane(settings(), writer, tmp_path), wraps=True)
         plain, wrapped = Drawn("rgb_array"), fastlane.FastLaneTelemetryWrapper(Drawn("rgb_array"), view)
         with FastLaneReader.attach(writer.name) as reader:
             reader.watch()

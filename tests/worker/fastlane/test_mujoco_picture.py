@@ -10,46 +10,46 @@ from pathlib import Path
 import pytest
 
 import cleanrl_worker
-from cleanrl_worker.fastlane import mujoco_picture as canvas
+from cleanrl_worker.fastlane import mujoco_picture
 
 SRC = Path(cleanrl_worker.__file__).parents[1]
 
 
-def pace_after(seconds: list[float]) -> canvas.Pace:
-    pace = canvas.Pace()
+def pace_after(seconds: list[float]) -> mujoco_picture.Pace:
+    pace = mujoco_picture.Pace()
     for each in seconds:
         pace.took(each)
     return pace
 
 
 def test_detail_falls_only_when_the_quickest_of_three_pictures_took_too_long() -> None:
-    slow, quick = 2 * canvas.DRAW_SECONDS, canvas.DRAW_SECONDS / 2
+    slow, quick = 2 * mujoco_picture.DRAW_SECONDS, mujoco_picture.DRAW_SECONDS / 2
     assert pace_after([slow] * 3).level == 0, "the first one compiles shaders"
     assert pace_after([slow] * 4).level == 1
     assert pace_after([slow] * 5).level == 1, "a new detail is judged anew"
     assert pace_after([slow, *[slow, slow, quick] * 20]).level == 0
-    assert pace_after([slow] * 1000).level == len(canvas.DETAILS) - 1
+    assert pace_after([slow] * 1000).level == len(mujoco_picture.DETAILS) - 1
 
 
 def test_detail_comes_back_when_a_machine_is_no_longer_busy_but_not_over_and_over() -> None:
-    slow, quick = 2 * canvas.DRAW_SECONDS, canvas.DRAW_SECONDS / 10
+    slow, quick = 2 * mujoco_picture.DRAW_SECONDS, mujoco_picture.DRAW_SECONDS / 10
     pace = pace_after([slow] * 8)
     assert pace.level == 2
-    for _ in range(canvas.QUICK_ONES + 1):
+    for _ in range(mujoco_picture.QUICK_ONES + 1):
         pace.took(quick)
     assert pace.level == 1
     levels = []
-    for _ in range(20 * canvas.QUICK_ONES):  # the finer one is too slow for good
+    for _ in range(20 * mujoco_picture.QUICK_ONES):  # the finer one is too slow for good
         pace.took(slow if pace.level == 1 else quick)
         levels.append(pace.level)
     assert set(levels[len(levels) // 2 :]) == {2}
-    assert canvas.Pace().level == 0
+    assert mujoco_picture.Pace().level == 0
     pace.at_most(3)
     assert pace.level == 3
 
 
 def test_each_detail_costs_no_more_than_the_one_before() -> None:
-    for finer, coarser in zip(canvas.DETAILS, canvas.DETAILS[1:], strict=False):
+    for finer, coarser in zip(mujoco_picture.DETAILS, mujoco_picture.DETAILS[1:], strict=False):
         assert all(a >= b for a, b in zip(finer[:4], coarser[:4], strict=True)) and finer.every <= coarser.every
 
 

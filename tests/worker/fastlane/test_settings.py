@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cleanrl_worker.fastlane import settings as live
+from cleanrl_worker.fastlane import settings
 from mosaic.contract import ring
 from mosaic.contract.errors import ConfigError
 from mosaic.contract.frames import FastLaneReader, FastLaneWriter
@@ -32,9 +32,9 @@ ON = {"GYM_GUI_FASTLANE_ENABLED": "1", "GYM_GUI_FASTLANE_VIDEO_MODE": "single"}
 def test_extras_beat_the_environment_and_the_environment_the_default(
     extras: dict[str, Any], inherited: dict[str, str], mode: str
 ) -> None:
-    found = live.fastlane_variables(extras, inherited)
+    found = settings.fastlane_variables(extras, inherited)
     assert found["GYM_GUI_FASTLANE_VIDEO_MODE"] == mode
-    assert live.is_on(found) == (mode != "off")
+    assert settings.is_on(found) == (mode != "off")
 
 
 @pytest.mark.parametrize(
@@ -54,23 +54,23 @@ def test_what_cannot_be_meant_is_refused_in_one_line(
     extras: dict[str, Any], inherited: dict[str, str], words: str
 ) -> None:
     with pytest.raises(ConfigError, match=words) as refused:
-        live.fastlane_variables(extras, inherited)
+        settings.fastlane_variables(extras, inherited)
     assert "\n" not in str(refused.value)
 
 
 def test_a_run_that_is_off_has_a_ring_that_says_so_as_long_as_it_runs(tmp_path: Path) -> None:
     paths = RunPaths("live-off", tmp_path)
     paths.create()
-    with live.keeping_clean(paths, {"GYM_GUI_FASTLANE_ENABLED": "0"}):
+    with settings.keeping_clean(paths, {"GYM_GUI_FASTLANE_ENABLED": "0"}):
         with FastLaneReader.open(paths.fastlane) as reader:
-            assert reader.status().reason == live.OFF
+            assert reader.status().reason == settings.OFF
     assert not list(Path("/dev/shm").glob(f"fl-{ring.run_digest('live-off')}-*"))
 
 
 def test_the_ring_of_a_killed_algorithm_is_swept_up(tmp_path: Path) -> None:
     paths = RunPaths("live-killed", tmp_path)
     code = "import os; from mosaic.contract.ring import FastLaneWriter as W; W.create('live-killed'); os.abort()"
-    with live.keeping_clean(paths, ON):
+    with settings.keeping_clean(paths, ON):
         subprocess.run([sys.executable, "-c", code], check=False)
         assert list(Path("/dev/shm").glob(f"fl-{ring.run_digest('live-killed')}-*"))
     assert not list(Path("/dev/shm").glob(f"fl-{ring.run_digest('live-killed')}-*"))
@@ -97,17 +97,17 @@ def test_a_script_that_runs_on_unseen_is_told_of_once(tmp_path: Path) -> None:
     paths = RunPaths("silent-run", tmp_path)
     paths.create()
     said: list[str] = []
-    live.Silence(paths, said.append, seconds=0.0).poll()
+    settings.Silence(paths, said.append, seconds=0.0).poll()
     assert said == [], "without a ring there is nothing to tell"
     writer = FastLaneWriter.create(paths.run_id, paths.fastlane)
     try:
         writer.tell(reason="Blind-v0 has no rgb_array render mode")
-        live.Silence(paths, said.append, seconds=0.0).poll()
+        settings.Silence(paths, said.append, seconds=0.0).poll()
         assert said == [], "that one has said so itself"
-        writer.tell(reason=live.WAITING + "made with gymnasium.make yet")
-        live.Silence(paths, said.append, seconds=3600.0).poll()
+        writer.tell(reason=settings.WAITING + "made with gymnasium.make yet")
+        settings.Silence(paths, said.append, seconds=3600.0).poll()
         assert said == [], "it may still make one"
-        silence = live.Silence(paths, said.append, seconds=0.0)
+        silence = settings.Silence(paths, said.append, seconds=0.0)
         silence.poll()
         silence.poll()
         assert said == ["no live view: no environment has been made with gymnasium.make yet"]
@@ -119,5 +119,5 @@ def test_a_script_that_runs_on_unseen_is_told_of_once(tmp_path: Path) -> None:
 def test_a_run_that_starts_sweeps_up_what_a_killed_shell_of_another_left(tmp_path: Path) -> None:
     code = "import os; from mosaic.contract.ring import FastLaneWriter as W; W.create('live-orphan'); os.abort()"
     subprocess.run([sys.executable, "-c", code], check=False)
-    with live.keeping_clean(RunPaths("live-next", tmp_path), ON):
+    with settings.keeping_clean(RunPaths("live-next", tmp_path), ON):
         assert not list(Path("/dev/shm").glob(f"fl-{ring.run_digest('live-orphan')}-*"))

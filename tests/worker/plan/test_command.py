@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from cleanrl_worker.config.config import CleanRLWorkerConfig, parse_worker_config
-from cleanrl_worker.plan import command
 from cleanrl_worker.plan.command import build_args, make_plan
 from cleanrl_worker.plan.plan import Plan
 from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
-from cleanrl_worker.schema import parameters as schema
+from cleanrl_worker.schema import parameters
 from mosaic.catalog import requirements
 from mosaic.contract.errors import ConfigError
 from mosaic.contract.paths import RunPaths
@@ -99,7 +98,7 @@ def test_registry_name_becomes_our_module_with_its_run_folder(home: Path) -> Non
 
 
 def test_every_registered_algorithm_takes_its_own_default_environment() -> None:
-    for name, entry in command.schema.describe().items():
+    for name, entry in parameters.describe().items():
         defaults = {field["name"]: field["default"] for field in entry["fields"]}
         steps = {"offline_steps": 100} if "offline_steps" in defaults else {}  # these count, too
         assert plan(name, defaults["env_id"], algo_params=steps).module == entry["module"]
@@ -470,7 +469,7 @@ def test_constants_of_a_script_limit_its_actions_only(home: Path) -> None:
 
 
 def test_algorithm_whose_package_is_missing_names_the_extra(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schema, "package_exists", lambda name: name != "jax")
+    monkeypatch.setattr(parameters, "package_exists", lambda name: name != "jax")
     line = "algo 'dqn_jax' needs jax, which is not installed: pip install 'mosaic-rl[jax]'"
     assert refusal("dqn_jax") == line
     (home / "x.cleanrl_model").touch()

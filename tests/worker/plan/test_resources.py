@@ -13,9 +13,9 @@ import tiny_envs
 from cleanrl_worker import cli
 from cleanrl_worker.config.config import parse_worker_config
 from cleanrl_worker.learn.frame_buffer import FrameReplay
-from cleanrl_worker.plan import resources as needs
+from cleanrl_worker.plan import resources
 from cleanrl_worker.runtime import CleanRLWorkerRuntime, RuntimeSummary
-from cleanrl_worker.telemetry import process_stats as vitals
+from cleanrl_worker.telemetry import process_stats
 
 Usage = namedtuple("Usage", "total used free")
 
@@ -23,7 +23,7 @@ Usage = namedtuple("Usage", "total used free")
 @pytest.fixture(autouse=True)
 def roomy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MOSAIC_HOME", str(tmp_path))
-    monkeypatch.setattr(needs, "_free_memory", lambda: 10**13)
+    monkeypatch.setattr(resources, "_free_memory", lambda: 10**13)
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: Usage(10**13, 0, 10**13))
 
 
@@ -33,7 +33,7 @@ def dry_run(algo: str, env_id: str, total_timesteps: int = 10**7, **params: Any)
     return CleanRLWorkerRuntime(parse_worker_config(payload), dry_run=True).run()
 
 
-def needed(algo: str, env_id: str, **params: Any) -> needs.Needs:
+def needed(algo: str, env_id: str, **params: Any) -> resources.Needs:
     found = dry_run(algo, env_id, **params).needs
     assert found is not None
     return found
@@ -71,7 +71,7 @@ def test_of_observations_that_the_catalog_does_not_measure_the_least_is_told() -
 
 def test_a_machine_with_less_is_warned_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert dry_run("dqn_atari", "Pong-v5").warnings == ()
-    monkeypatch.setattr(needs, "_free_memory", lambda: 4 * 10**9)
+    monkeypatch.setattr(resources, "_free_memory", lambda: 4 * 10**9)
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: Usage(10**12, 0, 2 * 10**9))
     memory, disk = dry_run("dqn_atari", "Pong-v5").warnings
     assert "of memory, and 4.0 GB are free here: lower buffer_size" in memory
@@ -79,7 +79,7 @@ def test_a_machine_with_less_is_warned_of(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 
 def test_what_is_free_can_be_told_here() -> None:
-    assert 10**7 < (needs._free_memory() or 0)
+    assert 10**7 < (resources._free_memory() or 0)
 
 
 def test_the_dry_run_prints_it_and_the_summary_holds_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -93,11 +93,11 @@ def test_the_dry_run_prints_it_and_the_summary_holds_it(tmp_path: Path, capsys: 
 
 
 def test_a_memory_that_fits_the_gpu_and_one_that_does_not_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vitals, "free_gpu_memory", lambda: 100 * 10**9)
+    monkeypatch.setattr(process_stats, "free_gpu_memory", lambda: 100 * 10**9)
     roomy = needed("dqn_atari", "Pong-v5")
     assert roomy.fits_gpu and str(roomy).endswith("its replay memory (7.5 GB) fits the GPU, where 100.0 GB are free")
     assert needed("dqn_atari", "Pong-v5", buffer_size=10**7).fits_gpu is False  # a copy takes 8 GB at most
-    monkeypatch.setattr(vitals, "free_gpu_memory", lambda: 8 * 10**9)
+    monkeypatch.setattr(process_stats, "free_gpu_memory", lambda: 8 * 10**9)
     tight = needed("c51_atari", "Pong-v5")
     assert tight.fits_gpu is False and tight.as_json()["fits_gpu"] is False
     assert "does not fit the GPU, where a copy may take 4.0 GB" in str(tight)
@@ -107,7 +107,7 @@ def test_a_memory_that_fits_the_gpu_and_one_that_does_not_are_told(monkeypatch: 
 
 @pytest.mark.parametrize("algo", ["rainbow_atari", "sac_atari", "qdagger_dqn_atari_impalacnn"])
 def test_every_memory_of_frames_is_compared_with_the_gpu(algo: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vitals, "free_gpu_memory", lambda: 100 * 10**9)
+    monkeypatch.setattr(process_stats, "free_gpu_memory", lambda: 100 * 10**9)
     lesson = tiny_envs.small_lesson() if algo.startswith("qdagger") else {}
     assert needed(algo, "Pong-v5", **lesson).fits_gpu
     assert needed(algo, "Pong-v5", buffer_size=10**7, **lesson).fits_gpu is False
@@ -122,18 +122,18 @@ def test_every_process_of_several_is_counted() -> None:
 
 def test_what_layers_keep_of_a_minibatch_is_counted_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     tests_needs.needed("procgen")
-    monkeypatch.setattr(vitals, "free_gpu_memory", lambda: 100 * 10**9)
+    monkeypatch.setattr(process_stats, "free_gpu_memory", lambda: 100 * 10**9)
     here, there = (needed("ppo_procgen", "starpilot", cuda=cuda).memory for cuda in (False, True))
-    assert here - there == 64 * 256 // 8 * needs.RESIDUAL_LAYERS
+    assert here - there == 64 * 256 // 8 * resources.RESIDUAL_LAYERS
 
 
 @pytest.mark.parametrize(
     ("algo", "layers"),
     [
-        ("dqn_atari", needs.SMALL_LAYERS),
-        ("dqn_atari_jax", needs.SMALL_LAYERS),
-        ("qdagger_dqn_atari_impalacnn", needs.RESIDUAL_LAYERS),
-        ("qdagger_dqn_atari_jax_impalacnn", needs.RESIDUAL_LAYERS),
+        ("dqn_atari", resources.SMALL_LAYERS),
+        ("dqn_atari_jax", resources.SMALL_LAYERS),
+        ("qdagger_dqn_atari_impalacnn", resources.RESIDUAL_LAYERS),
+        ("qdagger_dqn_atari_jax_impalacnn", resources.RESIDUAL_LAYERS),
     ],
 )
 def test_a_sample_of_a_memory_is_counted_by_the_network_that_the_file_has(
@@ -141,7 +141,7 @@ def test_a_sample_of_a_memory_is_counted_by_the_network_that_the_file_has(
 ) -> None:
     if "jax" in algo:
         pytest.importorskip("jax")
-    monkeypatch.setattr(vitals, "free_gpu_memory", lambda: None)
+    monkeypatch.setattr(process_stats, "free_gpu_memory", lambda: None)
     lesson = {"offline_steps": 100} if algo.startswith("qdagger") else {}
     few, many = (needed(algo, "Pong-v5", batch_size=size, **lesson).memory for size in (32, 64))
     assert many - few == 32 * layers

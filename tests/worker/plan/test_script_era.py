@@ -35,7 +35,10 @@ def test_small_files_are_of_the_era_that_their_names_say(path: Path) -> None:
         'for index, info in enumerate(infos["final_info"]): pass',
         'first = infos["final_info"][0]',
         'last = infos["final_observation"]',
+        'returns = [info for info in infos.get("final_info", []) if info]',
+        'for done, info in zip(dones, infos["final_info"]): pass',
         "env = gym.wrappers.FrameStack(env, 4)",
+        "from gymnasium import wrappers as around\nenv = around.FrameStack(env, 4)",
         "env = gym.wrappers.TransformObservation(env, abs)",
         "env = gym.wrappers.RecordEpisodeStatistics(env, deque_size=5)",
         "from gymnasium.wrappers import GrayScaleObservation",
@@ -52,6 +55,14 @@ def test_what_only_gymnasium_029_had_shows_the_era(tmp_path: Path, line: str) ->
     [
         'env = gym.make("CartPole-v1")',
         'value = infos["final_info"]["episode"]["r"]',
+        'for value in infos["final_info"]["episode"]["r"]: pass',
+        'for name, value in infos["final_info"].items(): pass',
+        "class FrameStack(gym.Wrapper): pass\nenv = FrameStack(env)",
+        "from my_wrappers import FrameStack",
+        "import my_wrappers\nenv = my_wrappers.FrameStack(env, 4)",
+        "buffer = Buffer(deque_size=5)",
+        'envs = gym.make_vec(env_id, vector_kwargs={"autoreset_mode": "SameStep"})\nlast = infos["final_info"][0]',
+        "envs = gym.wrappers.vector.RecordEpisodeStatistics(envs)\nlast = infos['final_info'][0]",
         "env = gym.wrappers.TransformObservation(env, abs, env.observation_space)",
         "env = gym.wrappers.TransformObservation(env, abs, observation_space=None)",
         'for info in infos["final_info"]: print(infos["final_obs"])',
@@ -86,6 +97,18 @@ def test_script_in_a_checkout_finds_the_packages_of_the_checkout(tmp_path: Path)
     era = read_era(script)
     assert era.also_path == str(tmp_path)
     require_modules(script, sys.executable, era, ())
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o775, 0o1777])
+def test_folder_that_others_may_write_to_is_no_checkout(tmp_path: Path, mode: int) -> None:
+    shared = tmp_path / "shared"
+    (shared / "planted").mkdir(parents=True)
+    written(shared / "planted", "", "__init__.py")
+    (shared / "mine").mkdir()
+    script = written(shared / "mine", "if args.track:\n    import planted\n")
+    assert read_era(script).also_path == str(shared)
+    shared.chmod(mode)
+    assert read_era(script).also_path == ("" if mode & 0o002 else str(shared))
 
 
 def refusal(script: Path, *argv: str) -> str:

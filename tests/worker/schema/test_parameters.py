@@ -9,7 +9,7 @@ from textwrap import dedent
 import pytest
 
 from cleanrl_worker.registry import DEFAULT_ALGO_REGISTRY
-from cleanrl_worker.schema import parameters as schema
+from cleanrl_worker.schema import parameters
 from mosaic import catalog
 
 ALGORITHM = '''
@@ -73,21 +73,21 @@ def algorithm(tmp_path: Path) -> Path:
     return path
 
 
-def script(tmp_path: Path, text: str) -> schema.ScriptFlags:
+def script(tmp_path: Path, text: str) -> parameters.ScriptFlags:
     path = tmp_path / "script.py"
     path.write_text(dedent(text))
-    return schema.read_flags(path)
+    return parameters.read_flags(path)
 
 
 def test_fields_are_read_with_type_default_choices_and_help(algorithm: Path) -> None:
-    fields = {field.name: field for field in schema.read_fields(algorithm)}
-    assert fields["env_id"] == schema.Field("env_id", "str", "CartPole-v1", help="which environment to learn")
+    fields = {field.name: field for field in parameters.read_fields(algorithm)}
+    assert fields["env_id"] == parameters.Field("env_id", "str", "CartPole-v1", help="which environment to learn")
     assert fields["total_timesteps"].default == 1_000_000
-    assert fields["learning_rate"] == schema.Field("learning_rate", "float", 2.5e-4)
-    assert fields["target_kl"] == schema.Field("target_kl", "float", None, optional=True, help="end early")
+    assert fields["learning_rate"] == parameters.Field("learning_rate", "float", 2.5e-4)
+    assert fields["target_kl"] == parameters.Field("target_kl", "float", None, optional=True, help="end early")
     assert (fields["clip"].type, fields["clip"].optional, fields["clip"].default) == ("float", True, 0.2)
-    assert fields["network"] == schema.Field("network", "str", "separate", choices=("shared", "separate"))
-    assert fields["width"] == schema.Field("width", "int", None, optional=True, choices=(32, 64))
+    assert fields["network"] == parameters.Field("network", "str", "separate", choices=("shared", "separate"))
+    assert fields["width"] == parameters.Field("width", "int", None, optional=True, choices=(32, 64))
     assert (fields["hidden"].type, fields["hidden"].default) == ("list[int]", [64, 64])
     assert (fields["shape"].type, fields["shape"].default) == ("list[int]", [8, 4])
     assert (fields["mixed"].type, fields["note"].type) == ("float", "str")
@@ -95,10 +95,10 @@ def test_fields_are_read_with_type_default_choices_and_help(algorithm: Path) -> 
 
 
 def test_inherited_fields_come_first_and_keep_their_help_when_overridden(algorithm: Path) -> None:
-    fields = schema.read_fields(algorithm)
+    fields = parameters.read_fields(algorithm)
     assert [field.name for field in fields][:4] == ["exp_name", "seed", "run_dir", "env_id"]
-    assert fields[0] == schema.Field("exp_name", "str", "tiny", help="name of this experiment")
-    assert fields[2] == schema.Field("run_dir", "path", None, optional=True)
+    assert fields[0] == parameters.Field("exp_name", "str", "tiny", help="name of this experiment")
+    assert fields[2] == parameters.Field("run_dir", "path", None, optional=True)
 
 
 @pytest.mark.parametrize(
@@ -116,19 +116,19 @@ def test_base_class_is_followed_through_relative_imports(tmp_path: Path, import_
     (parts / "base.py").write_text(dedent(BASE))
     path = tmp_path / "algo.py"
     path.write_text(f"{import_line}\n\nclass Args({base}):\n    x: int = 1\n")
-    assert [field.name for field in schema.read_fields(path)] == ["exp_name", "seed", "run_dir", "x"]
+    assert [field.name for field in parameters.read_fields(path)] == ["exp_name", "seed", "run_dir", "x"]
 
 
 def test_docstring_action_spaces_imports_and_main_are_read(algorithm: Path) -> None:
-    assert schema.first_line(algorithm) == "A tiny algorithm. More words."
-    assert schema.action_spaces(algorithm) == ("discrete", "continuous")
-    assert schema.imported_packages(algorithm) == ("os", "dataclasses", "typing", "base")
-    assert schema.has_main(algorithm)
-    assert not schema.has_main(algorithm.with_name("base.py"))
+    assert parameters.first_line(algorithm) == "A tiny algorithm. More words."
+    assert parameters.action_spaces(algorithm) == ("discrete", "continuous")
+    assert parameters.imported_packages(algorithm) == ("os", "dataclasses", "typing", "base")
+    assert parameters.has_main(algorithm)
+    assert not parameters.has_main(algorithm.with_name("base.py"))
 
 
 def test_scope_is_read_from_constants_above_or_below_the_args(tmp_path: Path, algorithm: Path) -> None:
-    assert schema.read_scope(algorithm) == schema.Scope(("discrete", "continuous"), (), (), "gymnasium")
+    assert parameters.read_scope(algorithm) == parameters.Scope(("discrete", "continuous"), (), (), "gymnasium")
     path = tmp_path / "algo.py"
     constants = """
         ACTION_SPACES = ['discrete']
@@ -139,15 +139,15 @@ def test_scope_is_read_from_constants_above_or_below_the_args(tmp_path: Path, al
     args = "\n\nclass Args:\n    x: int = 1\n\n\n"
     for text in (dedent(constants) + args, args + dedent(constants)):
         path.write_text(text)
-        assert schema.read_scope(path) == schema.Scope(("discrete",), ("image",), ("atari",), "envpool")
-        assert schema.action_spaces(path) == ("discrete",)
+        assert parameters.read_scope(path) == parameters.Scope(("discrete",), ("image",), ("atari",), "envpool")
+        assert parameters.action_spaces(path) == ("discrete",)
     path.write_text("x = 1\n")
-    assert schema.read_scope(path) == schema.Scope()
+    assert parameters.read_scope(path) == parameters.Scope()
 
 
 def test_scopes_of_the_algorithms_are_in_the_catalogs_words() -> None:
     environments = [found for env_id in catalog.ids() if (found := catalog.find(env_id))]
-    for name, entry in schema.describe().items():
+    for name, entry in parameters.describe().items():
         assert set(entry["action_spaces"]) <= {one.action_space for one in environments}, name
         assert set(entry["observation_spaces"]) <= {one.observation_space for one in environments}, name
         assert set(entry["families"]) <= {word for one in environments for word in (one.family, one.group)}, name
@@ -156,7 +156,7 @@ def test_scopes_of_the_algorithms_are_in_the_catalogs_words() -> None:
 def test_help_that_looks_like_code_does_not_cut_the_args_short(tmp_path: Path) -> None:
     path = tmp_path / "algo.py"
     path.write_text('class Args:\n    x: int = 1\n    """use it\nif in doubt"""\n    y: int = 2\n\n\ndef f(): ...\n')
-    fields = schema.read_fields(path)
+    fields = parameters.read_fields(path)
     assert [field.name for field in fields] == ["x", "y"]
     assert fields[0].help == "use it if in doubt"
 
@@ -287,11 +287,11 @@ def test_argparse_script_declares_its_arguments(tmp_path: Path) -> None:
 
 
 def test_script_without_flags_declares_none(tmp_path: Path) -> None:
-    assert script(tmp_path, "print('hello')") == schema.ScriptFlags("none", {})
+    assert script(tmp_path, "print('hello')") == parameters.ScriptFlags("none", {})
 
 
 def test_every_registered_algorithm_describes_itself_completely() -> None:
-    described = schema.describe()
+    described = parameters.describe()
     assert list(described) == list(DEFAULT_ALGO_REGISTRY)
     for name, entry in described.items():
         fields = {field["name"]: field for field in entry["fields"]}
@@ -312,7 +312,7 @@ def test_schema_says_what_the_algorithms_own_parser_says() -> None:
         "for name, m in modules.items()}\n"
         "print(json.dumps(defaults, default=str))"
     )
-    described = schema.describe().values()
+    described = parameters.describe().values()
     command = [sys.executable, "-c", code, *(entry["module"] for entry in described)]
     imported = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     read = {entry["module"]: {field["name"]: field["default"] for field in entry["fields"]} for entry in described}
@@ -323,7 +323,7 @@ def test_all_algorithms_are_described_by_reading_each_file_once_and_only_its_hea
     from cleanrl_worker.schema.source import Source, _parse, locate_module
 
     _parse.cache_clear()
-    schema.describe()
+    parameters.describe()
     assert _parse.cache_info().misses == len(DEFAULT_ALGO_REGISTRY) + 1  # and the base of their Args
     for module in DEFAULT_ALGO_REGISTRY.values():
         path = locate_module(module)
@@ -345,19 +345,19 @@ TROUBLE = """
 def test_what_a_file_says_of_its_parameters_is_asked_without_running_the_file(tmp_path: Path) -> None:
     path = tmp_path / "algo.py"
     path.write_text(dedent(TROUBLE))
-    assert schema.trouble(path, {"x": 2, "y": True}.get, "grid") == "2 on grid"
-    assert schema.trouble(path, {"x": 1, "y": True}.get, None) is None
-    assert schema.trouble(path, {"x": 2}.get, None) is None  # y is not known
+    assert parameters.trouble(path, {"x": 2, "y": True}.get, "grid") == "2 on grid"
+    assert parameters.trouble(path, {"x": 1, "y": True}.get, None) is None
+    assert parameters.trouble(path, {"x": 2}.get, None) is None  # y is not known
     path.write_text("x = 1\n")
-    assert schema.trouble(path, {}.get, None) is None
+    assert parameters.trouble(path, {}.get, None) is None
 
 
 def test_what_is_asked_of_a_file_without_running_it_uses_nothing_of_the_file() -> None:
     asked = []
     for module in DEFAULT_ALGO_REGISTRY.values():
-        path = schema.locate_module(module)
+        path = parameters.locate_module(module)
         assert path is not None
-        function = schema.Source.read(path).definitions.get("trouble")
+        function = parameters.Source.read(path).definitions.get("trouble")
         if not isinstance(function, ast.FunctionDef):
             continue
         names = [node for line in function.body for node in ast.walk(line) if isinstance(node, ast.Name)]

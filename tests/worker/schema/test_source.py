@@ -38,6 +38,9 @@ def test_file_that_is_no_python_is_refused_with_its_line(tmp_path: Path) -> None
     bad.write_text("x = 1\ndef f(:\n")
     with pytest.raises(ConfigError, match=r"bad.py line 2: no valid Python"):
         Source.read(bad)
+    bad.write_text("x = 1" + " + 1" * 20_000)
+    with pytest.raises(ConfigError, match=r"bad\.py: too deeply nested to be read"):
+        Source.read(bad)
     bad.write_bytes(b"x = '\xff'\n")
     with pytest.raises(ConfigError, match="cannot be read"):
         Source.read(bad)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cleanrl_worker.config.config import parse_worker_config
-from cleanrl_worker.schema import parameters as schema
+from cleanrl_worker.schema import parameters
 from cleanrl_worker.supervise.handover import make_plan
 from mosaic.contract.errors import ConfigError
 
@@ -49,7 +49,7 @@ def test_file_without_sidecar_is_left_to_the_session(policy: Path) -> None:
 
 
 def test_policy_whose_package_is_missing_is_refused(policy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schema, "package_exists", lambda name: name != "jax")
+    monkeypatch.setattr(parameters, "package_exists", lambda name: name != "jax")
     with pytest.raises(ConfigError, match="algo 'ppo_jax' needs jax, which is not installed: pip install"):
         argv({"policy_path": policy.name}, algo="ppo_jax")
 

@@ -23,6 +23,8 @@ FORWARDED = (
     *(variables.GYM_GUI_FASTLANE_ENABLED, variables.GYM_GUI_FASTLANE_VIDEO_MODE),
     *(variables.GYM_GUI_FASTLANE_GRID_LIMIT, variables.GYM_GUI_FASTLANE_SLOT),
 )
+# Refusals and docs tell the owner of a script to set this extra; a script has no schema that would say it is one.
+INTERPRETER = "python"
 NAME_HELP = "a name for the run, to find it by: mosaic runs --text TEXT"
 DRY_RUN_HELP = "submit a run that only checks itself and ends"
 
@@ -88,7 +90,8 @@ def find_schema(algo: str) -> dict[str, Any]:
 def split_settings(settings: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return the part of a flat config that `--set` defines: seed and steps on top, parameters in `extras.algo_params`.
 
-    Names outside the schema are extras of the worker; without a schema everything but `extras.x` is a parameter.
+    What the schema does not know is an extra of the worker; without a schema all but `python` and `extras.x` are
+    parameters.
     """
     fields = {field["name"] for field in schema.get("fields", ())}
     top: dict[str, Any] = {}
@@ -99,11 +102,20 @@ def split_settings(settings: Mapping[str, Any], schema: Mapping[str, Any]) -> di
             top[key] = value
         elif key.startswith("extras."):
             extras[key.removeprefix("extras.")] = value
+        elif key == INTERPRETER:
+            extras[key] = _from_here(value)
         elif fields and key not in fields:
             extras[key] = value
         else:
             params[key] = value
     return {**top, "extras": {**extras, "algo_params": params} if params else extras}
+
+
+def _from_here(program: Any) -> Any:
+    """Return a program's path as an absolute one: the worker starts in another folder; a bare name is left to PATH."""
+    if not isinstance(program, str) or os.sep not in program:
+        return program
+    return os.path.abspath(os.path.expanduser(program))
 
 
 def payload_of(config: Mapping[str, Any], args: argparse.Namespace) -> dict[str, Any]:

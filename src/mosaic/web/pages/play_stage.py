@@ -320,7 +320,7 @@ class PlayView:
 
 
 def _number(value: Any) -> float | None:
-    """Parse a number; the wire spells values that JSON lacks as words."""
+    """Return a number, which is a word where JSON lacks it (an infinity); None for anything else."""
     try:
         return float(str(value).replace("Infinity", "inf"))
     except ValueError:
