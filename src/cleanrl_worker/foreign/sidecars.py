@@ -5,15 +5,20 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 import sys
 import weakref
 from importlib import import_module
 from typing import Any, Dict, List, Optional, Tuple
 
+from . import notes
 from .after_import import when_imported
 
 FORMAT = 1  # mosaic.contract.sidecars'
 ENDINGS = (".cleanrl_model",)
+SECRET_NAMES = ("API_KEY", "TOKEN", "SECRET", "PASSWORD")  # mosaic.contract.secrets'
+_URL_LOGIN = re.compile(r"(?<=://)[^/@\s]+(?=@)")
+DEEPEST = 4  # lists in lists
 PACKAGES = ("torch", "jax", "flax", "numpy", "gymnasium")
 
 _script = ""
@@ -69,9 +74,12 @@ def _write(policy: str) -> None:
         return
     text = json.dumps(_sidecar(), indent=2)
     beside = policy + ".json.part"
-    with open(beside, "w", encoding="utf-8") as file:
-        file.write(text)
-    os.replace(beside, policy + ".json")
+    try:
+        with open(beside, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(beside, policy + ".json")
+    except OSError as error:  # the script goes on without it
+        notes.warn("no sidecar of %s: %s" % (os.path.basename(policy), error.strerror))
 
 
 def _sidecar() -> Dict[str, Any]:
@@ -90,18 +98,34 @@ def _sidecar() -> Dict[str, Any]:
 
 
 def _arguments() -> Dict[str, Any]:
-    """Return the JSON-compatible part of the script's `args`; {} without such a global."""
+    """Return the script's `args` limited to what JSON can hold, without secrets; {} without such a global.
+
+    A sidecar goes where its policy goes, to a store or a public repository too.
+    """
     found = getattr(sys.modules.get("__main__"), "args", None)
     values = found if isinstance(found, dict) else getattr(found, "__dict__", {})
-    return {name: value for name, value in values.items() if isinstance(name, str) and _is_plain(value)}
+    plain = {name: value for name, value in values.items() if isinstance(name, str) and _is_plain(value)}
+    return {name: _masked(value) for name, value in plain.items() if not _is_secret(name, value)}
 
 
-def _is_plain(value: Any) -> bool:
-    if isinstance(value, (list, tuple)):
-        return all(_is_plain(item) for item in value)
+def _is_secret(name: str, value: Any) -> bool:
+    """Return True for a text whose name is that of a secret; `num_tokens=8` is none."""
+    upper = name.upper().replace("-", "_")
+    return isinstance(value, str) and any(secret in upper for secret in SECRET_NAMES)
+
+
+def _masked(value: Any) -> Any:
+    return _URL_LOGIN.sub("***", value) if isinstance(value, str) else value
+
+
+def _is_plain(value: Any, depth: int = 0) -> bool:
+    if isinstance(value, (list, tuple)):  # one that holds itself is deeper than any
+        return depth < DEEPEST and all(_is_plain(item, depth + 1) for item in value)
+    if isinstance(value, int):
+        return abs(value) < 1 << 63
     if isinstance(value, float):
         return value - value == 0.0  # neither infinite nor NaN
-    return value is None or isinstance(value, (bool, int, str))
+    return value is None or isinstance(value, str)
 
 
 def _statistics() -> Optional[Dict[str, Any]]:
