@@ -91,7 +91,7 @@ def test_after_any_submission_the_registry_lists_its_runs(shared: Any, request: 
     def submit(changes: list[tuple[tuple[str, ...], Any]], flat: bool, external: bool, priority: int) -> None:
         payload = copy.deepcopy(VALID)
         for way, value in changes:
-            put(payload, way, value)
+            put(payload, way, copy.deepcopy(value))  # a value that two changes share must not hold itself
         if flat:
             payload = (payload.get("metadata") or {}).get("worker", {}) if isinstance(payload["metadata"], dict) else {}
             payload = payload.get("config", {}) if isinstance(payload, dict) else payload
