@@ -56,13 +56,13 @@ def test_each_detail_costs_no_more_than_the_one_before() -> None:
 # In a process of its own, as GL always is here; prints how many pixels of each picture have the cheetah's colour.
 DRAWING = """
 import gymnasium as gym, numpy as np
-from cleanrl_worker.fastlane.mujoco_picture import Canvas
+from cleanrl_worker.fastlane.mujoco_picture import MujocoPicture
 from cleanrl_worker.fastlane.mujoco_process import Physics
 
 env = gym.make("HalfCheetah-v5")
 env.reset(seed=1)
 physics = Physics.of(env)
-canvas = Canvas(physics.camera, {max_dim}, lambda: 0.0)
+canvas = MujocoPicture(physics.camera, {max_dim}, lambda: 0.0)
 canvas.load(physics.saved_model().tobytes())
 states = []
 for place in {places}:
