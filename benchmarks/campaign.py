@@ -81,7 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--work", type=Path, help="folder of runs and logs (var/benchmarks/campaign in the checkout)")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the bundles")
     parser.add_argument("--page", type=Path, default=HERE.parent / "docs" / "results.md", help="the generated page")
-    parser.add_argument("--commit", default="", help="the commit of the sources, where there is no git checkout")
+    parser.add_argument("--commit", default="", help="the commit of the sources, for a copy that is not a git checkout")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("status", help="print the queue")
     one = commands.add_parser("next", help="train what fits into the time")

@@ -1,4 +1,4 @@
-"""What the finite guard costs: whole trainings with it and with its checks taken out, in alternation.
+"""The cost of the finite guard: whole trainings, alternately with it and without its checks.
 
     python benchmarks/guard.py
     python benchmarks/guard.py --algo ppo --repetitions 9 --cuda

@@ -20,7 +20,7 @@ UPDATES = 4
 _SMALL = {"num_envs": 2, "num_steps": 32, "num_minibatches": 2, "update_epochs": 2, "learning_starts": 64}
 _SMALL |= {"batch_size": 16, "buffer_size": 512, "n_iteration": 1, "e_policy": 1, "e_auxiliary": 1}
 _SMALL |= {"local_num_envs": 2, "offline_steps": 16, "teacher_steps": 64, "teacher_eval_episodes": 1}
-# Parts of a checkpoint that are no weights: counters, generators, and moments, whose last digits differ the most.
+# Parts of a checkpoint other than weights: counters, generators, and moments, whose last digits differ the most.
 _NO_WEIGHTS = re.compile(r"(^|/)(run|random|envs|adam|[a-z_]*opt[a-z_]*|mu|nu|m|v|key)(/|$)")
 _FIXED = {"cuda": False, "num_threads": 1, "checkpoint_every": 0, "seed": 1}
 

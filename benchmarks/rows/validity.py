@@ -15,7 +15,7 @@ def changed_files(before: dict[str, str], now: dict[str, str]) -> list[str]:
 
 
 def reason_against(row: Row, results: Path) -> tuple[str, dict[str, Any] | None]:
-    """Return why the row is no longer valid ("" if it is), and the newer digests of a row that stays valid."""
+    """Return the reason why the row is invalid ("" if it is valid), and the new digests of a valid row."""
     document = bundle.read(results, row.key)
     if document is None:
         return "its bundle is missing", None

@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # `mosaic envs atari | head` is no error; stdout is redirected so that its closing flush prints nothing.
+        # `mosaic envs atari | head` is not an error; stdout is redirected so that its closing flush prints nothing.
         sys.stdout = open("/dev/null", "w")
         return 0
 

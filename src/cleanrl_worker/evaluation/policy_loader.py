@@ -63,7 +63,7 @@ def read_policy(
     """
     path = Path(path)
     if not path.is_file():
-        raise ConfigError(f"policy {path}: there is no such file")
+        raise ConfigError(f"policy {path}: file not found")
     known = read_sidecar(path)
     state, args = _state_of(_read_tensors(path), path)
     place = str(sidecar_of(path) if known else path)
@@ -131,7 +131,7 @@ def _try_out(policy: Policy, spaces: Any) -> None:
     space = spaces.single_observation_space
     action = policy(np.zeros((1, *(space.shape or ())), space.dtype), None)[0]
     if not spaces.single_action_space.contains(action):
-        raise ValueError(f"it answers {np.asarray(action).tolist()}, which is no action")
+        raise ValueError(f"it returns {np.asarray(action).tolist()}, which is not a valid action")
 
 
 def _read_tensors(path: Path) -> Any:

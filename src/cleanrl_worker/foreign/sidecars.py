@@ -78,7 +78,7 @@ def _write(policy: str) -> None:
         with open(beside, "w", encoding="utf-8") as file:
             file.write(text)
         os.replace(beside, policy + ".json")
-    except OSError as error:  # the script goes on without it
+    except OSError as error:  # the script continues without it
         notes.warn("no sidecar of %s: %s" % (os.path.basename(policy), error.strerror))
 
 

@@ -61,7 +61,7 @@ class Artifacts:
 
 @dataclass(frozen=True)
 class Schedule:
-    """Time limits that end a run unconditionally; None is no limit."""
+    """Time limits that end a run unconditionally; None means no limit."""
 
     max_duration_seconds: float | None = None
     max_steps: int | None = None

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.5
 # A pruned run need not reach its next checkpoint.
 PRUNE_GRACE = 5.0
-# So many failures in a row, before any success, are no coincidence.
+# This many failures in a row before any success have a common cause.
 MOST_FAILURES = 3
 
 

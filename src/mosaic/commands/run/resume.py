@@ -152,7 +152,7 @@ def _checkpoint(client: Client, source: str) -> tuple[str, str]:
 
 
 def _path(source: str) -> Path | None:
-    """Return the existing file or folder of this name; None if none exists, or the name is no valid path."""
+    """Return the existing file or folder of this name; None if none exists, or the name is not a valid path."""
     try:
         path = Path(source).expanduser()
         return path if source and path.exists() else None
