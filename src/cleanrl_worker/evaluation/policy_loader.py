@@ -63,7 +63,7 @@ def read_policy(
     """
     path = Path(path)
     if not path.is_file():
-        raise ConfigError(f"policy {path}: file not found")
+        raise ConfigError(f"policy {path}: no such file")
     known = read_sidecar(path)
     state, args = _state_of(_read_tensors(path), path)
     place = str(sidecar_of(path) if known else path)
